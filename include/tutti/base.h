@@ -75,7 +75,8 @@ tutti_status tutti_fail_within(tutti_error *err, tutti_status status, const char
 
 /* ---- memory: all allocations of the library go through these two, so that a test can fail the
    n-th ---- */
-/* Zeroed, 64-byte aligned; of a page or more, whole pages that nothing else is in. NULL: there is none, or count * size overflows. */
+/* Zeroed, 64-byte aligned; a page or more: whole pages, with nothing else in them. NULL: there is
+   none, or count * size overflows. */
 void *tutti_alloc(size_t count, size_t size);
 void tutti_free(void *memory);           /* accepts NULL; keeps errno */
 char *tutti_copy_text(const char *text); /* tutti_free it; NULL: no memory */

@@ -51,7 +51,9 @@ static double cpus_2(const char *folder)
     snprintf(path, sizeof path, "%s/cpu.max", folder);
     read_small(path, text, sizeof text);
     period = strchr(text, ' ');
-    return period != NULL && parse_limit(period + 1) > 0 ? parse_limit(text) / parse_limit(period + 1) : INFINITY;
+    return period != NULL && parse_limit(period + 1) > 0
+               ? parse_limit(text) / parse_limit(period + 1)
+               : INFINITY;
 }
 
 static double cpus_1(const char *folder)
@@ -93,7 +95,8 @@ static double least(const char *top, const char *path, limit_of of)
 
     for (const char *end = path; *end != '\0';) {
         end += 1 + strcspn(end + 1, "/");
-        if (snprintf(folder, sizeof folder, "%s%.*s", top, (int)(end - path), path) < (int)sizeof folder)
+        if (snprintf(folder, sizeof folder, "%s%.*s", top, (int)(end - path), path) <
+            (int)sizeof folder)
             result = fmin(result, of(folder));
     }
     return result;
@@ -134,7 +137,8 @@ static double limit(const char *root, const char *controller, limit_of of_1, lim
             /* folders: of each, of the list, or both */
             snprintf(top, sizeof top, "%s/sys/fs/cgroup/%s", root, controller);
             result = fmin(result, least(top, group + 1, of_1));
-            snprintf(top, sizeof top, "%s/sys/fs/cgroup/%.*s", root, (int)(group - list - 1), list + 1);
+            snprintf(top, sizeof top, "%s/sys/fs/cgroup/%.*s", root, (int)(group - list - 1),
+                     list + 1);
             result = fmin(result, least(top, group + 1, of_1));
         }
     }
@@ -152,7 +156,8 @@ size_t tutti_base_memory_of(const char *root)
 {
     const double bytes = limit(root, "memory", memory_1, memory_2);
 
-    return bytes < 0x1p62 ? (size_t)bytes : SIZE_MAX; /* version 1 writes "no limit" as a number near 2^63 */
+    /* version 1 writes "no limit" as a number near 2^63 */
+    return bytes < 0x1p62 ? (size_t)bytes : SIZE_MAX;
 }
 
 int tutti_machine_quota(void)

@@ -66,7 +66,8 @@ static size_t format_text(char *out, size_t room, const char *format, va_list ar
     return bytes;
 }
 
-static void fill_error(tutti_error *err, tutti_status status, int rank, int cause, const char *format, va_list args)
+static void fill_error(tutti_error *err, tutti_status status, int rank, int cause,
+                       const char *format, va_list args)
 {
     char text[TEXT_BYTES], words[96], number[96];
     size_t used, reserved = 0;
@@ -100,7 +101,8 @@ tutti_status tutti_fail(tutti_error *err, tutti_status status, int cause, const 
     return status;
 }
 
-tutti_status tutti_fail_rank(tutti_error *err, tutti_status status, int rank, const char *format, ...)
+tutti_status tutti_fail_rank(tutti_error *err, tutti_status status, int rank, const char *format,
+                             ...)
 {
     if (err != NULL) {
         const int kept = errno;

@@ -3,9 +3,9 @@
    Memory is aligned to 64 bytes, a cache line and an AVX-512 register, so that kernels may use
    aligned loads, and two allocations never share a line. Memory of at least a huge page is aligned
    to huge pages and asks the kernel for them: with small pages, page-table look-ups for parameters
-   and momenta are a twentieth of the time of a training step (a fifth of the optimiser's). Memory of
-   at least a page has its pages to itself, so that a client can lock or register them: a copy of a
-   GPU's driver fails where memory is registered in part. */
+   and momenta are a twentieth of the time of a training step (a fifth of the optimiser's). Memory
+   of at least a page has its pages to itself, so that a client can lock or register them: a GPU's
+   driver refuses to copy memory that is registered in part. */
 #include "tutti/base.h"
 
 #include <errno.h>
@@ -68,7 +68,8 @@ void *tutti_alloc(size_t count, size_t size)
 
 void tutti_free(void *memory)
 {
-    const int kept = errno; /* free() may unmap, and the caller may be on the way to report its own errno */
+    /* free() may unmap, and the caller may be on the way to report its own errno */
+    const int kept = errno;
 
     free(memory);
     errno = kept;

@@ -189,7 +189,10 @@ int tutti_base_print_real(double value, char out[TUTTI_BASE_REAL_BYTES])
     char *e;
 
     if (!isfinite(value)) {
-        length = snprintf(out, TUTTI_BASE_REAL_BYTES, "%s", isnan(value) ? "nan" : value > 0 ? "inf" : "-inf");
+        length = snprintf(out, TUTTI_BASE_REAL_BYTES, "%s",
+                          isnan(value) ? "nan"
+                          : value > 0  ? "inf"
+                                       : "-inf");
         uselocale(before);
         return length;
     }
@@ -201,9 +204,11 @@ int tutti_base_print_real(double value, char out[TUTTI_BASE_REAL_BYTES])
     e = strchr(out, 'e');
     exponent = atoi(e + 1);
     if (exponent >= -4 && exponent < 16)
-        length = snprintf(out, TUTTI_BASE_REAL_BYTES, "%.*f", digits - 1 > exponent ? digits - 1 - exponent : 0, value);
+        length = snprintf(out, TUTTI_BASE_REAL_BYTES, "%.*f",
+                          digits - 1 > exponent ? digits - 1 - exponent : 0, value);
     else /* "1e-09" is written "1e-9" */
-        length = (int)(e - out) + snprintf(e, TUTTI_BASE_REAL_BYTES - (size_t)(e - out), "e%d", exponent);
+        length = (int)(e - out) +
+                 snprintf(e, TUTTI_BASE_REAL_BYTES - (size_t)(e - out), "e%d", exponent);
     uselocale(before);
     return length;
 }
@@ -236,7 +241,8 @@ static bool find_choice(const char *choices, const char *value, int *out)
 
 static bool read_bool(const char *value, bool *out)
 {
-    static const char *const words[2][4] = { { "false", "off", "no", "0" }, { "true", "on", "yes", "1" } };
+    static const char *const words[2][4] = { { "false", "off", "no", "0" },
+                                             { "true", "on", "yes", "1" } };
 
     for (int truth = 0; truth < 2; truth++)
         for (size_t i = 0; i < TUTTI_LENGTH(words[0]); i++)
@@ -282,8 +288,10 @@ static void print_bound(const tutti_option *option, double value, char *out, siz
         tutti_base_print_real(value, text);
     }
     used = (size_t)snprintf(out, bytes, "%s", text);
-    if (used < bytes && name > 3 && strcmp(option->name + name - 3, "_mb") == 0 && value > 0 && value < 1.0 / 1024)
-        snprintf(out + used, bytes - used, " (%.0f byte%s)", floor(value * 1048576), value * 1048576 < 2 ? "" : "s");
+    if (used < bytes && name > 3 && strcmp(option->name + name - 3, "_mb") == 0 && value > 0 &&
+        value < 1.0 / 1024)
+        snprintf(out + used, bytes - used, " (%.0f byte%s)", floor(value * 1048576),
+                 value * 1048576 < 2 ? "" : "s");
 }
 
 /* Prints what is allowed, to follow "it must be ". `form`: also which kind of number. */
@@ -346,8 +354,8 @@ static subject_of_value subject(const tutti_option *option, const char *what)
 }
 
 /* quotes: "'" round a value that has not even the form, "" round a number out of range. */
-static tutti_status fail_value(const tutti_option *option, const char *what, const char *value, bool form,
-                               tutti_error *err)
+static tutti_status fail_value(const tutti_option *option, const char *what, const char *value,
+                               bool form, tutti_error *err)
 {
     const bool help = option->help != NULL && option->help[0] != '\0';
     char allowed[256], hint[128] = "";
@@ -364,9 +372,10 @@ static tutti_status fail_value(const tutti_option *option, const char *what, con
             tutti_base_near_offer(&near, choice, bytes);
         tutti_base_near_print(&near, hint, sizeof hint);
     }
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s is %s%s%s; it must be %s%s%s%s%s", subject(option, what).text,
-                      form ? "'" : "", tutti_base_show(value).text, form ? "'" : "", allowed, help ? " (" : "",
-                      help ? option->help : "", help ? ")" : "", hint);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s is %s%s%s; it must be %s%s%s%s%s",
+                      subject(option, what).text, form ? "'" : "", tutti_base_show(value).text,
+                      form ? "'" : "", allowed, help ? " (" : "", help ? option->help : "",
+                      help ? ")" : "", hint);
 }
 
 /* Exact also where a double cannot hold the integer. */
@@ -421,7 +430,8 @@ tutti_status tutti_base_option_parse(const tutti_option *option, const char *wha
         if (out->text[0] == '\0' && strcmp(value, "none") == 0)
             value = "";
         if (value[0] != '\0' || out->text[0] != '\0')
-            TUTTI_TRY(tutti_fail_within(err, tutti_base_spec_check(value, err), "%s", subject(option, what).text));
+            TUTTI_TRY(tutti_fail_within(err, tutti_base_spec_check(value, err), "%s",
+                                        subject(option, what).text));
         out->text = value;
         break;
     }
@@ -465,8 +475,8 @@ static bool is_value(const tutti_option *option, const char *text, const tutti_b
 }
 
 /* One condition, "name=a|b" or "name>number"; *on: the option that it is about. */
-static bool holds(const tutti_option *options, const char *condition, size_t bytes, const void *self,
-                  const tutti_option **on)
+static bool holds(const tutti_option *options, const char *condition, size_t bytes,
+                  const void *self, const tutti_option **on)
 {
     const size_t name = strcspn(condition, "=>");
     char word[64], wanted[64];
@@ -510,8 +520,8 @@ bool tutti_option_holds(const tutti_option *options, const char *when, const voi
     return true;
 }
 
-tutti_status tutti_base_option_has_effect(const tutti_option *options, const tutti_option *option, const char *what,
-                                          const void *self, tutti_error *err)
+tutti_status tutti_base_option_has_effect(const tutti_option *options, const tutti_option *option,
+                                          const char *what, const void *self, tutti_error *err)
 {
     const tutti_option *on;
     char now[80];
@@ -524,14 +534,14 @@ tutti_status tutti_base_option_has_effect(const tutti_option *options, const tut
             continue;
         tutti_option_print(on, self, now, sizeof now);
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s: option '%s' has no effect with %s=%s; it needs %.*s, or omit it", what,
-                          option->name, on->name, now, (int)bytes, at);
+                          "%s: option '%s' has no effect with %s=%s; it needs %.*s, or omit it",
+                          what, option->name, on->name, now, (int)bytes, at);
     }
     return TUTTI_OK;
 }
 
-tutti_status tutti_option_set(const tutti_option *option, const char *what, const char *value, void *self,
-                              tutti_error *err)
+tutti_status tutti_option_set(const tutti_option *option, const char *what, const char *value,
+                              void *self, tutti_error *err)
 {
     tutti_base_value parsed;
 
@@ -540,8 +550,8 @@ tutti_status tutti_option_set(const tutti_option *option, const char *what, cons
     return TUTTI_OK;
 }
 
-tutti_status tutti_base_option_unknown(const tutti_option *options, const char *what, const char *kind,
-                                       const char *name, tutti_error *err)
+tutti_status tutti_base_option_unknown(const tutti_option *options, const char *what,
+                                       const char *kind, const char *name, tutti_error *err)
 {
     tutti_base_near near = { .name = name };
     char hint[256];
@@ -554,15 +564,18 @@ tutti_status tutti_base_option_unknown(const tutti_option *options, const char *
     tutti_base_near_print(&near, hint, sizeof hint);
     if (near.count == 0) {
         used = (size_t)snprintf(hint, sizeof hint, "%s",
-                                options == NULL || options->name == NULL ? "; there are none" : "; there are ");
-        for (const tutti_option *o = options; o != NULL && o->name != NULL && used < sizeof hint; o++)
+                                options == NULL || options->name == NULL ? "; there are none"
+                                                                         : "; there are ");
+        for (const tutti_option *o = options; o != NULL && o->name != NULL && used < sizeof hint;
+             o++)
             used += (size_t)snprintf(hint + used, sizeof hint - used, "%s%s",
                                      o == options        ? ""
                                      : o[1].name != NULL ? ", "
                                                          : " and ",
                                      o->name);
     }
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s: unknown %s '%s'%s", what, kind, tutti_base_show(name).text, hint);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s: unknown %s '%s'%s", what, kind,
+                      tutti_base_show(name).text, hint);
 }
 
 /* ---- printing: as snprintf, lengths count what does not fit too ---- */
@@ -595,8 +608,8 @@ static void put_quoted(writer *w, const char *text, const char *syntax)
     static const char blanks[] = " \t\r\n";
     const size_t bytes = strlen(text);
 
-    if (bytes == 0 ||
-        (strpbrk(text, syntax) == NULL && strchr(blanks, text[0]) == NULL && strchr(blanks, text[bytes - 1]) == NULL)) {
+    if (bytes == 0 || (strpbrk(text, syntax) == NULL && strchr(blanks, text[0]) == NULL &&
+                       strchr(blanks, text[bytes - 1]) == NULL)) {
         write_text(w, text, bytes);
         return;
     }
@@ -650,7 +663,8 @@ int tutti_option_print(const tutti_option *option, const void *self, char *out, 
     return put_end(&w);
 }
 
-static bool same_value(const tutti_option *option, const tutti_base_value *a, const tutti_base_value *b)
+static bool same_value(const tutti_option *option, const tutti_base_value *a,
+                       const tutti_base_value *b)
 {
     switch (option->type) {
     case TUTTI_INT:    return a->integer == b->integer;
@@ -663,7 +677,8 @@ static bool same_value(const tutti_option *option, const tutti_base_value *a, co
     return false;
 }
 
-int tutti_spec_print(const char *name, const tutti_option *options, const void *self, char *out, size_t bytes)
+int tutti_spec_print(const char *name, const tutti_option *options, const void *self, char *out,
+                     size_t bytes)
 {
     const char *before = "(";
     writer w = { out, bytes, 0 };

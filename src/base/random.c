@@ -37,7 +37,8 @@
 
 void tutti_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
 {
-    uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3], k0 = key[0], k1 = key[1];
+    uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3], k0 = key[0],
+             k1 = key[1];
 
     for (int round = 0; round < 10; round++) {
         const uint64_t p0 = (uint64_t)M0 * c0, p1 = (uint64_t)M1 * c2;
@@ -119,7 +120,8 @@ double tutti_normal(tutti_rng rng, uint64_t index)
 
     rng.stream ^= TUTTI_NORMAL_STREAM;
     block(rng, index, words);
-    return sqrt(-2.0 * log(1.0 - unit(half(words, 0)))) * cos(6.283185307179586 * unit(half(words, 1)));
+    return sqrt(-2.0 * log(1.0 - unit(half(words, 0)))) *
+           cos(6.283185307179586 * unit(half(words, 1)));
 }
 
 /* ---- a permutation of [0, n) ----

@@ -8,7 +8,8 @@
 #include <errno.h>
 #include <string.h>
 
-tutti_status tutti_settings_open(tutti_settings **out, const tutti_option *options, void *self, tutti_error *err)
+tutti_status tutti_settings_open(tutti_settings **out, const tutti_option *options, void *self,
+                                 tutti_error *err)
 {
     size_t count = 0;
     tutti_settings *s;
@@ -36,8 +37,9 @@ void tutti_settings_close(tutti_settings *s)
     tutti_free(s);
 }
 
-tutti_status tutti_base_settings_set(tutti_settings *s, const tutti_option *option, tutti_origin origin,
-                                     const char *value, const char *where, tutti_error *err)
+tutti_status tutti_base_settings_set(tutti_settings *s, const tutti_option *option,
+                                     tutti_origin origin, const char *value, const char *where,
+                                     tutti_error *err)
 {
     const bool is_text = option->type == TUTTI_TEXT || option->type == TUTTI_SPEC;
     struct tutti_base_setting *entry = &s->entries[option - s->options];
@@ -45,7 +47,8 @@ tutti_status tutti_base_settings_set(tutti_settings *s, const tutti_option *opti
     tutti_base_value parsed;
 
     TUTTI_TRY(tutti_base_option_parse(option, where, value, &parsed, err));
-    if (origin < entry->origin || (s->filter != NULL && !s->filter(s->filter_user, option, value, where)))
+    if (origin < entry->origin ||
+        (s->filter != NULL && !s->filter(s->filter_user, option, value, where)))
         return TUTTI_OK;
 
     kept_where = tutti_copy_text(where);
@@ -54,7 +57,8 @@ tutti_status tutti_base_settings_set(tutti_settings *s, const tutti_option *opti
     if (kept_where == NULL || (is_text && kept_text == NULL)) {
         tutti_free(kept_where);
         tutti_free(kept_text);
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "%s: setting option '%s'", where, option->name);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "%s: setting option '%s'", where,
+                          option->name);
     }
     tutti_base_option_store(option, &parsed, s->self);
     tutti_free(entry->where);
@@ -78,8 +82,8 @@ static const char *variable_value(const char *variable, const char *prefix, cons
     return *variable == '=' ? variable + 1 : NULL;
 }
 
-tutti_status tutti_settings_environment(tutti_settings *s, const char *prefix, char *const *environment,
-                                        tutti_error *err)
+tutti_status tutti_settings_environment(tutti_settings *s, const char *prefix,
+                                        char *const *environment, tutti_error *err)
 {
     for (size_t i = 0; i < s->count; i++) {
         for (char *const *variable = environment; *variable != NULL; variable++) {
@@ -89,15 +93,16 @@ tutti_status tutti_settings_environment(tutti_settings *s, const char *prefix, c
             if (value == NULL)
                 continue;
             snprintf(where, sizeof where, "%.*s", (int)(value - 1 - *variable), *variable);
-            TUTTI_TRY(tutti_base_settings_set(s, &s->options[i], TUTTI_FROM_ENVIRONMENT, value, where, err));
+            TUTTI_TRY(tutti_base_settings_set(s, &s->options[i], TUTTI_FROM_ENVIRONMENT, value,
+                                              where, err));
             break; /* the first of several, as getenv() */
         }
     }
     return TUTTI_OK;
 }
 
-tutti_status tutti_settings_flag(tutti_settings *s, const char *name, const char *value, const char *where,
-                                 tutti_error *err)
+tutti_status tutti_settings_flag(tutti_settings *s, const char *name, const char *value,
+                                 const char *where, tutti_error *err)
 {
     const tutti_option *option = tutti_option_find(s->options, name);
 
@@ -106,8 +111,8 @@ tutti_status tutti_settings_flag(tutti_settings *s, const char *name, const char
     return tutti_base_settings_set(s, option, TUTTI_FROM_FLAG, value, where, err);
 }
 
-tutti_status tutti_settings_default(tutti_settings *s, const char *name, const char *value, const char *where,
-                                    tutti_error *err)
+tutti_status tutti_settings_default(tutti_settings *s, const char *name, const char *value,
+                                    const char *where, tutti_error *err)
 {
     const tutti_option *option = tutti_option_find(s->options, name);
 
@@ -116,8 +121,8 @@ tutti_status tutti_settings_default(tutti_settings *s, const char *name, const c
     return tutti_base_settings_set(s, option, TUTTI_FROM_DEFAULT, value, where, err);
 }
 
-tutti_status tutti_settings_complete(tutti_settings *s, const char *name, const char *value, const char *where,
-                                     tutti_error *err)
+tutti_status tutti_settings_complete(tutti_settings *s, const char *name, const char *value,
+                                     const char *where, tutti_error *err)
 {
     const char *before;
     const tutti_origin origin = tutti_settings_origin(s, name, &before);
@@ -133,7 +138,8 @@ tutti_status tutti_settings_complete(tutti_settings *s, const char *name, const 
 tutti_origin tutti_settings_origin(const tutti_settings *s, const char *name, const char **where)
 {
     const tutti_option *option = tutti_option_find(s->options, name);
-    const struct tutti_base_setting *entry = option != NULL ? &s->entries[option - s->options] : NULL;
+    const struct tutti_base_setting *entry =
+        option != NULL ? &s->entries[option - s->options] : NULL;
 
     if (where != NULL)
         *where = entry != NULL && entry->where != NULL ? entry->where : "";

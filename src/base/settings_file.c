@@ -41,7 +41,8 @@ static const char *print_where(const source *src, size_t line, char out[WHERE_BY
 }
 
 /* Finds the option of a key; refuses unknown keys and those met before in this text. */
-static tutti_status find_key(const source *src, const char *key, size_t line, const tutti_option **out)
+static tutti_status find_key(const source *src, const char *key, size_t line,
+                             const tutti_option **out)
 {
     tutti_settings *s = src->settings;
     char where[WHERE_BYTES];
@@ -49,45 +50,52 @@ static tutti_status find_key(const source *src, const char *key, size_t line, co
 
     *out = tutti_option_find(s->options, key);
     if (*out == NULL)
-        return tutti_base_option_unknown(s->options, print_where(src, line, where), "key", key, src->err);
+        return tutti_base_option_unknown(s->options, print_where(src, line, where), "key", key,
+                                         src->err);
     entry = &s->entries[*out - s->options];
     if (entry->line != 0)
-        return tutti_fail(src->err, TUTTI_ERR_USAGE, 0, "%s: key '%s' is given twice, first in line %zu; keep one",
+        return tutti_fail(src->err, TUTTI_ERR_USAGE, 0,
+                          "%s: key '%s' is given twice, first in line %zu; keep one",
                           print_where(src, line, where), tutti_base_show(key).text, entry->line);
     entry->line = line;
     return TUTTI_OK;
 }
 
-static tutti_status set(const source *src, const tutti_option *option, const char *value, size_t line)
+static tutti_status set(const source *src, const tutti_option *option, const char *value,
+                        size_t line)
 {
     char where[WHERE_BYTES];
 
-    return tutti_base_settings_set(src->settings, option, TUTTI_FROM_FILE, value, print_where(src, line, where),
-                                   src->err);
+    return tutti_base_settings_set(src->settings, option, TUTTI_FROM_FILE, value,
+                                   print_where(src, line, where), src->err);
 }
 
 static tutti_status fail_line(const source *src, size_t line, const char *sentence)
 {
     char where[WHERE_BYTES];
 
-    return tutti_fail(src->err, TUTTI_ERR_USAGE, 0, "%s: %s", print_where(src, line, where), sentence);
+    return tutti_fail(src->err, TUTTI_ERR_USAGE, 0, "%s: %s", print_where(src, line, where),
+                      sentence);
 }
 
 static tutti_status fail_no_value(const source *src, size_t line, const tutti_option *option)
 {
     char where[WHERE_BYTES];
 
-    return tutti_fail(src->err, TUTTI_ERR_USAGE, 0, "%s: option '%s' has no value; give one or remove the line",
+    return tutti_fail(src->err, TUTTI_ERR_USAGE, 0,
+                      "%s: option '%s' has no value; give one or remove the line",
                       print_where(src, line, where), option->name);
 }
 
-static tutti_status fail_nested(const source *src, size_t line, const tutti_option *option, const char *found)
+static tutti_status fail_nested(const source *src, size_t line, const tutti_option *option,
+                                const char *found)
 {
     char where[WHERE_BYTES];
 
-    return tutti_fail(src->err, TUTTI_ERR_USAGE, 0,
-                      "%s: option '%s' is %s; it must be one value (quote it if it is meant as text)",
-                      print_where(src, line, where), option->name, found);
+    return tutti_fail(
+        src->err, TUTTI_ERR_USAGE, 0,
+        "%s: option '%s' is %s; it must be one value (quote it if it is meant as text)",
+        print_where(src, line, where), option->name, found);
 }
 
 /* ---- YAML ---- */
@@ -99,12 +107,14 @@ static tutti_status fail_yaml(const source *src, const yaml_parser_t *parser)
     if (parser->error == YAML_MEMORY_ERROR)
         return tutti_fail(src->err, TUTTI_ERR_MEMORY, ENOMEM, "%s: reading YAML", src->path);
     if (parser->error == YAML_READER_ERROR) /* no line: the text could not even be decoded */
-        return tutti_fail(src->err, TUTTI_ERR_USAGE, 0, "%s: no YAML: %s at byte %zu; save the file as UTF-8 text",
-                          src->path, parser->problem, parser->problem_offset + 1);
-    return tutti_fail(src->err, TUTTI_ERR_USAGE, 0, "%s: no YAML: %s%s%s; write one 'name: value' a line",
-                      print_where(src, parser->problem_mark.line + 1, where),
-                      parser->context != NULL ? parser->context : "", parser->context != NULL ? ": " : "",
-                      parser->problem != NULL ? parser->problem : "not understood");
+        return tutti_fail(src->err, TUTTI_ERR_USAGE, 0,
+                          "%s: no YAML: %s at byte %zu; save the file as UTF-8 text", src->path,
+                          parser->problem, parser->problem_offset + 1);
+    return tutti_fail(
+        src->err, TUTTI_ERR_USAGE, 0, "%s: no YAML: %s%s%s; write one 'name: value' a line",
+        print_where(src, parser->problem_mark.line + 1, where),
+        parser->context != NULL ? parser->context : "", parser->context != NULL ? ": " : "",
+        parser->problem != NULL ? parser->problem : "not understood");
 }
 
 static size_t line_of(const yaml_event_t *event)
@@ -135,7 +145,8 @@ static bool has_zero(const yaml_event_t *scalar)
     return strlen((const char *)scalar->data.scalar.value) != scalar->data.scalar.length;
 }
 
-static tutti_status read_yaml_value(const source *src, const yaml_event_t *event, const tutti_option *option)
+static tutti_status read_yaml_value(const source *src, const yaml_event_t *event,
+                                    const tutti_option *option)
 {
     const size_t line = line_of(event);
 
@@ -166,10 +177,11 @@ static tutti_status read_yaml_pairs(const source *src, yaml_parser_t *parser)
 
         TUTTI_TRY(next_event(src, parser, &event));
         end = event.type == YAML_MAPPING_END_EVENT;
-        status = end ? TUTTI_OK
-                 : event.type != YAML_SCALAR_EVENT || has_zero(&event)
-                     ? fail_line(src, line_of(&event), "a key must be the name of an option")
-                     : find_key(src, (const char *)event.data.scalar.value, line_of(&event), &option);
+        status =
+            end ? TUTTI_OK
+            : event.type != YAML_SCALAR_EVENT || has_zero(&event)
+                ? fail_line(src, line_of(&event), "a key must be the name of an option")
+                : find_key(src, (const char *)event.data.scalar.value, line_of(&event), &option);
         yaml_event_delete(&event);
         if (status != TUTTI_OK || end)
             return status;
@@ -192,10 +204,12 @@ static tutti_status read_yaml_stream(const source *src, yaml_parser_t *parser)
         TUTTI_TRY(next_event(src, parser, &event));
         type = event.type;
         if (type == YAML_DOCUMENT_START_EVENT && documents++ > 0)
-            status = fail_line(src, line_of(&event), "a second document begins; settings are one mapping");
+            status = fail_line(src, line_of(&event),
+                               "a second document begins; settings are one mapping");
         else if (type == YAML_SEQUENCE_START_EVENT || type == YAML_ALIAS_EVENT ||
                  (type == YAML_SCALAR_EVENT && !is_null(&event)))
-            status = fail_line(src, line_of(&event), "settings must be a mapping; write one 'name: value' a line");
+            status = fail_line(src, line_of(&event),
+                               "settings must be a mapping; write one 'name: value' a line");
         yaml_event_delete(&event);
         if (status == TUTTI_OK && type == YAML_MAPPING_START_EVENT)
             status = read_yaml_pairs(src, parser);
@@ -211,7 +225,8 @@ static tutti_status read_yaml(const source *src)
 
     if (!yaml_parser_initialize(&parser))
         return tutti_fail(src->err, TUTTI_ERR_MEMORY, ENOMEM, "%s: reading YAML", src->path);
-    yaml_parser_set_encoding(&parser, YAML_UTF8_ENCODING); /* and not what the first bytes look like */
+    /* and not what the first bytes look like */
+    yaml_parser_set_encoding(&parser, YAML_UTF8_ENCODING);
     yaml_parser_set_input_string(&parser, (const unsigned char *)src->text, src->bytes);
     status = read_yaml_stream(src, &parser);
     yaml_parser_delete(&parser);
@@ -259,7 +274,8 @@ static size_t next_key_line(const source *src, finder *f)
     return f->line;
 }
 
-static tutti_status read_json_value(const source *src, json_t *value, const tutti_option *option, size_t line)
+static tutti_status read_json_value(const source *src, json_t *value, const tutti_option *option,
+                                    size_t line)
 {
     const bool is_text = option->type == TUTTI_TEXT || option->type == TUTTI_SPEC;
     char number[TUTTI_BASE_REAL_BYTES];
@@ -293,7 +309,8 @@ static tutti_status read_json_value(const source *src, json_t *value, const tutt
     }
     if (is_text) {
         char where[WHERE_BYTES];
-        return tutti_fail(src->err, TUTTI_ERR_USAGE, 0, "%s: option '%s' is %s; it must be text, in quotes",
+        return tutti_fail(src->err, TUTTI_ERR_USAGE, 0,
+                          "%s: option '%s' is %s; it must be text, in quotes",
                           print_where(src, line, where), option->name, number);
     }
     return set(src, option, number, line);
@@ -314,7 +331,8 @@ static tutti_status read_json(const source *src)
         case json_error_out_of_memory:
             return tutti_fail(src->err, TUTTI_ERR_MEMORY, ENOMEM, "%s: reading JSON", src->path);
         case json_error_duplicate_key:
-            return tutti_fail(src->err, TUTTI_ERR_USAGE, 0, "%s: a key is given twice (%s); keep one",
+            return tutti_fail(src->err, TUTTI_ERR_USAGE, 0,
+                              "%s: a key is given twice (%s); keep one",
                               print_where(src, line, where), tutti_base_show(problem.text).text);
         default:
             return tutti_fail(src->err, TUTTI_ERR_USAGE, 0,
@@ -345,19 +363,23 @@ static bool is_utf16(const char *text, size_t bytes)
     return bytes >= 2 && (memcmp(text, "\xFF\xFE", 2) == 0 || memcmp(text, "\xFE\xFF", 2) == 0);
 }
 
-tutti_status tutti_settings_text(tutti_settings *s, const char *path, const char *text, size_t bytes, tutti_error *err)
+tutti_status tutti_settings_text(tutti_settings *s, const char *path, const char *text,
+                                 size_t bytes, tutti_error *err)
 {
     const source src = { .settings = s, .path = path, .text = text, .bytes = bytes, .err = err };
     size_t first = 0;
 
     if (bytes > FILE_BYTES)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s: larger than %d bytes (1 MiB); settings are one 'name: value' a line", path, FILE_BYTES);
+                          "%s: larger than %d bytes (1 MiB); settings are one 'name: value' a line",
+                          path, FILE_BYTES);
     if (is_utf16(text, bytes))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s: the text is UTF-16; save the file as UTF-8 text", path);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%s: the text is UTF-16; save the file as UTF-8 text", path);
     for (size_t i = 0; i < s->count; i++)
         s->entries[i].line = 0;
-    while (first < bytes && (text[first] == ' ' || text[first] == '\t' || text[first] == '\r' || text[first] == '\n'))
+    while (first < bytes && (text[first] == ' ' || text[first] == '\t' || text[first] == '\r' ||
+                             text[first] == '\n'))
         first++;
     return first < bytes && text[first] == '{' ? read_json(&src) : read_yaml(&src);
 }
@@ -372,7 +394,8 @@ tutti_status tutti_settings_file(tutti_settings *s, const char *path, tutti_erro
 
     fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, errno, "cannot open settings file '%s'; check the path", path);
+        return tutti_fail(err, TUTTI_ERR_USAGE, errno,
+                          "cannot open settings file '%s'; check the path", path);
     /* a byte more than allowed, so that too much is seen whatever the file claims */
     text = tutti_alloc(FILE_BYTES + 1, 1);
     if (text == NULL) {
@@ -398,8 +421,8 @@ out:
 }
 
 tutti_status tutti_settings_file_filtered(tutti_settings *s, const char *path,
-                                          bool (*filter)(void *user, const tutti_option *option, const char *value,
-                                                         const char *where),
+                                          bool (*filter)(void *user, const tutti_option *option,
+                                                         const char *value, const char *where),
                                           void *user, tutti_error *err)
 {
     tutti_status status;

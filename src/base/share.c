@@ -86,7 +86,8 @@ int tutti_share_logical(const tutti_share *s, int worker, int *count)
     *count = 1;
     if (s->logical == 0)
         return worker;
-    assert(s->logical >= s->workers && s->batch_of == NULL && s->passes_of == NULL && s->parts == NULL);
+    assert(s->logical >= s->workers && s->batch_of == NULL && s->passes_of == NULL &&
+           s->parts == NULL);
     each = s->logical / s->workers;
     extra = s->logical % s->workers;
     *count = each + (worker < extra);
@@ -142,7 +143,8 @@ static uint64_t tail_part(const tutti_share *s, uint64_t total, int worker, uint
         *first = scale(total, below(s, worker), all);
         return scale(total, below(s, worker + 1), all) - *first;
     }
-    const uint64_t each = total / (uint64_t)s->workers, extra = total % (uint64_t)s->workers, r = (uint64_t)worker;
+    const uint64_t each = total / (uint64_t)s->workers, extra = total % (uint64_t)s->workers,
+                   r = (uint64_t)worker;
 
     *first = r * each + (r < extra ? r : extra);
     return each + (r < extra);
@@ -152,10 +154,12 @@ static uint64_t tail_part(const tutti_share *s, uint64_t total, int worker, uint
    sample takes longer than a nanosecond. */
 static uint64_t taken_before(const tutti_share *s, uint64_t step, int worker)
 {
-    const uint64_t steps = tutti_share_steps(s), full = (uint64_t)(tutti_share_batch(s, worker) * s->accumulate),
+    const uint64_t steps = tutti_share_steps(s),
+                   full = (uint64_t)(tutti_share_batch(s, worker) * s->accumulate),
                    tail = s->samples % full_step(s);
     uint64_t first;
-    const uint64_t epoch = (steps - (tail != 0)) * full + (tail != 0 ? tail_part(s, tail, worker, &first) : 0);
+    const uint64_t epoch =
+        (steps - (tail != 0)) * full + (tail != 0 ? tail_part(s, tail, worker, &first) : 0);
 
     return step / steps * epoch + step % steps * full;
 }
@@ -166,12 +170,12 @@ static uint64_t used_before(uint64_t part, uint64_t a, uint64_t b)
     return b == 0 || a > part / b ? part : a * b; /* a * b <= part does not overflow */
 }
 
-int64_t tutti_share_pass(const tutti_share *s, uint64_t step, int worker, int64_t pass, uint64_t *epoch,
-                         uint64_t *position)
+int64_t tutti_share_pass(const tutti_share *s, uint64_t step, int worker, int64_t pass,
+                         uint64_t *epoch, uint64_t *position)
 {
     uint64_t first, part_first;
-    const uint64_t total = step_place(s, step, epoch, &first), b = (uint64_t)tutti_share_batch(s, worker),
-                   a = (uint64_t)pass;
+    const uint64_t total = step_place(s, step, epoch, &first),
+                   b = (uint64_t)tutti_share_batch(s, worker), a = (uint64_t)pass;
     uint64_t part, used;
 
     assert(worker >= 0 && worker < s->workers && pass >= 0 &&
@@ -179,7 +183,8 @@ int64_t tutti_share_pass(const tutti_share *s, uint64_t step, int worker, int64_
     if (s->logical > 0) {
         const tutti_share shares = tutti_share_by_logical(s);
         int mine;
-        return tutti_share_pass(&shares, step, tutti_share_logical(s, worker, &mine) + (int)(pass / s->accumulate),
+        return tutti_share_pass(&shares, step,
+                                tutti_share_logical(s, worker, &mine) + (int)(pass / s->accumulate),
                                 pass % s->accumulate, epoch, position);
     }
     if (s->parts != NULL) {
@@ -270,7 +275,8 @@ static int furthest(const dues *d, const int64_t *part, bool gets)
     return who;
 }
 
-void tutti_share_apportion(int64_t total, int workers, const double *weight, int64_t least, int64_t *part)
+void tutti_share_apportion(int64_t total, int workers, const double *weight, int64_t least,
+                           int64_t *part)
 {
     double limit = -1, sum = 0; /* weights up to the limit get the least; sum: of the others */
     int64_t open = total, left; /* what the others share */

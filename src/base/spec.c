@@ -66,8 +66,8 @@ static size_t position(const reader *r) /* bytes are counted from 1 for people *
 
 static tutti_status fail_end(const reader *r, const char *missing, tutti_error *err)
 {
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "spec '%s': missing '%s' at the end", tutti_base_show(r->text).text,
-                      missing);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "spec '%s': missing '%s' at the end",
+                      tutti_base_show(r->text).text, missing);
 }
 
 /* Skips from an opening quote to after the closing one. */
@@ -127,9 +127,10 @@ static tutti_status read_value(reader *r, tutti_error *err)
             continue;
         }
         if (c == '(' && ++level > SPEC_LEVELS)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "spec '%s': more than %d levels of brackets at byte %zu; nest less deeply",
-                              tutti_base_show(r->text).text, SPEC_LEVELS, position(r));
+            return tutti_fail(
+                err, TUTTI_ERR_USAGE, 0,
+                "spec '%s': more than %d levels of brackets at byte %zu; nest less deeply",
+                tutti_base_show(r->text).text, SPEC_LEVELS, position(r));
         if (c == ')')
             level--;
         if (!is_blank(c))
@@ -154,9 +155,10 @@ static tutti_status read_arg(reader *r, tutti_error *err)
     skip_blanks(r);
     if (*r->p == '=') {
         if (r->key_bytes == 0)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "spec '%s': no option name before '=' at byte %zu; write name(key=value,...)",
-                              tutti_base_show(r->text).text, position(r));
+            return tutti_fail(
+                err, TUTTI_ERR_USAGE, 0,
+                "spec '%s': no option name before '=' at byte %zu; write name(key=value,...)",
+                tutti_base_show(r->text).text, position(r));
         r->p++;
         skip_blanks(r);
     } else {
@@ -168,13 +170,16 @@ static tutti_status read_arg(reader *r, tutti_error *err)
     TUTTI_TRY(read_value(r, err));
     r->count++;
     if (r->key == NULL && r->value_bytes == 0 && !r->quoted)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "spec '%s': argument %zu is empty at byte %zu; remove the ',' or give a value",
-                          tutti_base_show(r->text).text, r->count, position(r));
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "spec '%s': argument %zu is empty at byte %zu; remove the ',' or give a value",
+            tutti_base_show(r->text).text, r->count, position(r));
     if (r->key == NULL && r->keyed)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "spec '%s': argument %zu ('%s') has no name but follows one that has; write key=value",
-                          tutti_base_show(r->text).text, r->count, tutti_base_show_span(r->value, r->value_bytes).text);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "spec '%s': argument %zu ('%s') has no name but follows one that has; write key=value",
+            tutti_base_show(r->text).text, r->count,
+            tutti_base_show_span(r->value, r->value_bytes).text);
     r->keyed = r->key != NULL;
 
     if (*r->p == ')')
@@ -188,12 +193,14 @@ static tutti_status read_name(reader *r, tutti_error *err)
 {
     skip_blanks(r);
     if (*r->p == '\0')
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "spec '%s' is empty; write a name or name(key=value,...)",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "spec '%s' is empty; write a name or name(key=value,...)",
                           tutti_base_show(r->text).text);
     if (!is_letter(*r->p))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "spec '%s': a name must begin with a letter (byte %zu); write name(key=value,...)",
-                          tutti_base_show(r->text).text, position(r));
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "spec '%s': a name must begin with a letter (byte %zu); write name(key=value,...)",
+            tutti_base_show(r->text).text, position(r));
     r->name = r->p;
     while (is_name(*r->p))
         r->p++;
@@ -204,9 +211,10 @@ static tutti_status read_name(reader *r, tutti_error *err)
         return TUTTI_OK;
     }
     if (*r->p != '(')
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "spec '%s': unexpected text after the name at byte %zu; write name(key=value,...)",
-                          tutti_base_show(r->text).text, position(r));
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "spec '%s': unexpected text after the name at byte %zu; write name(key=value,...)",
+            tutti_base_show(r->text).text, position(r));
     r->p++;
     skip_blanks(r);
     if (*r->p == ')') {
@@ -228,7 +236,8 @@ static tutti_status parse_text(reader *r, const char *text, tutti_error *err)
         TUTTI_TRY(read_arg(r, err));
     skip_blanks(r);
     if (*r->p != '\0')
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "spec '%s': text after the closing ')' at byte %zu; remove it",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "spec '%s': text after the closing ')' at byte %zu; remove it",
                           tutti_base_show(text).text, position(r));
     return TUTTI_OK;
 }
@@ -267,7 +276,8 @@ tutti_status tutti_spec_open(tutti_spec **out, const char *text, tutti_error *er
     /* small: the text has at most 4096 bytes */
     spec = tutti_alloc(1, sizeof *spec + r.count * sizeof spec->args[0] + bytes);
     if (spec == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening spec '%s'", tutti_base_show(text).text);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening spec '%s'",
+                          tutti_base_show(text).text);
     at = (char *)&spec->args[r.count];
     r = (reader){ .text = text, .p = text };
     (void)read_name(&r, NULL); /* neither can fail now */
@@ -315,8 +325,9 @@ static tutti_status find_option(const tutti_spec *spec, size_t i, const char *wh
     *out = NULL;
     if (key == NULL) {
         if (i >= options_count)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s: argument %zu ('%s') is one too many; it takes at most %zu",
-                              what, i + 1, tutti_base_show(spec->args[i].value).text, options_count);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "%s: argument %zu ('%s') is one too many; it takes at most %zu", what,
+                              i + 1, tutti_base_show(spec->args[i].value).text, options_count);
         *out = &options[i];
         return TUTTI_OK;
     }
@@ -333,7 +344,8 @@ static size_t count_of(const tutti_option *options)
     return n;
 }
 
-const tutti_option *tutti_spec_arg(const tutti_spec *spec, const tutti_option *options, size_t i, const char **value)
+const tutti_option *tutti_spec_arg(const tutti_spec *spec, const tutti_option *options, size_t i,
+                                   const char **value)
 {
     const tutti_option *option;
 
@@ -342,8 +354,8 @@ const tutti_option *tutti_spec_arg(const tutti_spec *spec, const tutti_option *o
     return option;
 }
 
-tutti_status tutti_spec_apply(const tutti_spec *spec, const char *what, const tutti_option *options, void *self,
-                              tutti_error *err)
+tutti_status tutti_spec_apply(const tutti_spec *spec, const char *what, const tutti_option *options,
+                              void *self, tutti_error *err)
 {
     const size_t options_count = count_of(options);
 
@@ -359,8 +371,9 @@ tutti_status tutti_spec_apply(const tutti_spec *spec, const char *what, const tu
                 find_option(spec, j, what, &(accepted){ options, options_count }, &earlier, err));
             if (earlier == option)
                 return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                                  "%s: option '%s' is given twice, as '%s' and as '%s'; keep one", what, option->name,
-                                  tutti_base_show(spec->args[j].value).text, tutti_base_show(spec->args[i].value).text);
+                                  "%s: option '%s' is given twice, as '%s' and as '%s'; keep one",
+                                  what, option->name, tutti_base_show(spec->args[j].value).text,
+                                  tutti_base_show(spec->args[i].value).text);
         }
         TUTTI_TRY(tutti_option_set(option, what, spec->args[i].value, self, err));
     }

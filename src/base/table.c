@@ -17,8 +17,8 @@ typedef struct table {
     size_t self_bytes;
 } table;
 
-#define WRONG(t, o, format, ...)                                                                              \
-    tutti_fail(err, TUTTI_ERR_STATE, 0, "%s: option '%s' of its table " format, (t)->what,                    \
+#define WRONG(t, o, format, ...) \
+    tutti_fail(err, TUTTI_ERR_STATE, 0, "%s: option '%s' of its table " format, (t)->what, \
                tutti_base_show((o)->name).text, __VA_ARGS__)
 
 bool tutti_base_is_name(const char *text)
@@ -51,20 +51,29 @@ static tutti_status check_place(const table *t, const tutti_option *o, tutti_err
     const size_t bytes = bytes_of(o->type);
 
     if (bytes == 0)
-        return WRONG(t, o, "has type %d, which is none; take one of TUTTI_INT to TUTTI_SPEC", (int)o->type);
+        return WRONG(t, o, "has type %d, which is none; take one of TUTTI_INT to TUTTI_SPEC",
+                     (int)o->type);
     if (t->self_bytes == 0)
-        return WRONG(t, o, "%s", "is to be written to a struct of 0 bytes; set .self_bytes to the size of the struct");
+        return WRONG(
+            t, o, "%s",
+            "is to be written to a struct of 0 bytes; set .self_bytes to the size of the struct");
     if (o->offset > t->self_bytes || bytes > t->self_bytes - o->offset)
-        return WRONG(t, o, "is to be written to bytes %zu to %zu of a struct of %zu bytes; set .self_bytes to the size "
-                     "of the struct that its TUTTI_AT names", o->offset, o->offset + bytes - 1, t->self_bytes);
+        return WRONG(t, o,
+                     "is to be written to bytes %zu to %zu of a struct of %zu bytes; set "
+                     ".self_bytes to the size of the struct that its TUTTI_AT names",
+                     o->offset, o->offset + bytes - 1, t->self_bytes);
     if (o->offset % bytes != 0)
-        return WRONG(t, o, "is to be written to byte %zu, where no %s can be; give its member's place with TUTTI_AT",
+        return WRONG(t, o,
+                     "is to be written to byte %zu, where no %s can be; give its member's place "
+                     "with TUTTI_AT",
                      o->offset, tutti_option_type_name(o->type));
     for (const tutti_option *p = t->options; p != o; p++) {
         if (tutti_base_same_name(p->name, o->name))
             return WRONG(t, o, "%s", "stands there twice; give one of them another name");
         if (o->offset < p->offset + bytes_of(p->type) && p->offset < o->offset + bytes)
-            return WRONG(t, o, "is written to the same member as '%s'; give each a member of its own", p->name);
+            return WRONG(t, o,
+                         "is written to the same member as '%s'; give each a member of its own",
+                         p->name);
     }
     return TUTTI_OK;
 }
@@ -110,7 +119,8 @@ static tutti_status check_default(const table *t, const tutti_option *o, tutti_e
     tutti_base_print_real(max, high);
     tutti_base_print_real(o->initial, initial);
     if (!isfinite(min) || !isfinite(max) || min > max)
-        return WRONG(t, o, "has bounds from %s to %s, which no value is within; give .min and .max", low, high);
+        return WRONG(t, o, "has bounds from %s to %s, which no value is within; give .min and .max",
+                     low, high);
     if (!(o->initial >= min && o->initial <= max))
         return WRONG(t, o, "is %s by default, and it must be from %s to %s; give it a default or "
                      "bounds that agree", initial, low, high);
@@ -124,7 +134,8 @@ static bool is_condition(const tutti_option *options, const char *at, size_t byt
     const size_t name = strcspn(at, "=>&");
     const tutti_option *on = NULL;
     char word[NAME_BYTES + 1], wanted[NAME_BYTES + 1], *rest = wanted;
-    bool sound = name > 0 && name <= NAME_BYTES && name + 1 < bytes && bytes - name - 1 <= NAME_BYTES;
+    bool sound =
+        name > 0 && name <= NAME_BYTES && name + 1 < bytes && bytes - name - 1 <= NAME_BYTES;
 
     if (sound) {
         tutti_option number = { .name = "number", .type = TUTTI_REAL, .min = -1e300, .max = 1e300 };
@@ -165,19 +176,25 @@ static tutti_status check_when(const table *t, const tutti_option *o, tutti_erro
     const size_t bytes = at != NULL ? strcspn(at, "&") : 0;
 
     return at == NULL ? TUTTI_OK
-                      : WRONG(t, o, "has an effect where '%.*s', which is no condition on an option of this table; "
-                              "write \"switch=on\", \"choice=a|b\", \"text=word\", \"number=0\" "
-                              "or \"number>0\"", (int)(bytes < 80 ? bytes : 80), at);
+                      : WRONG(t, o,
+                              "has an effect where '%.*s', which is no condition on an option of "
+                              "this table; write \"switch=on\", \"choice=a|b\", \"text=word\", "
+                              "\"number=0\" or \"number>0\"",
+                              (int)(bytes < 80 ? bytes : 80), at);
 }
 
-tutti_status tutti_options_check(const tutti_option *options, const char *what, size_t self_bytes, tutti_error *err)
+tutti_status tutti_options_check(const tutti_option *options, const char *what, size_t self_bytes,
+                                 tutti_error *err)
 {
     const table t = { options, what, self_bytes };
 
     for (const tutti_option *o = options; o != NULL && o->name != NULL; o++) {
         if (!tutti_base_is_name(o->name))
-            return WRONG(&t, o, "can never be given: a name has a letter, then letters, digits, '_', '-' and '.', "
-                         "at most %d in all", NAME_BYTES);
+            return WRONG(
+                &t, o,
+                "can never be given: a name has a letter, then letters, digits, '_', '-' and '.', "
+                "at most %d in all",
+                NAME_BYTES);
         TUTTI_TRY(check_place(&t, o, err));
         TUTTI_TRY(check_default(&t, o, err));
     }

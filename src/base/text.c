@@ -36,9 +36,11 @@ tutti_status tutti_bytes_parse(const char *text, size_t length, size_t *bytes, t
 
     *bytes = 0;
     for (; digits < length && isdigit((unsigned char)text[digits]); digits++)
-        fits = fits && tutti_size_mul(value, 10, &value) && tutti_size_add(value, (size_t)(text[digits] - '0'), &value);
+        fits = fits && tutti_size_mul(value, 10, &value) &&
+               tutti_size_add(value, (size_t)(text[digits] - '0'), &value);
     for (size_t u = 0; digits > 0 && u < TUTTI_LENGTH(units); u++)
-        if (strlen(units[u]) == length - digits && memcmp(text + digits, units[u], length - digits) == 0) {
+        if (strlen(units[u]) == length - digits &&
+            memcmp(text + digits, units[u], length - digits) == 0) {
             fits = fits && tutti_size_mul(value, u < 2 ? 1 : (size_t)1 << (10 * (u - 1)), &value);
             if (!fits || value == 0 || value > (size_t)1 << 40)
                 return tutti_fail(err, TUTTI_ERR_USAGE, 0,
@@ -89,7 +91,10 @@ static size_t control_bytes(const char *text, size_t bytes)
 
     if (first < 0x20 || first == 0x7F)
         return 1;
-    return first == 0xC2 && bytes > 1 && (unsigned char)text[1] >= 0x80 && (unsigned char)text[1] < 0xA0 ? 2 : 0;
+    return first == 0xC2 && bytes > 1 && (unsigned char)text[1] >= 0x80 &&
+                   (unsigned char)text[1] < 0xA0
+               ? 2
+               : 0;
 }
 
 tutti_base_shown tutti_base_show_span(const char *text, size_t bytes)
@@ -112,7 +117,8 @@ tutti_base_shown tutti_base_show_span(const char *text, size_t bytes)
 
 tutti_base_shown tutti_base_show(const char *text)
 {
-    return tutti_base_show_span(text, strnlen(text, 4096)); /* enough: at most SHOWN_BYTES are shown */
+    /* enough: at most SHOWN_BYTES are shown */
+    return tutti_base_show_span(text, strnlen(text, 4096));
 }
 
 /* ---- near names ---- */
@@ -211,8 +217,9 @@ void tutti_base_near_print(const tutti_base_near *near, char *out, size_t bytes)
     out[0] = '\0';
     for (size_t i = 0; i < near->count && used < bytes; i++) {
         const char *before = i == 0 ? "; did you mean " : i + 1 == near->count ? " or " : ", ";
-        const int length = snprintf(out + used, bytes - used, "%s'%.*s'%s", before, (int)near->best[i].bytes,
-                                    near->best[i].name, i + 1 == near->count ? "?" : "");
+        const int length =
+            snprintf(out + used, bytes - used, "%s'%.*s'%s", before, (int)near->best[i].bytes,
+                     near->best[i].name, i + 1 == near->count ? "?" : "");
         if (length < 0)
             return;
         used += (size_t)length;

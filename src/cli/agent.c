@@ -9,7 +9,9 @@
 int tutti_cli_agent(int argc, char **argv)
 {
     if (argc > 1)
-        return tutti_cli_usage(
-            "train", "`tutti agent` takes no arguments such as '%s': `tutti train -H` starts it on each host", argv[1]);
+        return tutti_cli_usage("train",
+                               "`tutti agent` takes no arguments such as '%s': `tutti train -H` "
+                               "starts it on each host",
+                               argv[1]);
     return tutti_launch_agent(STDIN_FILENO, STDOUT_FILENO);
 }

@@ -16,17 +16,29 @@
 #include "runtime/files.h"
 
 const tutti_command tutti_cli_benchmarks[] = {
-    { "allreduce", "[-n N] [--sizes 4,64KiB,...]",
-      "sums over workers, by size; compared with Open MPI, MPICH, Gloo and hand-written loops", tutti_bench_allreduce,
+    { "allreduce",
+      "[-n N] [--sizes 4,64KiB,...]",
+      "sums over workers, by size; compared with Open MPI, MPICH, Gloo and hand-written loops",
+      tutti_bench_allreduce,
       { tutti_bench_allreduce_options } },
-    { "step", "[-n N] [--model mlp] [--method ddp]",
-      "training steps: samples a second, exposed communication, memory; compared with PyTorch", tutti_bench_step,
+    { "step",
+      "[-n N] [--model mlp] [--method ddp]",
+      "training steps: samples a second, exposed communication, memory; compared with PyTorch",
+      tutti_bench_step,
       { tutti_bench_step_options } },
-    { "io", "[--dir DIR] [--bytes 256MiB]", "checkpoints, against direct writes and reads of the same size",
-      tutti_bench_io, { tutti_bench_io_options } },
-    { "kernels", "[--bytes 32MiB]", "vector kernels at each SIMD level, against memcpy", tutti_bench_kernels,
+    { "io",
+      "[--dir DIR] [--bytes 256MiB]",
+      "checkpoints, against direct writes and reads of the same size",
+      tutti_bench_io,
+      { tutti_bench_io_options } },
+    { "kernels",
+      "[--bytes 32MiB]",
+      "vector kernels at each SIMD level, against memcpy",
+      tutti_bench_kernels,
       { tutti_bench_kernels_options } },
-    { "codec", "[--codec SPEC] [--rows 5000]", "codecs: encoding, decoding and adding, against memcpy",
+    { "codec",
+      "[--codec SPEC] [--rows 5000]",
+      "codecs: encoding, decoding and adding, against memcpy",
       tutti_bench_codec,
       { tutti_bench_codec_options } },
     { 0 }
@@ -48,8 +60,8 @@ static tutti_status no_such(const tutti_bench *b, const tutti_option *options, c
         b->name, near, b->name);
 }
 
-static tutti_status take_argument(tutti_bench *b, const tutti_option *options, int argc, char **argv, int *at,
-                                  tutti_error *err)
+static tutti_status take_argument(tutti_bench *b, const tutti_option *options, int argc,
+                                  char **argv, int *at, tutti_error *err)
 {
     const char *arg = argv[*at], *value;
     const bool is_short = arg[0] == '-' && arg[1] == 'n';
@@ -58,19 +70,22 @@ static tutti_status take_argument(tutti_bench *b, const tutti_option *options, i
     size_t length;
 
     if (!is_short && strncmp(arg, "--", 2) != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "bench %s takes options only, not '%.80s'; `tutti bench %s --help` lists them", b->name, arg,
-                          b->name);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "bench %s takes options only, not '%.80s'; `tutti bench %s --help` lists them", b->name,
+            arg, b->name);
     arg += is_short ? 1 : 2;
     length = is_short ? 1 : strcspn(arg, "=");
     snprintf(name, sizeof name, "%.*s", (int)length, arg);
-    option = length < sizeof name && (is_short || length > 1) ? tutti_option_find(options, name) : NULL;
+    option =
+        length < sizeof name && (is_short || length > 1) ? tutti_option_find(options, name) : NULL;
     if (option == NULL)
         return no_such(b, options, name, err);
     value = arg[length] == '=' ? arg + length + 1 : is_short && arg[1] != 0 ? arg + 1 : NULL;
     value = tutti_cli_flag_value(option, value, argc, argv, at);
     if (value == NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "option '%s' needs a value: %s", argv[*at], option->help);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "option '%s' needs a value: %s", argv[*at],
+                          option->help);
     snprintf(what, sizeof what, "%s%s", is_short ? "-" : "--", option->name);
     return tutti_settings_flag(b->settings, option->name, value, what, err);
 }
@@ -218,7 +233,8 @@ tutti_status tutti_bench_capture(const char *const *argv, char **text, int *code
     /* Output beyond the limit is read and discarded, so that the program never waits for us. */
     for (char rest[4096];;) {
         const bool room = used < MOST - 1;
-        got = room ? read(ends[0], *text + used, MOST - 1 - used) : read(ends[0], rest, sizeof rest);
+        got =
+            room ? read(ends[0], *text + used, MOST - 1 - used) : read(ends[0], rest, sizeof rest);
         if (got == 0 || (got < 0 && errno != EINTR))
             break;
         used += room && got > 0 ? (size_t)got : 0;
@@ -237,7 +253,8 @@ tutti_status tutti_bench_peers(const tutti_bench *b, char *path, size_t bytes, t
        its CMake cache; then an installation. */
     static const struct {
         const char *folder, *needs;
-    } beside[] = { { "../../../bench/peers", "../CMakeCache.txt" }, { "../share/tutti/bench/peers", "" } };
+    } beside[] = { { "../../../bench/peers", "../CMakeCache.txt" },
+                   { "../share/tutti/bench/peers", "" } };
     char self[2048], script[4200];
     ssize_t length;
 
@@ -258,8 +275,8 @@ tutti_status tutti_bench_peers(const tutti_bench *b, char *path, size_t bytes, t
     }
     path[0] = 0;
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "--with-peers needs Tutti's folder bench/peers, which is not here; "
-                      "run it in the source tree, or without --with-peers");
+                      "--with-peers needs Tutti's folder bench/peers, which is not here; run it in "
+                      "the source tree, or without --with-peers");
 }
 
 static void signals(sigset_t *set)
@@ -276,14 +293,16 @@ tutti_status tutti_bench_folder_make(tutti_bench_folder *f, const char *parent, 
 
     f->made = false;
     if (snprintf(f->path, sizeof f->path, "%s/tutti-bench-XXXXXX", parent) >= (int)sizeof f->path)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the path of the folder to measure in is too long (%zu bytes)",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "the path of the folder to measure in is too long (%zu bytes)",
                           strlen(parent));
     signals(&set);
     sigprocmask(SIG_BLOCK, &set, &f->mask);
     if (mkdtemp(f->path) == NULL) {
         const int cause = errno;
         sigprocmask(SIG_SETMASK, &f->mask, NULL);
-        return tutti_fail(err, TUTTI_ERR_IO, cause, "making a folder in '%.300s'; name a writable one", parent);
+        return tutti_fail(err, TUTTI_ERR_IO, cause,
+                          "making a folder in '%.300s'; name a writable one", parent);
     }
     f->made = true;
     return TUTTI_OK;
@@ -325,8 +344,8 @@ static void print_benchmarks(FILE *out)
                  "Measures, with ratios to what was measured in the same run:\n\n");
     for (const tutti_command *c = tutti_cli_benchmarks; c->name != NULL; c++)
         fprintf(out, "  tutti bench %-9s %-36s %s\n", c->name, c->arguments, c->help);
-    fprintf(out, "\n`tutti bench NAME --help` explains one. "
-                 "--json: rows for programs; `make bench` keeps them in bench/results.\n");
+    fprintf(out, "\n`tutti bench NAME --help` explains one. --json: rows for programs; `make "
+                 "bench` keeps them in bench/results.\n");
 }
 
 int tutti_cli_bench(int argc, char **argv)

@@ -35,18 +35,21 @@ typedef struct config {
 enum { REGISTERED, FOREIGN, BOTH };
 const tutti_option tutti_bench_allreduce_options[] = {
     { "n", TUTTI_INT, TUTTI_AT(config, n), 2, 1, 1024, NULL, "workers" },
-    { "sizes", TUTTI_TEXT, TUTTI_AT(config, sizes), 0, 0, 0, "4,1KiB,64KiB,1MiB,16MiB", "bytes of float32, in a list" },
+    { "sizes", TUTTI_TEXT, TUTTI_AT(config, sizes), 0, 0, 0, "4,1KiB,64KiB,1MiB,16MiB",
+      "bytes of float32, in a list" },
     { "registered", TUTTI_CHOICE, TUTTI_AT(config, buffers), BOTH, 0, 0, "on|off|both",
       "on: buffers in shared windows, as the engine's are; off: foreign memory" },
-    { "algorithm", TUTTI_TEXT, TUTTI_AT(config, algorithm), 0, 0, 0, "auto", "of the sums; auto: Tutti chooses" },
+    { "algorithm", TUTTI_TEXT, TUTTI_AT(config, algorithm), 0, 0, 0, "auto",
+      "of the sums; auto: Tutti chooses" },
     { "transport", TUTTI_SPEC, TUTTI_AT(config, transport), 0, 0, 0, "shm", "between the workers" },
-    { "seconds", TUTTI_REAL, TUTTI_AT(config, seconds), 0.2, 0.0001, 60, NULL, "s, of calls for each size and round" },
+    { "seconds", TUTTI_REAL, TUTTI_AT(config, seconds), 0.2, 0.0001, 60, NULL,
+      "s, of calls for each size and round" },
     TUTTI_BENCH_COMMON(config),
     { "with-peers", TUTTI_BOOL, TUTTI_AT(config, common.with_peers), 0, 0, 1, NULL,
       "build and run the peers too; one that is absent is an error" },
     { "peers", TUTTI_TEXT, TUTTI_AT(config, common.peers), 0, 0, 0, "",
-      "a list of openmpi, openmpi-shipped, mpich, mpich-shipped, gloo, limit (bench/peers/allreduce has more); none: "
-      "all, limit only for 2 workers" },
+      "a list of openmpi, openmpi-shipped, mpich, mpich-shipped, gloo, limit "
+      "(bench/peers/allreduce has more); none: all, limit only for 2 workers" },
     { "tune", TUTTI_TEXT, TUTTI_AT(config, tune), 0, 0, 0, "",
       "measure every algorithm instead and write the fastest of each size to this file" },
     { 0 }
@@ -82,8 +85,8 @@ static tutti_status check_sum(const float *x, size_t n, int p, tutti_error *err)
     for (size_t i = 0; i < n; i++)
         if (x[i] != sum)
             return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                              "the all-reduce of %zu bytes is wrong: element %zu is %g, not %g", n * sizeof *x, i,
-                              (double)x[i], (double)sum);
+                              "the all-reduce of %zu bytes is wrong: element %zu is %g, not %g",
+                              n * sizeof *x, i, (double)x[i], (double)sum);
     return TUTTI_OK;
 }
 
@@ -103,7 +106,8 @@ static tutti_status one_call(tutti_group *g, float *x, size_t n, double *us, tut
     return TUTTI_OK;
 }
 
-static tutti_status measure(const bench *k, tutti_group *g, float *x, size_t n, timing *t, tutti_error *err)
+static tutti_status measure(const bench *k, tutti_group *g, float *x, size_t n, timing *t,
+                            tutti_error *err)
 {
     tutti_group plain;
     double first[3], calls;
@@ -127,7 +131,8 @@ static tutti_status measure(const bench *k, tutti_group *g, float *x, size_t n, 
     return TUTTI_OK;
 }
 
-static tutti_status measure_all(const bench *k, tutti_group *g, bool registered, float *x, timing *t, tutti_error *err)
+static tutti_status measure_all(const bench *k, tutti_group *g, bool registered, float *x,
+                                timing *t, tutti_error *err)
 {
     const bool tune = k->config.tune[0] != 0;
     const char *asked = strcmp(k->config.algorithm, "auto") == 0 ? NULL : k->config.algorithm;
@@ -142,12 +147,15 @@ static tutti_status measure_all(const bench *k, tutti_group *g, bool registered,
                 const int length = snprintf(line, sizeof line, "all-reduce * * %s\n", name);
                 if (tutti_algorithm_check(name, g->size, NULL) != TUTTI_OK)
                     continue;
-                TUTTI_TRY(tutti_collective_table_text(g->world, "the table of one line", line, (size_t)length, err));
+                TUTTI_TRY(tutti_collective_table_text(g->world, "the table of one line", line,
+                                                      (size_t)length, err));
             }
             TUTTI_TRY(measure(k, g, x, n, t, err));
             if (g->index == 0) {
-                fprintf(k->report, "%s %zu %.4f %.4f %zu %s\n", registered ? "registered" : "foreign", k->size[s],
-                        tutti_bench_median(t->us, t->calls), tutti_bench_quantile(t->us, t->calls, 0.99), t->calls,
+                fprintf(k->report, "%s %zu %.4f %.4f %zu %s\n",
+                        registered ? "registered" : "foreign", k->size[s],
+                        tutti_bench_median(t->us, t->calls),
+                        tutti_bench_quantile(t->us, t->calls, 0.99), t->calls,
                         name != NULL ? name : "auto");
                 fflush(k->report);
             }
@@ -162,10 +170,9 @@ static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
     timing t = { .us = tutti_alloc(CALLS_MOST, sizeof *t.us) };
     size_t most = 0;
     void *memory = NULL;
-    tutti_status status = t.us != NULL
-                              ? TUTTI_OK
-                              : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the times of %d calls",
-                                           CALLS_MOST);
+    tutti_status status = t.us != NULL ? TUTTI_OK
+                                       : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                                                    "memory for the times of %d calls", CALLS_MOST);
 
     for (size_t s = 0; s < k->n_sizes; s++)
         most = k->size[s] > most ? k->size[s] : most;
@@ -176,8 +183,9 @@ static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
     }
     if (status == TUTTI_OK && k->config.buffers != REGISTERED) {
         memory = tutti_alloc(most, 1);
-        status = memory != NULL ? measure_all(k, &g, false, memory, &t, err)
-                                : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "a buffer of %zu bytes", most);
+        status = memory != NULL
+                     ? measure_all(k, &g, false, memory, &t, err)
+                     : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "a buffer of %zu bytes", most);
         tutti_free(memory);
     }
     tutti_free(t.us);
@@ -192,18 +200,21 @@ static int work(bench *k, tutti_error *err)
     tutti_status status;
 
     if (where != NULL)
-        signal(SIGINT, SIG_IGN); /* the launcher receives the terminal's signal and sends us SIGTERM */
+        /* the launcher receives the terminal's signal and sends us SIGTERM */
+        signal(SIGINT, SIG_IGN);
     k->report = fd >= 0 ? fdopen(fd, "a") : NULL;
     if (k->report == NULL) {
-        tutti_fail(err, TUTTI_ERR_IO, errno, "opening the launcher's file descriptor '%s' (TUTTI_BENCH_FD)",
+        tutti_fail(err, TUTTI_ERR_IO, errno,
+                   "opening the launcher's file descriptor '%s' (TUTTI_BENCH_FD)",
                    where != NULL ? where : "1");
         return tutti_cli_fail(err);
     }
     status = tutti_world_open(&world, k->config.transport, err);
     if (status != TUTTI_OK) {
         fclose(k->report);
-        return where == NULL || status == TUTTI_ERR_USAGE || status == TUTTI_ERR_IO ? tutti_cli_fail(err)
-                                                                                    : tutti_cli_code(status);
+        return where == NULL || status == TUTTI_ERR_USAGE || status == TUTTI_ERR_IO
+                   ? tutti_cli_fail(err)
+                   : tutti_cli_code(status);
     }
     status = rank_main(world, k, err);
     if (status != TUTTI_OK)
@@ -231,15 +242,17 @@ static program *find_program(bench *k, const char *name)
     return NULL;
 }
 
-static tutti_status add_program(bench *k, const char *name, size_t length, bool ours, tutti_error *err)
+static tutti_status add_program(bench *k, const char *name, size_t length, bool ours,
+                                tutti_error *err)
 {
     const size_t samples = k->n_sizes * (size_t)k->config.common.repeat;
     program *p = &k->program[k->n_programs];
 
     if (length == 0 || length >= sizeof p->name || k->n_programs == MOST_PROGRAMS)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "'%.*s' cannot be one of the programs: names of 1 to %zu letters, at most %d programs",
-                          (int)length, name, sizeof p->name - 1, MOST_PROGRAMS);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "'%.*s' cannot be one of the programs: names of 1 to %zu letters, at most %d programs",
+            (int)length, name, sizeof p->name - 1, MOST_PROGRAMS);
     snprintf(p->name, sizeof p->name, "%.*s", (int)length, name);
     p->ours = ours;
     p->median_us = tutti_alloc(samples, sizeof(double));
@@ -256,18 +269,19 @@ static tutti_status parse_round(bench *k, char *text, const char *peer, int64_t 
 {
     char *rest = NULL;
 
-    for (char *line = strtok_r(text, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest)) {
+    for (char *line = strtok_r(text, "\n", &rest); line != NULL;
+         line = strtok_r(NULL, "\n", &rest)) {
         char name[48] = "", algorithm[160] = "";
         unsigned long long bytes, calls;
         double median, p99;
         program *p;
         int s;
         snprintf(name, sizeof name, "%s", peer != NULL ? peer : "");
-        if (sscanf(line, peer != NULL ? "%llu %lf %lf %llu" : "%*s %llu %lf %lf %llu %159s", &bytes, &median, &p99,
-                   &calls, algorithm) < 4 ||
+        if (sscanf(line, peer != NULL ? "%llu %lf %lf %llu" : "%*s %llu %lf %lf %llu %159s", &bytes,
+                   &median, &p99, &calls, algorithm) < 4 ||
             (peer == NULL && sscanf(line, "%47s", name) != 1))
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%.80s' from %s is no line of figures", line,
-                              peer != NULL ? peer : "worker 0");
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%.80s' from %s is no line of figures",
+                              line, peer != NULL ? peer : "worker 0");
         if (k->config.tune[0] != 0) { /* each algorithm is a program */
             char both[224];
             snprintf(both, sizeof both, "%.20s %.26s", name, algorithm);
@@ -289,7 +303,8 @@ static tutti_status parse_round(bench *k, char *text, const char *peer, int64_t 
 }
 
 /* *code: an exit code as of `tutti train`; not 0: the reason has been printed. */
-static tutti_status run_ours(bench *k, int argc, char **argv, int64_t r, int *code, tutti_error *err)
+static tutti_status run_ours(bench *k, int argc, char **argv, int64_t r, int *code,
+                             tutti_error *err)
 {
     char self[4096], *text = NULL, number[16];
     const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
@@ -309,12 +324,13 @@ static tutti_status run_ours(bench *k, int argc, char **argv, int64_t r, int *co
         words[1] = "bench";
         for (int i = 0; i < argc; i++)
             words[2 + i] = argv[i];
-        status = tutti_launch_run(&(tutti_launch_options){ .workers = (int)k->config.n,
-                                                           .threads = 1,
-                                                           .argv = words,
-                                                           .pin = true,
-                                                           .meet = strncmp(k->config.transport, "tcp", 3) == 0 },
-                                  &result, err);
+        status = tutti_launch_run(
+            &(tutti_launch_options){ .workers = (int)k->config.n,
+                                     .threads = 1,
+                                     .argv = words,
+                                     .pin = true,
+                                     .meet = strncmp(k->config.transport, "tcp", 3) == 0 },
+            &result, err);
         unsetenv("TUTTI_BENCH_FD");
     }
     *code = result.exit_code;
@@ -353,23 +369,26 @@ static tutti_status simulate(bench *k, int64_t r, tutti_error *err)
 }
 
 /* TUTTI_OK and *absent: the peer reported that it is not installed. */
-static tutti_status run_peer(bench *k, const char *folder, const char *name, int64_t r, bool *absent, tutti_error *err)
+static tutti_status run_peer(bench *k, const char *folder, const char *name, int64_t r,
+                             bool *absent, tutti_error *err)
 {
     char script[4200], n[16], seconds[32], sizes[MOST_SIZES * 16] = "", *text;
     int code;
     tutti_status status;
 
     for (size_t s = 0, used = 0; s < k->n_sizes; s++)
-        used += (size_t)snprintf(sizes + used, sizeof sizes - used, "%s%zu", s > 0 ? "," : "", k->size[s]);
+        used += (size_t)snprintf(sizes + used, sizeof sizes - used, "%s%zu", s > 0 ? "," : "",
+                                 k->size[s]);
     snprintf(script, sizeof script, "%s/allreduce", folder);
     snprintf(n, sizeof n, "%lld", (long long)k->config.n);
     snprintf(seconds, sizeof seconds, "%g", k->config.seconds);
-    status = tutti_bench_capture((const char *const[]){ script, name, n, sizes, seconds, NULL }, &text, &code, err);
+    status = tutti_bench_capture((const char *const[]){ script, name, n, sizes, seconds, NULL },
+                                 &text, &code, err);
     *absent = code == TUTTI_BENCH_ABSENT;
     if (status == TUTTI_OK && code != 0 && !*absent)
         status = tutti_fail(err, TUTTI_ERR_STATE, 0,
-                            "peer '%s' failed with exit code %d; run `%s %s %s %s %s` to see why", name, code, script,
-                            name, n, sizes, seconds);
+                            "peer '%s' failed with exit code %d; run `%s %s %s %s %s` to see why",
+                            name, code, script, name, n, sizes, seconds);
     if (status == TUTTI_OK && !*absent)
         status = parse_round(k, text, strcmp(name, "limit") == 0 ? NULL : name, r, err);
     tutti_free(text);
@@ -389,9 +408,11 @@ static double of(const bench *k, program *p, size_t s, double **p99)
 static void print_one(const bench *k, program *p, size_t s, const program *ours, double ours_us)
 {
     const size_t rounds = (size_t)k->config.common.repeat;
-    const double bus = 2.0 * (double)(k->config.n - 1) / (double)k->config.n, bytes = (double)k->size[s];
+    const double bus = 2.0 * (double)(k->config.n - 1) / (double)k->config.n,
+                 bytes = (double)k->size[s];
     char size[32], name[128];
-    double *p99, us = fmax(of(k, p, s, &p99), 1e-3); /* the clock's step: a single worker may take less */
+    /* the clock's step: a single worker may take less */
+    double *p99, us = fmax(of(k, p, s, &p99), 1e-3);
     const double worst = tutti_bench_quantile(p99, rounds, 1),
                  ratio = !p->ours && ours != NULL && ours_us > 0 ? us / ours_us : NAN;
 
@@ -425,11 +446,13 @@ static void print_all(bench *k)
     double *p99;
 
     if (!k->config.common.json)
-        printf("all-reduce, float32 sum, %lld workers, %s, algorithm %s, %lld rounds; p99 of the worst round; ratio: "
+        printf("all-reduce, float32 sum, %lld workers, %s, algorithm %s, %lld rounds; p99 of the "
+               "worst round; ratio: "
                "time over that of Tutti on the same kind of buffer\n\n"
                "  %-8s %-30s %12s %12s %9s %9s %9s\n",
-               (long long)k->config.n, k->config.transport, k->config.algorithm, (long long)k->config.common.repeat,
-               "bytes", "program", "median us", "p99 us", "GB/s", "bus GB/s", "ratio");
+               (long long)k->config.n, k->config.transport, k->config.algorithm,
+               (long long)k->config.common.repeat, "bytes", "program", "median us", "p99 us",
+               "GB/s", "bus GB/s", "ratio");
     for (size_t s = 0; s < k->n_sizes; s++)
         for (size_t i = 0; i < k->n_programs; i++) {
             program *p = &k->program[i], *like = NULL;
@@ -438,7 +461,8 @@ static void print_all(bench *k)
             /* The limit with buffers that both processes map is compared with registered ones,
                all others with what any program can use: foreign memory. */
             if (!p->ours)
-                like = find_program(k, strcmp(p->name, "limit-registered") == 0 || k->config.buffers == REGISTERED
+                like = find_program(k, strcmp(p->name, "limit-registered") == 0 ||
+                                               k->config.buffers == REGISTERED
                                            ? "registered"
                                            : "foreign");
             print_one(k, p, s, like, like != NULL ? of(k, like, s, &p99) : 0);
@@ -458,10 +482,11 @@ static tutti_status write_table(bench *k, tutti_error *err)
     bool failed;
 
     if (f == NULL)
-        return tutti_fail(err, TUTTI_ERR_IO, errno, "writing the table of algorithms '%.300s'", k->config.tune);
+        return tutti_fail(err, TUTTI_ERR_IO, errno, "writing the table of algorithms '%.300s'",
+                          k->config.tune);
     fprintf(f,
-            "# KIND MEMBERS BYTES ALGORITHM: the fastest on this machine, up to that many members and bytes. "
-            "Written by\n# %s\n",
+            "# KIND MEMBERS BYTES ALGORITHM: the fastest on this machine, up to that many members "
+            "and bytes. Written by\n# %s\n",
             k->b.command);
     for (size_t s = 0; s < k->n_sizes; s++) {
         double least = INFINITY;
@@ -482,7 +507,8 @@ static tutti_status write_table(bench *k, tutti_error *err)
                     sqrt((double)k->size[s] * (double)k->size[s + 1]), best[s]);
     failed = ferror(f) != 0;
     if (fclose(f) != 0 || failed)
-        return tutti_fail(err, TUTTI_ERR_IO, errno, "writing the table of algorithms '%.300s'", k->config.tune);
+        return tutti_fail(err, TUTTI_ERR_IO, errno, "writing the table of algorithms '%.300s'",
+                          k->config.tune);
     return TUTTI_OK;
 }
 
@@ -497,38 +523,44 @@ static tutti_status check_config(bench *k, tutti_error *err)
         const size_t length = strcspn(at, ",");
         size_t bytes;
         if (k->n_sizes == MOST_SIZES)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "more than %d sizes; measure them in several runs", MOST_SIZES);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "more than %d sizes; measure them in several runs", MOST_SIZES);
         TUTTI_TRY(tutti_bytes_parse(at, length, &bytes, err));
         if (bytes % sizeof(float) != 0)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "size %zu is no number of floats; it must be a multiple of 4 bytes", bytes);
+                              "size %zu is no number of floats; it must be a multiple of 4 bytes",
+                              bytes);
         if (k->n_sizes > 0 && bytes <= k->size[k->n_sizes - 1])
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "size '%.*s' stands behind a larger or equal one; write sizes in rising order",
-                              (int)length, at);
+            return tutti_fail(
+                err, TUTTI_ERR_USAGE, 0,
+                "size '%.*s' stands behind a larger or equal one; write sizes in rising order",
+                (int)length, at);
         k->size[k->n_sizes++] = bytes;
         at += length + (at[length] == ',');
     }
     if (k->n_sizes == 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "no sizes; write them as --sizes 4,64KiB,16MiB");
-    if (k->config.tune[0] != 0 && (algorithm != NULL || k->config.common.with_peers || k->config.buffers == BOTH))
+    if (k->config.tune[0] != 0 &&
+        (algorithm != NULL || k->config.common.with_peers || k->config.buffers == BOTH))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "--tune measures every algorithm on one kind of buffer: "
-                          "give --registered on or off, no --algorithm and no --with-peers");
+                          "--tune measures every algorithm on one kind of buffer: give "
+                          "--registered on or off, no --algorithm and no --with-peers");
     if (algorithm != NULL)
         TUTTI_TRY(tutti_algorithm_check(algorithm, (int)k->config.n, err));
     if (k->config.common.with_peers && tutti_world_simulated(k->config.transport))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "peers are measured in real time, transport '%.60s' in virtual time; omit --with-peers",
-                          k->config.transport);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "peers are measured in real time, transport '%.60s' in virtual time; omit --with-peers",
+            k->config.transport);
     return tutti_world_check(k->config.transport, err);
 }
 
 static tutti_status open_programs(bench *k, tutti_error *err)
 {
     if (k->config.common.peers[0] == 0)
-        k->config.common.peers = k->config.n == 2 ? "openmpi,openmpi-shipped,mpich,mpich-shipped,gloo,limit"
-                                                  : "openmpi,openmpi-shipped,mpich,mpich-shipped,gloo";
+        k->config.common.peers = k->config.n == 2
+                                     ? "openmpi,openmpi-shipped,mpich,mpich-shipped,gloo,limit"
+                                     : "openmpi,openmpi-shipped,mpich,mpich-shipped,gloo";
     if (k->config.tune[0] == 0 && k->config.buffers != FOREIGN)
         TUTTI_TRY(add_program(k, "registered", 10, true, err));
     if (k->config.tune[0] == 0 && k->config.buffers != REGISTERED)
@@ -561,7 +593,8 @@ static tutti_status run_round(bench *k, const asked *of, peers *p, int64_t r, in
 {
     const char *at = k->config.common.peers;
 
-    tutti_bench_progress("allreduce: round %lld of %lld, tutti", (long long)r + 1, (long long)k->config.common.repeat);
+    tutti_bench_progress("allreduce: round %lld of %lld, tutti", (long long)r + 1,
+                         (long long)k->config.common.repeat);
     if (tutti_world_simulated(k->config.transport))
         TUTTI_TRY(simulate(k, r, err));
     else
@@ -570,8 +603,8 @@ static tutti_status run_round(bench *k, const asked *of, peers *p, int64_t r, in
         const size_t length = strcspn(at, ",");
         char name[64];
         snprintf(name, sizeof name, "%.*s", (int)length, at);
-        tutti_bench_progress("allreduce: round %lld of %lld, %s", (long long)r + 1, (long long)k->config.common.repeat,
-                             name);
+        tutti_bench_progress("allreduce: round %lld of %lld, %s", (long long)r + 1,
+                             (long long)k->config.common.repeat, name);
         if (!p->absent[i])
             TUTTI_TRY(run_peer(k, p->folder, name, r, &p->absent[i], err));
         at += length + (at[length] == ',');
@@ -612,8 +645,10 @@ int tutti_bench_allreduce(int argc, char **argv)
                          argc, argv, &err);
 
     if (status == TUTTI_OK && k.b.help) {
-        printf("tutti bench allreduce [--OPTION VALUE ...]\n\nTimes sums over n workers for each size; time of a call: "
-               "maximum over workers after a barrier. Exit code 1: a peer that was asked for is absent.\n\n"
+        printf("tutti bench allreduce [--OPTION VALUE ...]\n\nTimes sums over n workers for each "
+               "size; time of a call: "
+               "maximum over workers after a barrier. Exit code 1: a peer that was asked for is "
+               "absent.\n\n"
                "  option               type   default                    meaning\n");
         tutti_cli_print_options(stdout, tutti_bench_allreduce_options, true);
         printf("\nExamples:\n  tutti bench allreduce -n 2 --sizes 4,64KiB,16MiB --with-peers\n"

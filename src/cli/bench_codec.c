@@ -24,13 +24,20 @@
 #include "codec/codec.h"
 #include "kernels/device.h"
 
-typedef struct config { tutti_bench_common common; int64_t rows, cols; int level; const char *codec; } config;
+typedef struct config {
+    tutti_bench_common common;
+    int64_t rows, cols;
+    int level;
+    const char *codec;
+} config;
 const tutti_option tutti_bench_codec_options[] = {
-    { "rows", TUTTI_INT, TUTTI_AT(config, rows), 5000, 1, 1 << 20, NULL, "of the gradient, a matrix" },
+    { "rows", TUTTI_INT, TUTTI_AT(config, rows), 5000, 1, 1 << 20, NULL,
+      "of the gradient, a matrix" },
     { "cols", TUTTI_INT, TUTTI_AT(config, cols), 5000, 1, 1 << 20, NULL, "of the gradient" },
     { "codec", TUTTI_TEXT, TUTTI_AT(config, codec), 0, 0, 0, "",
       "one codec by its spec, as ef(topk(ratio=0.01)); none: the list" },
-    { "level", TUTTI_CHOICE, TUTTI_AT(config, level), 2, 0, 0, "scalar|avx2|avx512", "the highest SIMD level to use" },
+    { "level", TUTTI_CHOICE, TUTTI_AT(config, level), 2, 0, 0, "scalar|avx2|avx512",
+      "the highest SIMD level to use" },
     TUTTI_BENCH_COMMON(config),
     { 0 }
 };
@@ -96,9 +103,10 @@ typedef struct bench {
 
 static tutti_status no_memory(const bench *k, const char *what, tutti_error *err)
 {
-    return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
-                      "%s for a gradient of %zu numbers; ask for a smaller one with --rows and --cols", what,
-                      k->view.count);
+    return tutti_fail(
+        err, TUTTI_ERR_MEMORY, ENOMEM,
+        "%s for a gradient of %zu numbers; ask for a smaller one with --rows and --cols", what,
+        k->view.count);
 }
 
 static tutti_status open_one(bench *k, candidate *c, tutti_error *err)
@@ -112,11 +120,13 @@ static tutti_status open_one(bench *k, candidate *c, tutti_error *err)
     tutti_codec_open(c->codec);
     c->inner = tutti_codec_chosen(c->codec, &late);
     const tutti_codec_ops *ops = c->inner->ops;
-    if (ops->scratch != NULL && (c->scratch = tutti_alloc(ops->scratch(c->inner, &late) + 1, 1)) == NULL)
+    if (ops->scratch != NULL &&
+        (c->scratch = tutti_alloc(ops->scratch(c->inner, &late) + 1, 1)) == NULL)
         return no_memory(k, "scratch memory", err);
     for (int round = 0; round < ops->rounds; round++) {
         /* the widest of its numbers */
-        if ((c->wire[round] = tutti_alloc(ops->width(c->inner, &late, round) * sizeof(float) + 1, 1)) == NULL)
+        if ((c->wire[round] =
+                 tutti_alloc(ops->width(c->inner, &late, round) * sizeof(float) + 1, 1)) == NULL)
             return no_memory(k, "a round", err);
     }
     if (ops->rounds == 0 && (c->message = tutti_alloc(ops->bound(c->inner, &late) + 1, 1)) == NULL)
@@ -144,13 +154,16 @@ static tutti_status open_all(bench *k, tutti_error *err)
     const size_t n = (size_t)k->config.rows * (size_t)k->config.cols;
 
     if (n >= (size_t)1 << 31)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "a gradient of %lld x %lld numbers; a codec takes fewer than 2^31 at once",
-                          (long long)k->config.rows, (long long)k->config.cols);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "a gradient of %lld x %lld numbers; a codec takes fewer than 2^31 at once",
+            (long long)k->config.rows, (long long)k->config.cols);
     TUTTI_TRY(tutti_device_open_host(&k->device, NULL, (tutti_cpu)k->config.level, err));
-    k->view = (tutti_view){ .count = n, .rows = (size_t)k->config.rows, .cols = (size_t)k->config.cols };
-    k->space =
-        (tutti_codec_space){ .n = n, .tensor = &k->view, .n_tensors = 1, .workers = 2, .seed = 1, .device = k->device };
+    k->view =
+        (tutti_view){ .count = n, .rows = (size_t)k->config.rows, .cols = (size_t)k->config.cols };
+    k->space = (tutti_codec_space){
+        .n = n, .tensor = &k->view, .n_tensors = 1, .workers = 2, .seed = 1, .device = k->device
+    };
     k->x = tutti_alloc(n, sizeof *k->x);
     k->y = tutti_alloc(n, sizeof *k->y);
     k->copy = tutti_alloc((size_t)k->config.common.repeat, sizeof *k->copy);
@@ -165,17 +178,20 @@ static tutti_status open_all(bench *k, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status encode_candidate(candidate *c, const tutti_view *v, const float *x, tutti_error *err)
+static tutti_status encode_candidate(candidate *c, const tutti_view *v, const float *x,
+                                     tutti_error *err)
 {
     const tutti_codec_ops *ops = c->inner->ops;
-    const float *from = ops->rounds > 0 ? tutti_codec_fold_first(c->codec, v, x, c->scratch, c->wire)
-                                        : tutti_codec_before(c->codec, v, x);
+    const float *from = ops->rounds > 0
+                            ? tutti_codec_fold_first(c->codec, v, x, c->scratch, c->wire)
+                            : tutti_codec_before(c->codec, v, x);
 
     c->bytes = 0;
     for (int round = 0; round < ops->rounds; round++) {
         if (round > 0)
             ops->fold(c->inner, v, round, from, c->scratch, c->wire);
-        c->bytes += ops->width(c->inner, v, round) * tutti_dtype_bytes(tutti_codec_number(c->inner, v));
+        c->bytes +=
+            ops->width(c->inner, v, round) * tutti_dtype_bytes(tutti_codec_number(c->inner, v));
     }
     if (ops->rounds == 0)
         c->bytes = ops->encode(c->inner, v, from, c->scratch, c->message);
@@ -248,16 +264,16 @@ static tutti_status run_codec(bench *k, tutti_error *err)
     double copy;
 
     for (size_t at = 0; at < k->view.count; at += drawn)
-        tutti_fill_normal(k->device, k->view.count - at < drawn ? k->view.count - at : drawn, (tutti_rng){ 1, 2, at },
-                          k->x + at);
+        tutti_fill_normal(k->device, k->view.count - at < drawn ? k->view.count - at : drawn,
+                          (tutti_rng){ 1, 2, at }, k->x + at);
     for (int64_t r = 0; r < k->config.common.repeat; r++) {
         memcpy(k->y, k->x, k->view.count * sizeof *k->y);
         const int64_t begin = tutti_now_ns(k->b.rt);
         memcpy(k->y, k->x, k->view.count * sizeof *k->y);
         k->copy[r] = (double)(tutti_now_ns(k->b.rt) - begin);
         for (size_t i = 0; i < k->n; i++) {
-            tutti_bench_progress("codec: round %lld of %lld: %s", (long long)r + 1, (long long)k->config.common.repeat,
-                                 k->of[i].what->spec);
+            tutti_bench_progress("codec: round %lld of %lld: %s", (long long)r + 1,
+                                 (long long)k->config.common.repeat, k->of[i].what->spec);
             TUTTI_TRY(measure(k, &k->of[i], r, err));
         }
     }
@@ -269,11 +285,11 @@ static tutti_status run_codec(bench *k, tutti_error *err)
                                   k->copy[k->config.common.repeat - 1] / 1e6, "values",
                                   (json_int_t)k->view.count));
     else
-        printf("codecs, one thread (%s), a gradient of %lld x %lld, "
-               "in memcpys of it (%.2f ms), medians of %lld rounds\n\n  %-28s %8s %8s %5s %8s %5s %8s %5s\n",
-               tutti_cpu_name(tutti_device_cpu(k->device)), (long long)k->config.rows, (long long)k->config.cols,
-               copy / 1e6, (long long)k->config.common.repeat, "codec", "bytes", "encode", "goal", "decode", "goal",
-               "both", "goal");
+        printf("codecs, one thread (%s), a gradient of %lld x %lld, in memcpys of it (%.2f ms), "
+               "medians of %lld rounds\n\n  %-28s %8s %8s %5s %8s %5s %8s %5s\n",
+               tutti_cpu_name(tutti_device_cpu(k->device)), (long long)k->config.rows,
+               (long long)k->config.cols, copy / 1e6, (long long)k->config.common.repeat, "codec",
+               "bytes", "encode", "goal", "decode", "goal", "both", "goal");
     for (size_t i = 0; i < k->n; i++)
         print_one(k, &k->of[i], copy);
     return TUTTI_OK;
@@ -289,8 +305,10 @@ int tutti_bench_codec(int argc, char **argv)
         argc, argv, &err);
 
     if (status == TUTTI_OK && k.b.help) {
-        printf("tutti bench codec [--OPTION VALUE ...]\n\nTimes every codec on one gradient: encoding, and decoding "
-               "and adding, in memcpys of the same run; bytes are those of the message as a part of float32.\n\n"
+        printf("tutti bench codec [--OPTION VALUE ...]\n\nTimes every codec on one gradient: "
+               "encoding, and decoding "
+               "and adding, in memcpys of the same run; bytes are those of the message as a part "
+               "of float32.\n\n"
                "  option               type   default                    meaning\n");
         tutti_cli_print_options(stdout, tutti_bench_codec_options, true);
     } else if (status == TUTTI_OK) {

@@ -33,10 +33,20 @@ const tutti_option tutti_bench_io_options[] = {
 };
 
 enum { BLOCK = 1 << 20, FLIGHT = 8, TENSORS = 16, PAGE = 4096 };
-enum { WRITE_DIRECT, WRITE_CHECKPOINT, REPLACE_CHECKPOINT, READ_DIRECT, READ_CHECKPOINT, WRITE_FIO, READ_FIO, FIGURES };
+enum {
+    WRITE_DIRECT,
+    WRITE_CHECKPOINT,
+    REPLACE_CHECKPOINT,
+    READ_DIRECT,
+    READ_CHECKPOINT,
+    WRITE_FIO,
+    READ_FIO,
+    FIGURES
+};
 static const char *const figure_names[FIGURES] = {
-    "direct write", "checkpoint write", "checkpoint write, older removed", "direct read", "checkpoint read",
-    "fio write",    "fio read"
+    "direct write", "checkpoint write", "checkpoint write, older removed",
+    "direct read",  "checkpoint read",  "fio write",
+    "fio read"
 };
 
 typedef struct bench {
@@ -61,14 +71,14 @@ static tutti_status lane_run(void *arg, tutti_error *err)
         for (size_t done = 0; done < BLOCK;) {
             char *place = l->k->values + at + done;
             const off_t offset = (off_t)(at + done);
-            const ssize_t got =
-                l->write ? pwrite(l->fd, place, BLOCK - done, offset) : pread(l->fd, place, BLOCK - done, offset);
+            const ssize_t got = l->write ? pwrite(l->fd, place, BLOCK - done, offset)
+                                         : pread(l->fd, place, BLOCK - done, offset);
             if (got < 0 && errno == EINTR)
                 continue;
             if (got <= 0)
                 return tutti_fail(err, TUTTI_ERR_IO, got < 0 ? errno : EIO,
-                                  "%s the file of the yardstick at byte %zu of %zu", l->write ? "writing" : "reading",
-                                  at + done, l->k->bytes);
+                                  "%s the file of the yardstick at byte %zu of %zu",
+                                  l->write ? "writing" : "reading", at + done, l->k->bytes);
             done += (size_t)got;
         }
     return TUTTI_OK;
@@ -92,7 +102,8 @@ static tutti_status open_direct(bench *k, bool write, int *fd, tutti_error *err)
     if (*fd < 0)
         return tutti_fail(err, TUTTI_ERR_IO, errno, "opening '%.300s'", path);
     if (write && fallocate(*fd, 0, 0, (off_t)k->bytes) != 0 && errno != EOPNOTSUPP) {
-        status = tutti_fail(err, TUTTI_ERR_IO, errno, "allocating %zu bytes for '%.300s'", k->bytes, path);
+        status = tutti_fail(err, TUTTI_ERR_IO, errno, "allocating %zu bytes for '%.300s'", k->bytes,
+                            path);
         close(*fd);
         return status;
     }
@@ -116,7 +127,8 @@ static tutti_status direct(bench *k, bool write, double *rate, tutti_error *err)
         status = tutti_thread_open(&thread[i], k->b.rt, "direct", lane_run, &lanes[i], err);
     }
     for (int i = 0; i < FLIGHT; i++)
-        if (thread[i] != NULL && (last = tutti_thread_join(thread[i], status == TUTTI_OK ? err : NULL)) != TUTTI_OK &&
+        if (thread[i] != NULL &&
+            (last = tutti_thread_join(thread[i], status == TUTTI_OK ? err : NULL)) != TUTTI_OK &&
             status == TUTTI_OK)
             status = last;
     if (status == TUTTI_OK && write && fsync(fd) != 0)
@@ -159,7 +171,8 @@ static void items_of(const bench *k, tutti_saved items[TENSORS], char names[TENS
     }
 }
 
-static tutti_status checkpoint_write(bench *k, uint64_t step, int keep, double *rate, tutti_error *err)
+static tutti_status checkpoint_write(bench *k, uint64_t step, int keep, double *rate,
+                                     tutti_error *err)
 {
     tutti_saved items[TENSORS];
     char names[TENSORS][16];
@@ -167,7 +180,8 @@ static tutti_status checkpoint_write(bench *k, uint64_t step, int keep, double *
 
     items_of(k, items, names);
     begin = tutti_now_ns(k->b.rt);
-    TUTTI_TRY(tutti_checkpoint_save(k->world, k->folder.path, step, items, TENSORS, "{}", keep, err));
+    TUTTI_TRY(
+        tutti_checkpoint_save(k->world, k->folder.path, step, items, TENSORS, "{}", keep, err));
     *rate = (double)k->bytes / (double)(tutti_now_ns(k->b.rt) - begin);
     return TUTTI_OK;
 }
@@ -201,8 +215,9 @@ static tutti_status checkpoint_read(bench *k, uint64_t step, tutti_error *err)
     k->rate[READ_CHECKPOINT][step] = (double)k->bytes / (double)(tutti_now_ns(k->b.rt) - begin);
     tutti_checkpoint_close(c);
     if (status == TUTTI_OK && tutti_hash(k->values, k->bytes) != hash)
-        status = tutti_fail(err, TUTTI_ERR_STATE, 0,
-                            "the checkpoint in '%.200s' was read with other values than were written", found);
+        status = tutti_fail(
+            err, TUTTI_ERR_STATE, 0,
+            "the checkpoint in '%.200s' was read with other values than were written", found);
     return status;
 }
 
@@ -216,11 +231,14 @@ static tutti_status fio(bench *k, const char *peers, int64_t r, tutti_error *err
 
     snprintf(script, sizeof script, "%s/disk", peers);
     snprintf(size, sizeof size, "%zu", k->bytes);
-    status = tutti_bench_capture((const char *const[]){ script, k->folder.path, size, NULL }, &text, &code, err);
+    status = tutti_bench_capture((const char *const[]){ script, k->folder.path, size, NULL }, &text,
+                                 &code, err);
     k->fio_absent = code == TUTTI_BENCH_ABSENT;
-    if (status == TUTTI_OK && !k->fio_absent && (code != 0 || sscanf(text, "%lf %lf", &write, &read) != 2))
-        status = tutti_fail(err, TUTTI_ERR_STATE, 0, "fio gave no figures (exit code %d); run `%s DIR %s` to see why",
-                            code, script, size);
+    if (status == TUTTI_OK && !k->fio_absent &&
+        (code != 0 || sscanf(text, "%lf %lf", &write, &read) != 2))
+        status = tutti_fail(err, TUTTI_ERR_STATE, 0,
+                            "fio gave no figures (exit code %d); run `%s DIR %s` to see why", code,
+                            script, size);
     if (status == TUTTI_OK && !k->fio_absent) {
         k->rate[WRITE_FIO][r] = write * 1e-9;
         k->rate[READ_FIO][r] = read * 1e-9;
@@ -244,14 +262,15 @@ static tutti_status open_all(bench *k, tutti_error *err)
             k->config.dir, (unsigned long long)(room >> 20), k->bytes >> 20);
     k->memory = tutti_alloc(k->bytes + PAGE, 1);
     if (k->memory == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "%zu bytes to write; ask for less with --bytes", k->bytes);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                          "%zu bytes to write; ask for less with --bytes", k->bytes);
     k->values = k->memory + (PAGE - (uintptr_t)k->memory % PAGE) % PAGE;
     for (int i = 0; i < FIGURES; i++)
         if ((k->rate[i] = tutti_alloc((size_t)k->config.common.repeat, sizeof(double))) == NULL)
             return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the samples");
     TUTTI_TRY(tutti_world_open(&k->world, "shm", err));
-    tutti_fill_normal(tutti_world_device(k->world), k->bytes / sizeof(float), (tutti_rng){ 1, 2, 3 },
-                      (float *)(void *)k->values);
+    tutti_fill_normal(tutti_world_device(k->world), k->bytes / sizeof(float),
+                      (tutti_rng){ 1, 2, 3 }, (float *)(void *)k->values);
     return tutti_bench_folder_make(&k->folder, k->config.dir, err);
 }
 
@@ -288,10 +307,12 @@ static void print_all(bench *k)
     for (int i = 0; i < FIGURES; i++)
         middle[i] = tutti_bench_median(k->rate[i], n);
     if (!k->config.common.json)
-        printf("checkpoint of %s in %s, GB/s, %zu rounds; yardstick: %s, 1 MiB x 8 in flight, then fsync\n\n"
+        printf("checkpoint of %s in %s, GB/s, %zu rounds; yardstick: %s, 1 MiB x 8 in flight, then "
+               "fsync\n\n"
                "  %-32s %9s %9s %9s %9s\n",
-               size, k->config.dir, n, k->direct ? "O_DIRECT" : "ordinary writes (no O_DIRECT here)", "", "median",
-               "least", "most", "ratio");
+               size, k->config.dir, n,
+               k->direct ? "O_DIRECT" : "ordinary writes (no O_DIRECT here)", "", "median", "least",
+               "most", "ratio");
     for (int i = 0; i < FIGURES; i++) {
         const bool writes = i == WRITE_CHECKPOINT || i == REPLACE_CHECKPOINT || i == WRITE_FIO;
         const bool reads = i == READ_CHECKPOINT || i == READ_FIO;
@@ -310,14 +331,16 @@ static tutti_status run_io(bench *k, tutti_error *err)
         TUTTI_TRY(tutti_bench_peers(&k->b, peers, sizeof peers, err));
     TUTTI_TRY(open_all(k, err));
     for (int64_t r = 0; r < k->config.common.repeat; r++) {
-        tutti_bench_progress("io: round %lld of %lld", (long long)r + 1, (long long)k->config.common.repeat);
+        tutti_bench_progress("io: round %lld of %lld", (long long)r + 1,
+                             (long long)k->config.common.repeat);
         TUTTI_TRY(direct(k, true, &k->rate[WRITE_DIRECT][r], err));
         if (r > 0) {
             TUTTI_TRY(tutti_directory_list(k->b.rt, k->found, remove_last, k, err));
             TUTTI_TRY(tutti_file_remove(k->b.rt, k->found, err));
         }
         TUTTI_TRY(checkpoint_write(k, 2 * (uint64_t)r, 0, &k->rate[WRITE_CHECKPOINT][r], err));
-        TUTTI_TRY(checkpoint_write(k, 2 * (uint64_t)r + 1, 1, &k->rate[REPLACE_CHECKPOINT][r], err));
+        TUTTI_TRY(
+            checkpoint_write(k, 2 * (uint64_t)r + 1, 1, &k->rate[REPLACE_CHECKPOINT][r], err));
         TUTTI_TRY(direct(k, false, &k->rate[READ_DIRECT][r], err));
         TUTTI_TRY(checkpoint_read(k, (uint64_t)r, err));
         if (k->config.common.with_peers && !k->fio_absent)
@@ -339,9 +362,10 @@ int tutti_bench_io(int argc, char **argv)
         argc, argv, &err);
 
     if (status == TUTTI_OK && k.b.help) {
-        printf("tutti bench io [--OPTION VALUE ...]\n\nWrites and reads checkpoints of one worker, "
-               "and as many bytes directly, in turn. Exit code 1: fio was asked for and is absent.\n\n"
-               "  option               type   default                    meaning\n");
+        printf(
+            "tutti bench io [--OPTION VALUE ...]\n\nWrites and reads checkpoints of one worker, "
+            "and as many bytes directly, in turn. Exit code 1: fio was asked for and is absent.\n\n"
+            "  option               type   default                    meaning\n");
         tutti_cli_print_options(stdout, tutti_bench_io_options, true);
     } else if (status == TUTTI_OK)
         status = run_io(&k, &err);

@@ -37,7 +37,10 @@ typedef struct kernel {
 
 static void copy(tutti_device *d, vectors *v) { tutti_copy(d, v->n, v->of[0], v->of[1]); }
 static void bench_fill(tutti_device *d, vectors *v) { tutti_fill(d, v->n, 0.5f, v->of[1]); }
-static void fill_normal(tutti_device *d, vectors *v) { tutti_fill_normal(d, v->n, (tutti_rng){ 1, 2, 3 }, v->of[1]); }
+static void fill_normal(tutti_device *d, vectors *v)
+{
+    tutti_fill_normal(d, v->n, (tutti_rng){ 1, 2, 3 }, v->of[1]);
+}
 static void fill_uniform(tutti_device *d, vectors *v)
 {
     tutti_fill_uniform(d, v->n, (tutti_rng){ 1, 2, 3 }, -1, 1, v->of[1]);
@@ -45,13 +48,24 @@ static void fill_uniform(tutti_device *d, vectors *v)
 static void bench_add(tutti_device *d, vectors *v) { tutti_add(d, v->n, v->of[0], v->of[1]); }
 static void scale(tutti_device *d, vectors *v) { tutti_scale(d, v->n, -1, v->of[1]); }
 static void axpy(tutti_device *d, vectors *v) { tutti_axpy(d, v->n, 0.001f, v->of[0], v->of[1]); }
-static void blend(tutti_device *d, vectors *v) { tutti_blend(d, v->n, 0.5f, v->of[0], 0.5f, v->of[1]); }
-static void diff(tutti_device *d, vectors *v) { tutti_diff(d, v->n, 0.5f, v->of[0], v->of[1], v->of[2]); }
-static void add_diff(tutti_device *d, vectors *v) { tutti_add_diff(d, v->n, 0.001f, v->of[0], v->of[1], v->of[2]); }
+static void blend(tutti_device *d, vectors *v)
+{
+    tutti_blend(d, v->n, 0.5f, v->of[0], 0.5f, v->of[1]);
+}
+static void diff(tutti_device *d, vectors *v)
+{
+    tutti_diff(d, v->n, 0.5f, v->of[0], v->of[1], v->of[2]);
+}
+static void add_diff(tutti_device *d, vectors *v)
+{
+    tutti_add_diff(d, v->n, 0.001f, v->of[0], v->of[1], v->of[2]);
+}
 static void lerp(tutti_device *d, vectors *v) { tutti_lerp(d, v->n, 0.25f, v->of[0], v->of[1]); }
 static void compensate(tutti_device *d, vectors *v)
 {
-    const tutti_compensation c = { .a = 1e-4f, .decay = 0.95f, .one_minus_decay = 0.05f, .eps = 1e-7f };
+    const tutti_compensation c = {
+        .a = 1e-4f, .decay = 0.95f, .one_minus_decay = 0.05f, .eps = 1e-7f
+    };
     tutti_compensate(d, v->n, &c, v->of[0], v->of[1], v->of[2], v->of[3]);
 }
 static void norm2(tutti_device *d, vectors *v) { v->sink = tutti_norm2(d, v->n, v->of[0]); }
@@ -66,7 +80,8 @@ static void tree_sum(tutti_device *d, vectors *v)
 
 static void cast(tutti_device *d, vectors *v, tutti_dtype half, bool back)
 {
-    const tutti_buffer wide = tutti_f32(d, v->of[back ? 2 : 0], v->n), narrow = { d, v->of[1], v->n, half };
+    const tutti_buffer wide = tutti_f32(d, v->of[back ? 2 : 0], v->n),
+                       narrow = { d, v->of[1], v->n, half };
 
     if (back)
         tutti_cast(d, narrow, wide);
@@ -81,7 +96,9 @@ static void from_f16(tutti_device *d, vectors *v) { cast(d, v, TUTTI_F16, true);
 
 static void step_sgd(tutti_device *d, vectors *v)
 {
-    const tutti_sgd_step s = { .lr = 1e-4f, .scale = 1, .momentum = 0.9f, .one_minus_dampening = 1 };
+    const tutti_sgd_step s = {
+        .lr = 1e-4f, .scale = 1, .momentum = 0.9f, .one_minus_dampening = 1
+    };
     tutti_step_sgd(d, v->n, &s, v->of[0], v->of[1], v->of[2]);
 }
 
@@ -116,13 +133,28 @@ static void triad(tutti_device *d, vectors *v)
 
 static const kernel yardsticks[] = { { "memcpy", 2, copy_bytes }, { "triad", 3, triad } };
 static const kernel kernels[] = {
-    { "copy", 2, copy }, { "fill", 1, bench_fill }, { "fill_normal", 1, fill_normal, 32 }, { "fill_uniform", 1,
-      fill_uniform, 32 }, { "add", 3, bench_add }, { "scale", 2, scale },
-    { "axpy", 3, axpy }, { "blend", 3, blend }, { "diff", 3, diff }, { "add_diff", 4, add_diff }, { "lerp", 3, lerp },
-    { "compensate", 6, compensate }, { "tree_sum_4", 5, tree_sum }, { "norm2", 1, norm2 },
-    { "dot", 2, dot }, { "finite", 1, all_finite }, { "to_bf16", 1.5, to_bf16 }, { "from_bf16", 1.5,
-      from_bf16 }, { "to_f16", 1.5, to_f16 }, { "from_f16", 1.5, from_f16 },
-    { "step_sgd", 5, step_sgd }, { "step_adam", 7, step_adam },
+    { "copy", 2, copy },
+    { "fill", 1, bench_fill },
+    { "fill_normal", 1, fill_normal, 32 },
+    { "fill_uniform", 1, fill_uniform, 32 },
+    { "add", 3, bench_add },
+    { "scale", 2, scale },
+    { "axpy", 3, axpy },
+    { "blend", 3, blend },
+    { "diff", 3, diff },
+    { "add_diff", 4, add_diff },
+    { "lerp", 3, lerp },
+    { "compensate", 6, compensate },
+    { "tree_sum_4", 5, tree_sum },
+    { "norm2", 1, norm2 },
+    { "dot", 2, dot },
+    { "finite", 1, all_finite },
+    { "to_bf16", 1.5, to_bf16 },
+    { "from_bf16", 1.5, from_bf16 },
+    { "to_f16", 1.5, to_f16 },
+    { "from_f16", 1.5, from_f16 },
+    { "step_sgd", 5, step_sgd },
+    { "step_adam", 7, step_adam },
 };
 enum { YARDSTICKS = TUTTI_LENGTH(yardsticks), KERNELS = TUTTI_LENGTH(kernels) };
 
@@ -142,10 +174,11 @@ static void refill(bench *k)
     const size_t drawn = k->v.n < 1 << 16 ? k->v.n : 1 << 16;
 
     for (int i = 0; i < VECTORS; i++) {
-        tutti_fill_uniform(k->device[k->levels - 1], drawn, (tutti_rng){ 7, (uint64_t)i, 0 }, i == 3 ? 0.0f : -1.0f, 1,
-                           k->v.of[i]);
+        tutti_fill_uniform(k->device[k->levels - 1], drawn, (tutti_rng){ 7, (uint64_t)i, 0 },
+                           i == 3 ? 0.0f : -1.0f, 1, k->v.of[i]);
         for (size_t at = drawn; at < k->v.n; at += drawn)
-            memcpy(k->v.of[i] + at, k->v.of[i], (k->v.n - at < drawn ? k->v.n - at : drawn) * sizeof(float));
+            memcpy(k->v.of[i] + at, k->v.of[i],
+                   (k->v.n - at < drawn ? k->v.n - at : drawn) * sizeof(float));
     }
 }
 
@@ -183,7 +216,8 @@ static tutti_status open_all(bench *k, tutti_error *err)
     }
     tutti_suggest(k->config.only, names, KERNELS, near, sizeof near);
     if (!known)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no kernel '%.60s'%s; `tutti bench kernels` lists them",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "there is no kernel '%.60s'%s; `tutti bench kernels` lists them",
                           k->config.only, near);
     TUTTI_TRY(tutti_bytes_parse(k->config.bytes, strlen(k->config.bytes), &bytes, err));
     k->v.n = bytes / sizeof(float) > 0 ? bytes / sizeof(float) : 1;
@@ -200,7 +234,8 @@ static tutti_status open_all(bench *k, tutti_error *err)
     return TUTTI_OK;
 }
 
-static void print_one(bench *k, const char *name, const char *level, double *rates, double memcpy_rate)
+static void print_one(bench *k, const char *name, const char *level, double *rates,
+                      double memcpy_rate)
 {
     const size_t n = (size_t)k->config.common.repeat;
     const double rate = tutti_bench_median(rates, n);
@@ -213,7 +248,8 @@ static void print_one(bench *k, const char *name, const char *level, double *rat
             json_pack("{s:f, s:f, s:I, s:I}", "min", rates[0], "max", rates[n - 1], "rounds",
                       (json_int_t)n, "bytes", (json_int_t)(k->v.n * sizeof(float))));
     } else
-        printf("  %-14s %-8s %9.2f %9.2f %9.2f %9.2f\n", name, level, rate, rates[0], rates[n - 1], rate / memcpy_rate);
+        printf("  %-14s %-8s %9.2f %9.2f %9.2f %9.2f\n", name, level, rate, rates[0], rates[n - 1],
+               rate / memcpy_rate);
 }
 
 static tutti_status run_kernels(bench *k, tutti_error *err)
@@ -222,7 +258,8 @@ static tutti_status run_kernels(bench *k, tutti_error *err)
 
     TUTTI_TRY(open_all(k, err));
     for (int64_t r = 0; r < k->config.common.repeat; r++) {
-        tutti_bench_progress("kernels: round %lld of %lld", (long long)r + 1, (long long)k->config.common.repeat);
+        tutti_bench_progress("kernels: round %lld of %lld", (long long)r + 1,
+                             (long long)k->config.common.repeat);
         refill(k);
         for (size_t i = 0; i < YARDSTICKS; i++)
             k->rate[i][r] = measure(k, &yardsticks[i], NULL);
@@ -231,15 +268,18 @@ static tutti_status run_kernels(bench *k, tutti_error *err)
                 /* those read what the one before them wrote */
                 if (level == 0 && strncmp(kernels[i].name, "from_", 5) != 0)
                     refill(k);
-                k->rate[YARDSTICKS + i * LEVELS + (size_t)level][r] = measure(k, &kernels[i], k->device[level]);
+                k->rate[YARDSTICKS + i * LEVELS + (size_t)level][r] =
+                    measure(k, &kernels[i], k->device[level]);
             }
     }
     tutti_bench_progress("%s", "");
     tutti_bench_print_bytes(size, k->v.n * sizeof(float));
     if (!k->config.common.json)
-        printf("vector kernels, one thread, vectors of %s, GB/s of arrays read and written, %lld rounds\n\n"
+        printf("vector kernels, one thread, vectors of %s, GB/s of arrays read and written, %lld "
+               "rounds\n\n"
                "  %-14s %-8s %9s %9s %9s %9s\n",
-               size, (long long)k->config.common.repeat, "kernel", "level", "median", "least", "most", "/ memcpy");
+               size, (long long)k->config.common.repeat, "kernel", "level", "median", "least",
+               "most", "/ memcpy");
     const double memcpy_rate = tutti_bench_median(k->rate[0], (size_t)k->config.common.repeat);
     for (size_t i = 0; i < YARDSTICKS; i++)
         print_one(k, yardsticks[i].name, "", k->rate[i], memcpy_rate);
@@ -260,7 +300,8 @@ int tutti_bench_kernels(int argc, char **argv)
         argc, argv, &err);
 
     if (status == TUTTI_OK && k.b.help) {
-        printf("tutti bench kernels [--OPTION VALUE ...]\n\nTimes every vector kernel at each SIMD level this CPU has: "
+        printf("tutti bench kernels [--OPTION VALUE ...]\n\nTimes every vector kernel at each SIMD "
+               "level this CPU has: "
                "bytes moved a second, and their ratio to memcpy of the same round.\n\n"
                "  option               type   default                    meaning\n");
         tutti_cli_print_options(stdout, tutti_bench_kernels_options, true);

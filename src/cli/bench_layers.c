@@ -82,15 +82,18 @@ static tutti_status open_samples(subject *s, const char *data, int64_t batch, tu
     uint64_t *ids = tutti_alloc((size_t)batch, sizeof *ids);
     tutti_status status;
 
-    status = ids != NULL ? tutti_data_open_spec(&s->data, s->rt, data,
-                                                tutti_cli_installed(installed, sizeof installed, "data"), err)
-                         : no_room(err);
+    status =
+        ids != NULL
+            ? tutti_data_open_spec(&s->data, s->rt, data,
+                                   tutti_cli_installed(installed, sizeof installed, "data"), err)
+            : no_room(err);
     status = tutti_data_given(status, err);
     if (status != TUTTI_OK)
         goto out;
     shape = tutti_data_shape_of(s->data);
     s->set = tutti_alloc(1, (size_t)shape->bytes);
-    status = s->set != NULL ? tutti_data_given(tutti_data_attach(s->data, s->set, true, err), err) : no_room(err);
+    status = s->set != NULL ? tutti_data_given(tutti_data_attach(s->data, s->set, true, err), err)
+                            : no_room(err);
     if (status != TUTTI_OK)
         goto out;
     s->task = (tutti_nn_task){ shape->channels, shape->height, shape->width, shape->classes,
@@ -122,7 +125,8 @@ static tutti_status open_network(subject *s, const tutti_bench_work *work, tutti
     for (size_t k = 0, at = 0; k < (size_t)s->n_params; at += s->params[k++].count) {
         s->values[k] = s->memory + at;
         s->gradients[k] = s->memory + all + at;
-        tutti_nn_initialise(&s->params[k], 2 * s->params[k].unit + (s->params[k].dims == 1), 0, s->values[k]);
+        tutti_nn_initialise(&s->params[k], 2 * s->params[k].unit + (s->params[k].dims == 1), 0,
+                            s->values[k]);
     }
     return tutti_nn_open(&s->nn, work->model, &s->task,
                          &(tutti_nn_options){ .batch = work->batch,
@@ -133,7 +137,8 @@ static tutti_status open_network(subject *s, const tutti_bench_work *work, tutti
 }
 
 /* As in the engine, only the rows that a pass has touched are cleared for the next. */
-static tutti_status clear_rows(void *user, int param, const uint32_t *ids, size_t n, tutti_error *err)
+static tutti_status clear_rows(void *user, int param, const uint32_t *ids, size_t n,
+                               tutti_error *err)
 {
     const subject *s = user;
     const size_t width = s->params[param].cols;
@@ -227,7 +232,8 @@ static tutti_status run_passes(tutti_bench_layers *l, subject *s, int64_t batch,
     l->row = tutti_alloc((size_t)l->count, sizeof *l->row);
     if (l->row == NULL)
         return no_room(err);
-    for (begun = tutti_now_ns(s->rt); passes < LEAST || (double)(now - begun) < pass_seconds * 1e9; passes++) {
+    for (begun = tutti_now_ns(s->rt); passes < LEAST || (double)(now - begun) < pass_seconds * 1e9;
+         passes++) {
         TUTTI_TRY(one_pass(s, batch, err));
         now = tutti_now_ns(s->rt);
     }

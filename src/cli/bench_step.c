@@ -37,7 +37,8 @@ const tutti_option tutti_bench_step_options[] = {
     { "method", TUTTI_SPEC, TUTTI_AT(config, method), 0, 0, 0, "ddp", "as of `tutti train`" },
     { "transport", TUTTI_SPEC, TUTTI_AT(config, transport), 0, 0, 0, "shm", "as of `tutti train`" },
     { "optimizer", TUTTI_SPEC, TUTTI_AT(config, optimizer), 0, 0, 0, "sgd(lr=0.05,momentum=0.9)",
-      "as of `tutti train`; the peer knows sgd(lr,momentum,weight_decay) and adamw(lr,weight_decay)" },
+      "as of `tutti train`; the peer knows sgd(lr,momentum,weight_decay) and "
+      "adamw(lr,weight_decay)" },
     { "precision", TUTTI_CHOICE, TUTTI_AT(config, precision), 0, 0, 0, "fp32|bf16|fp16",
       "as of `tutti train`; the peer computes in fp32" },
     { "loss-scale", TUTTI_SPEC, TUTTI_AT(config, loss_scale), 0, 0, 0, "", "as of `tutti train`" },
@@ -48,22 +49,23 @@ const tutti_option tutti_bench_step_options[] = {
       "number of seeds for comparing the accuracy after one epoch; 0: no comparison" },
     TUTTI_BENCH_COMMON(config),
     { "with-peers", TUTTI_BOOL, TUTTI_AT(config, common.with_peers), 0, 0, 1, NULL,
-      "run PyTorch too, set up as it is fastest (TUTTI_PYTHON=PATH:PATH... names Pythons that have it); "
-      "it is an error if one is absent" },
+      "run PyTorch too, set up as it is fastest (TUTTI_PYTHON=PATH:PATH... names Pythons that have "
+      "it); it is an error if one is absent" },
     { 0 }
 };
 
 /* The runs that alternate. PEER + 2 k: PyTorch k; PEER + 2 k + 1: PyTorch k without exchange. */
 enum { PEERS_MOST = 4, ASKED = 0, SINGLE, ONE_STEP, PEER, RUNS = PEER + 2 * PEERS_MOST };
 enum { RATE, WALL, EXPOSED, MEMORY, HOST, VALUES };
-static const char *const sources[VALUES] = { "samples_per_second", "wall_seconds", "exposed_comm_seconds",
-                                             "peak_rss_bytes_per_worker", "host_seconds" };
+static const char *const sources[VALUES] = { "samples_per_second", "wall_seconds",
+                                             "exposed_comm_seconds", "peak_rss_bytes_per_worker",
+                                             "host_seconds" };
 typedef struct pytorch {
     char python[1024];              /* as TUTTI_PYTHON names it; "": the script finds one */
     bool absent;
     char version[64];
     double *accuracy;               /* [seeds] */
-    json_t *tuned;                  /* result of bench/peers/tune: "settings", the fastest; "tried": pairs of
+    json_t *tuned; /* result of bench/peers/tune: "settings", the fastest; "tried": pairs of
                                        settings and samples a second; NULL: not tuned yet */
     const char *settings;           /* in tuned; NULL: not known yet */
 } pytorch;
@@ -79,12 +81,14 @@ typedef struct bench {
     int code;                       /* of a run that failed and has reported why, or 0 */
 } bench;
 
-static tutti_status read_values(bench *k, json_t *o, int run, int64_t r, const char *from, tutti_error *err)
+static tutti_status read_values(bench *k, json_t *o, int run, int64_t r, const char *from,
+                                tutti_error *err)
 {
     for (int v = 0; v < VALUES; v++) {
         const json_t *value = json_object_get(o, sources[v]);
         if (!json_is_number(value))
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%.200s has no number '%s'", from, sources[v]);
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%.200s has no number '%s'", from,
+                              sources[v]);
         k->value[run][v][r] = json_number_value(value);
     }
     return TUTTI_OK;
@@ -124,7 +128,8 @@ static tutti_status train(bench *k, const training *of, json_t **summary, tutti_
 
     *summary = NULL;
     if (length < 0)
-        return tutti_fail(err, TUTTI_ERR_IO, errno, "finding this command's own file (/proc/self/exe)");
+        return tutti_fail(err, TUTTI_ERR_IO, errno,
+                          "finding this command's own file (/proc/self/exe)");
     self[length] = 0;
     snprintf(out, sizeof out, "%s/%s", k->folder.path, of->name);
     status = tutti_bench_capture((const char *const[]){ self,
@@ -165,8 +170,9 @@ static tutti_status train(bench *k, const training *of, json_t **summary, tutti_
         return status;
     snprintf(path, sizeof path, "%s/summary.json", out);
     *summary = json_load_file(path, 0, NULL);
-    return *summary != NULL ? TUTTI_OK
-                            : tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the run left no readable '%.300s'", path);
+    return *summary != NULL
+               ? TUTTI_OK
+               : tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the run left no readable '%.300s'", path);
 }
 
 static tutti_status train_round(bench *k, int run, int64_t r, tutti_error *err)
@@ -206,18 +212,21 @@ static tutti_status tune(bench *k, pytorch *p, const char *script, tutti_error *
 
     snprintf(steps, sizeof steps, "%lld", (long long)(k->config.steps + 1) / 2);
     choose_python(k, p);
-    status = tutti_bench_capture((const char *const[]){ script, k->config.model, t.n, steps, t.batch, t.threads,
-                                                        k->config.optimizer, NULL }, &text, &code, err);
+    status =
+        tutti_bench_capture((const char *const[]){ script, k->config.model, t.n, steps, t.batch,
+                                                   t.threads, k->config.optimizer, NULL },
+                            &text, &code, err);
     p->absent = code == TUTTI_BENCH_ABSENT;
     if (status == TUTTI_OK && !p->absent && tutti_bench_interrupted() == 0) {
         p->tuned = code == 0 ? json_loads(text, 0, NULL) : NULL;
         p->settings = json_string_value(json_object_get(p->tuned, "settings"));
         if (p->settings == NULL)
             status = tutti_fail(err, TUTTI_ERR_STATE, 0,
-                                "no settings of PyTorch were found (exit code %d); "
-                                "run `%s%s%s%s '%s' %s %s %s %s '%s'` to see why",
-                                code, p->python[0] != 0 ? "TUTTI_PYTHON=" : "", p->python, p->python[0] != 0 ? " " : "",
-                                script, k->config.model, t.n, steps, t.batch, t.threads, k->config.optimizer);
+                                "no settings of PyTorch were found (exit code %d); run `%s%s%s%s "
+                                "'%s' %s %s %s %s '%s'` to see why",
+                                code, p->python[0] != 0 ? "TUTTI_PYTHON=" : "", p->python,
+                                p->python[0] != 0 ? " " : "", script, k->config.model, t.n, steps,
+                                t.batch, t.threads, k->config.optimizer);
     }
     tutti_free(text);
     return status;
@@ -290,14 +299,16 @@ static bool peer_has(const char *model)
     return false;
 }
 
-static tutti_status read_accuracy(json_t *o, const char *name, double *accuracy, const char *from, tutti_error *err)
+static tutti_status read_accuracy(json_t *o, const char *name, double *accuracy, const char *from,
+                                  tutti_error *err)
 {
     const json_t *value = json_object_get(o, name);
 
     if (!json_is_number(value))
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "%.200s has no number '%s'; a model without an accuracy is compared without --seeds", from,
-                          name);
+        return tutti_fail(
+            err, TUTTI_ERR_CORRUPT, 0,
+            "%.200s has no number '%s'; a model without an accuracy is compared without --seeds",
+            from, name);
     *accuracy = 100 * json_number_value(value);
     return TUTTI_OK;
 }
@@ -311,12 +322,15 @@ static tutti_status measure_accuracy(bench *k, const char *script, int64_t s, tu
 
     snprintf(name, sizeof name, "seed-%lld", (long long)s);
     snprintf(seed, sizeof seed, "%lld", (long long)s);
-    tutti_bench_progress("step: accuracy, seed %lld of %lld", (long long)s + 1, (long long)k->config.seeds);
+    tutti_bench_progress("step: accuracy, seed %lld of %lld", (long long)s + 1,
+                         (long long)k->config.seeds);
     status = train(k, &(training){ name, k->config.method, "", seed }, &o, err);
     if (status == TUTTI_OK && k->code == 0)
         status = read_accuracy(o, "final_test_accuracy", &k->accuracy[s], name, err);
     json_decref(o);
-    for (int i = 0; i < k->peers && status == TUTTI_OK && k->code == 0 && tutti_bench_interrupted() == 0; i++) {
+    for (int i = 0;
+         i < k->peers && status == TUTTI_OK && k->code == 0 && tutti_bench_interrupted() == 0;
+         i++) {
         if (k->peer[i].absent)
             continue;
         status = peer(k, &k->peer[i], &(peer_run){ script, "epoch", "ddp", seed }, &o, err);
@@ -481,10 +495,11 @@ static void print_layers(bench *k)
                   &(extent){ least * scale, most * scale, "rounds", k->config.common.repeat },
                   &k->peer[0]);
     if (!k->config.common.json)
-        printf("\nA pass of %lld samples takes %.4g ms, a large product reaches %.4g GFLOP/s; of a pass:\n\n"
+        printf("\nA pass of %lld samples takes %.4g ms, a large product reaches %.4g GFLOP/s; of a "
+               "pass:\n\n"
                "  %-28s %11s %11s %7s %9s\n",
-               (long long)k->config.batch, l->seconds * 1e3, l->peak * 1e-9, "layer", "forward ms", "backward ms",
-               "share", "GFLOP/s");
+               (long long)k->config.batch, l->seconds * 1e3, l->peak * 1e-9, "layer", "forward ms",
+               "backward ms", "share", "GFLOP/s");
     for (int i = 0; i < l->count; i++) {
         const tutti_nn_time *t = &l->row[i];
         const double seconds = t->forward + t->backward, share = seconds / l->seconds;
@@ -492,18 +507,20 @@ static void print_layers(bench *k)
         snprintf(name, sizeof name, "layer %.40s", t->name);
         if (k->config.common.json) {
             char label[200];
-            snprintf(label, sizeof label, "step/%.80s/%lld/%s", k->config.model, (long long)k->config.n, name);
+            snprintf(label, sizeof label, "step/%.80s/%lld/%s", k->config.model,
+                     (long long)k->config.n, name);
             tutti_bench_row(&k->b,
                             &(tutti_bench_figure){ label, seconds * 1e3, "ms", share, "the pass" },
                             json_pack("{s:f, s:f, s:f}", "forward_ms", t->forward * 1e3,
                                       "backward_ms", t->backward * 1e3, "gflops",
                                       seconds > 0 ? t->flops / seconds * 1e-9 : 0));
         } else if (share >= 0.0005)
-            printf("  %-28s %11.3f %11.3f %6.1f%% %9.4g\n", t->name, t->forward * 1e3, t->backward * 1e3, 100 * share,
-                   seconds > 0 ? t->flops / seconds * 1e-9 : 0);
+            printf("  %-28s %11.3f %11.3f %6.1f%% %9.4g\n", t->name, t->forward * 1e3,
+                   t->backward * 1e3, 100 * share, seconds > 0 ? t->flops / seconds * 1e-9 : 0);
     }
     if (!k->config.common.json)
-        printf("  %-28s %23.3f %6.1f%%\n", "loss, sums over blocks", rest * 1e3, 100 * rest / l->seconds);
+        printf("  %-28s %23.3f %6.1f%%\n", "loss, sums over blocks", rest * 1e3,
+               100 * rest / l->seconds);
 }
 
 static void print_all(bench *k)
@@ -516,9 +533,11 @@ static void print_all(bench *k)
     char name[160];
 
     if (!k->config.common.json)
-        printf("%s, %s, %lld workers x %lld threads, %lld steps of %lld samples a worker, %s, %zu rounds\n\n",
-               k->config.model, k->config.method, (long long)k->config.n, (long long)k->config.threads,
-               (long long)k->config.steps, (long long)k->config.batch, k->config.transport, n);
+        printf("%s, %s, %lld workers x %lld threads, %lld steps of %lld samples a worker, %s, %zu "
+               "rounds\n\n",
+               k->config.model, k->config.method, (long long)k->config.n,
+               (long long)k->config.threads, (long long)k->config.steps, (long long)k->config.batch,
+               k->config.transport, n);
     for (size_t r = 0; r < n; r++)
         difference[r] = k->value[ASKED][WALL][r] - k->value[SINGLE][WALL][r];
     snprintf(name, sizeof name, "%.60s", k->config.method);
@@ -553,10 +572,10 @@ static tutti_status name_peers(bench *k, tutti_error *err)
     for (k->peers = 0; *at != 0; at += *at == ':') {
         const size_t length = strcspn(at, ":");
         if (k->peers == PEERS_MOST || length >= sizeof k->peer[0].python)
-            return tutti_fail(
-                err, TUTTI_ERR_USAGE, 0,
-                "TUTTI_PYTHON is '%.200s'; it may name %d Pythons, with a ':' between two, of %zu bytes each",
-                getenv("TUTTI_PYTHON"), PEERS_MOST, sizeof k->peer[0].python - 1);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "TUTTI_PYTHON is '%.200s'; it may name %d Pythons, with a ':' "
+                              "between two, of %zu bytes each",
+                              getenv("TUTTI_PYTHON"), PEERS_MOST, sizeof k->peer[0].python - 1);
         memcpy(k->peer[k->peers].python, at, length);
         k->peers += length > 0;
         at += length;
@@ -574,13 +593,15 @@ static tutti_status run_all(bench *k, const char *script, const char *tuner, tut
     }
     for (int64_t r = 0; r < k->config.common.repeat; r++)
         for (int what = 0; what < PEER + 2 * k->peers; what++) {
-            static const char *const names[PEER + 2] = { "as asked", "no exchange", "one step", "PyTorch",
-                                                         "PyTorch without exchange" };
+            static const char *const names[PEER + 2] = { "as asked", "no exchange", "one step",
+                                                         "PyTorch", "PyTorch without exchange" };
             if (what >= PEER && k->peer[(what - PEER) / 2].absent)
                 continue;
-            tutti_bench_progress("step: round %lld of %lld, %s", (long long)r + 1, (long long)k->config.common.repeat,
+            tutti_bench_progress("step: round %lld of %lld, %s", (long long)r + 1,
+                                 (long long)k->config.common.repeat,
                                  names[what < PEER ? what : PEER + (what - PEER) % 2]);
-            TUTTI_TRY(what < PEER ? train_round(k, what, r, err) : peer_round(k, script, what, r, err));
+            TUTTI_TRY(what < PEER ? train_round(k, what, r, err)
+                                  : peer_round(k, script, what, r, err));
             if (k->code != 0 || tutti_bench_interrupted() != 0)
                 return TUTTI_OK;
         }
@@ -609,11 +630,12 @@ static tutti_status run_step(bench *k, tutti_error *err)
     bool room = (k->accuracy = tutti_alloc(seeds, sizeof(double))) != NULL;
 
     if (k->config.common.with_peers && !peer_has(k->config.model))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "the peer has models mlp, cnn, "
-                          "resnet(depth), vgg(small), gpt(layers,dim,heads,context), wordlm(vocab,dim,hidden,context), "
-                          "blstm(layers,hidden) and ctr(dim,layers,hidden), not '%.60s'; omit --with-peers",
-                          k->config.model);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "the peer has models mlp, cnn, resnet(depth), vgg(small), "
+            "gpt(layers,dim,heads,context), wordlm(vocab,dim,hidden,context), blstm(layers,hidden) "
+            "and ctr(dim,layers,hidden), not '%.60s'; omit --with-peers",
+            k->config.model);
     if (k->config.common.with_peers) {
         TUTTI_TRY(name_peers(k, err));
         TUTTI_TRY(tutti_bench_peers(&k->b, peers, sizeof peers, err));
@@ -621,12 +643,14 @@ static tutti_status run_step(bench *k, tutti_error *err)
     snprintf(script, sizeof script, "%s/train", peers);
     snprintf(tuner, sizeof tuner, "%s/tune", peers);
     for (int i = 0; i < RUNS * VALUES; i++)
-        room = (k->value[i / VALUES][i % VALUES] = tutti_alloc(rounds, sizeof(double))) != NULL && room;
+        room = (k->value[i / VALUES][i % VALUES] = tutti_alloc(rounds, sizeof(double))) != NULL &&
+               room;
     for (int i = 0; i < k->peers; i++)
         room = (k->peer[i].accuracy = tutti_alloc(seeds, sizeof(double))) != NULL && room;
     if (!room)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the samples");
-    TUTTI_TRY(tutti_bench_folder_make(&k->folder, temporary != NULL && temporary[0] != 0 ? temporary : "/tmp", err));
+    TUTTI_TRY(tutti_bench_folder_make(
+        &k->folder, temporary != NULL && temporary[0] != 0 ? temporary : "/tmp", err));
     return run_all(k, script, tuner, err);
 }
 
@@ -640,16 +664,22 @@ int tutti_bench_step(int argc, char **argv)
         argc, argv, &err);
 
     if (status == TUTTI_OK && k.b.help) {
-        printf("tutti bench step [--OPTION VALUE ...]\n\nRuns `tutti train` with a method and without exchange, "
-               "in turn: samples a second and their share of the ceiling, exposed communication, memory, time\n"
-               "to a first step; with --seeds the accuracy after an epoch; then how much of a large product's "
-               "rate it reaches, and the time of each layer. Exit code 1: PyTorch was asked for and is absent.\n\n"
+        printf("tutti bench step [--OPTION VALUE ...]\n\nRuns `tutti train` with a method and "
+               "without exchange, "
+               "in turn: samples a second and their share of the ceiling, exposed communication, "
+               "memory, time\n"
+               "to a first step; with --seeds the accuracy after an epoch; then how much of a "
+               "large product's "
+               "rate it reaches, and the time of each layer. Exit code 1: PyTorch was asked for "
+               "and is absent.\n\n"
                "  option               type   default                    meaning\n");
         tutti_cli_print_options(stdout, tutti_bench_step_options, true);
         printf("\nExamples:\n  tutti bench step --model cnn -n 2 --with-peers\n"
-               "  TUTTI_PYTHON=/opt/new/bin/python:/usr/bin/python3 tutti bench step --with-peers --seeds 3\n"
-               "  tutti bench step --method 'local-sgd(period=8)' -n 4\n  tutti bench step --model 'gpt(4,256,4)' "
-               "--data moby-dick --optimizer 'adamw(lr=0.0003)' --batch 8 -n 1 --threads 2 --with-peers\n");
+               "  TUTTI_PYTHON=/opt/new/bin/python:/usr/bin/python3 tutti bench step --with-peers "
+               "--seeds 3\n"
+               "  tutti bench step --method 'local-sgd(period=8)' -n 4\n  tutti bench step --model "
+               "'gpt(4,256,4)' --data moby-dick --optimizer 'adamw(lr=0.0003)' --batch 8 -n 1 "
+               "--threads 2 --with-peers\n");
     } else if (status == TUTTI_OK)
         status = run_step(&k, &err);
     for (int i = 0; i < RUNS * VALUES; i++)
@@ -663,5 +693,8 @@ int tutti_bench_step(int argc, char **argv)
     tutti_bench_layers_free(&k.layers);
     tutti_bench_folder_remove(&k.folder);
     tutti_bench_close(&k.b);
-    return status != TUTTI_OK ? tutti_cli_fail(&err) : k.code != 0 ? k.code : absent ? EXIT_TRAINING : EXIT_DONE;
+    return status != TUTTI_OK ? tutti_cli_fail(&err)
+           : k.code != 0      ? k.code
+           : absent           ? EXIT_TRAINING
+                              : EXIT_DONE;
 }

@@ -107,7 +107,8 @@ int tutti_cli_list(const tutti_cli_catalogue *c, int argc, char **argv)
         if (strcmp(argv[i], "--json") == 0)
             json = true;
         else if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            printf("tutti %s [NAME] [--json]\n\n%s --json: an array of objects.\n", c->command, c->help);
+            printf("tutti %s [NAME] [--json]\n\n%s --json: an array of objects.\n", c->command,
+                   c->help);
             return EXIT_DONE;
         } else if (argv[i][0] == '-')
             return tutti_cli_usage(c->command, "there is no option '%s'", argv[i]);

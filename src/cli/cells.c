@@ -98,7 +98,8 @@ static void put_number(tutti_cells *t, const tutti_column *column, double value)
     char text[400] = "";
     int decimals = column->decimals;
 
-    if (decimals == 0 && column->kind == TUTTI_CELL_RANGE && value == floor(value) && fabs(value) < 1000) {
+    if (decimals == 0 && column->kind == TUTTI_CELL_RANGE && value == floor(value) &&
+        fabs(value) < 1000) {
         const double size = fabs(value);
         decimals = size >= 100 ? 1 : size >= 10 ? 2 : size >= 1 ? 3 : 0;
     }
@@ -148,10 +149,12 @@ static void shown(char *const *cell, tutti_cell kind, char *text, size_t bytes)
 {
     if (cell[0][0] == 0)
         snprintf(text, bytes, "%s", kind == TUTTI_CELL_TEXT ? "" : "-");
-    else if (kind != TUTTI_CELL_RANGE || (strcmp(cell[0], cell[1]) == 0 && strcmp(cell[0], cell[2]) == 0))
+    else if (kind != TUTTI_CELL_RANGE ||
+             (strcmp(cell[0], cell[1]) == 0 && strcmp(cell[0], cell[2]) == 0))
         snprintf(text, bytes, "%s", cell[0]);
     else
-        snprintf(text, bytes, "%s (%s to %s)", cell[0], cell[1], cell[2][0] != 0 ? cell[2] : "never");
+        snprintf(text, bytes, "%s (%s to %s)", cell[0], cell[1],
+                 cell[2][0] != 0 ? cell[2] : "never");
 }
 
 /* A column without any content is printed in CSV only. */

@@ -11,8 +11,9 @@ static tutti_status check_one(tutti_runtime *rt, const char *directory, tutti_er
     TUTTI_TRY(tutti_checkpoint_open(&c, rt, directory, err));
     const tutti_status status = tutti_checkpoint_verify(c, err);
     if (status == TUTTI_OK)
-        printf("%s: whole; step %llu, saved by %d worker%s\n", directory, (unsigned long long)tutti_checkpoint_step(c),
-               tutti_checkpoint_world(c), tutti_checkpoint_world(c) == 1 ? "" : "s");
+        printf("%s: whole; step %llu, saved by %d worker%s\n", directory,
+               (unsigned long long)tutti_checkpoint_step(c), tutti_checkpoint_world(c),
+               tutti_checkpoint_world(c) == 1 ? "" : "s");
     tutti_checkpoint_close(c);
     return status;
 }
@@ -45,8 +46,9 @@ int tutti_cli_check(int argc, char **argv)
     tutti_status status;
 
     if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
-        printf("tutti check DIR\n\nDIR is a run's directory, its checkpoints folder, or one checkpoint. "
-               "Reads everything and checks every hash; exit code 1 if any is damaged.\n");
+        printf("tutti check DIR\n\nDIR is a run's directory, its checkpoints folder, or one "
+               "checkpoint. Reads everything and checks every hash; exit code 1 if any is "
+               "damaged.\n");
         return EXIT_DONE;
     }
     if (argc != 2)
@@ -61,11 +63,13 @@ int tutti_cli_check(int argc, char **argv)
             s.parent = tutti_file_exists(s.rt, path) ? path : argv[1];
             status = tutti_directory_list(s.rt, s.parent, each, &s, &err);
             if (status == TUTTI_OK && s.found == 0)
-                status = tutti_fail(&err, TUTTI_ERR_USAGE, 0,
-                                    "%s holds no checkpoint; a run writes them with --checkpoint-every N", argv[1]);
+                status = tutti_fail(
+                    &err, TUTTI_ERR_USAGE, 0,
+                    "%s holds no checkpoint; a run writes them with --checkpoint-every N", argv[1]);
             if (status == TUTTI_OK && s.damaged > 0)
-                status = tutti_fail(&err, TUTTI_ERR_CORRUPT, 0, "%d of %d checkpoints in %s are damaged", s.damaged,
-                                    s.found, s.parent);
+                status =
+                    tutti_fail(&err, TUTTI_ERR_CORRUPT, 0, "%d of %d checkpoints in %s are damaged",
+                               s.damaged, s.found, s.parent);
         }
     }
     tutti_runtime_close(s.rt);

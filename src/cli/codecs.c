@@ -29,8 +29,8 @@ static json_t *codec_json(size_t i)
 
     for (const tutti_option *o = c.options; o->name != NULL; o++)
         json_array_append_new(options, tutti_cli_option_json(o));
-    return json_pack("{s:s, s:s, s:s, s:s, s:o}", "name", c.name, "help", c.help, "paper", c.paper, "form", c.form,
-                     "options", options);
+    return json_pack("{s:s, s:s, s:s, s:s, s:o}", "name", c.name, "help", c.help, "paper", c.paper,
+                     "form", c.form, "options", options);
 }
 
 static void print_one(size_t i)
@@ -76,12 +76,19 @@ static void line(size_t i, char *text, size_t bytes)
 int tutti_cli_codecs(int argc, char **argv)
 {
     static const tutti_cli_catalogue catalogue = {
-        .command = "codecs", .kind = "codec", .room = 16,
-        .help = "Lists what gradients may travel as, or explains one. Use: tutti train --codec 'ef(topk(ratio=0.01))'.",
-        .advice = "`tutti codecs NAME` explains one. A codec pays where the network is slower than the computation: "
-                  "--codec-cost explain measures that before the first step.",
-        .name = codec_name, .json = codec_json, .print = print_one,
-        .group = codec_form, .group_title = form_title, .line = line,
+        .command = "codecs",
+        .kind = "codec",
+        .room = 16,
+        .help = "Lists what gradients may travel as, or explains one. Use: tutti train --codec "
+                "'ef(topk(ratio=0.01))'.",
+        .advice = "`tutti codecs NAME` explains one. A codec pays where the network is slower than "
+                  "the computation: --codec-cost explain measures that before the first step.",
+        .name = codec_name,
+        .json = codec_json,
+        .print = print_one,
+        .group = codec_form,
+        .group_title = form_title,
+        .line = line,
     };
     return tutti_cli_list(&catalogue, argc, argv);
 }

@@ -24,24 +24,29 @@
 
 #define AT(member) TUTTI_AT(tutti_compare_config, member)
 const tutti_option tutti_cli_compare_options[] = {
-    { "methods", TUTTI_TEXT, AT(methods), 0, 0, 0, "", "methods with their options, by commas: ddp,local-sgd(8)" },
+    { "methods", TUTTI_TEXT, AT(methods), 0, 0, 0, "",
+      "methods with their options, by commas: ddp,local-sgd(8)" },
     { "codecs", TUTTI_TEXT, AT(codecs), 0, 0, 0, "",
       "codecs, by commas, each with every method; none: as they are; default: none alone" },
     { "vary", TUTTI_TEXT, AT(vary), 0, 0, 0, "",
       "conditions: an option of train and its values, by semicolons: 'slow=;0:5', 'n=4;16', "
       "'partition=iid;class(k=2)', 'platform=lan.xml;wan.xml'; several times: all combinations" },
     { "grid", TUTTI_TEXT, AT(grid), 0, 0, 0, "",
-      "tuning, the same for each: an option of the optimizer, or of train, and its values, by commas: "
-      "lr=0.02,0.05,0.1; several times: all combinations; the best one of each is compared" },
+      "tuning, the same for each: an option of the optimizer, or of train, and its values, by "
+      "commas: lr=0.02,0.05,0.1; several times: all combinations; the best one of each is "
+      "compared" },
     { "seeds", TUTTI_TEXT, AT(seeds), 0, 0, 0, "3", "how many, from 0 on; or a list: 4,8,15" },
     { "target", TUTTI_TEXT, AT(target), 0, 0, 0, "",
-      "accuracy=A or loss=L on the test set, up to which time and bytes are reported; runs continue beyond it; "
-      "default: the highest whole percent that at least half of what is compared reaches with each seed" },
+      "accuracy=A or loss=L on the test set, up to which time and bytes are reported; runs "
+      "continue beyond it; default: the highest whole percent that at least half of what is "
+      "compared reaches with each seed" },
     { "out", TUTTI_TEXT, AT(out), 0, 0, 0, "compare", "directory of the comparison" },
     { "resume", TUTTI_TEXT, AT(resume), 0, 0, 0, "", "continue the comparison in that directory" },
     { "jobs", TUTTI_INT, AT(jobs), 0, 0, 256, NULL,
-      "runs at a time; 0: of simulated ones as many as there are cores, within the memory; others go one by one" },
-    { "pictures", TUTTI_BOOL, AT(pictures), 1, 0, 1, NULL, "draw them, by gnuplot; off: a page with only tables" },
+      "runs at a time; 0: of simulated ones as many as there are cores, within the memory; others "
+      "go one by one" },
+    { "pictures", TUTTI_BOOL, AT(pictures), 1, 0, 1, NULL,
+      "draw them, by gnuplot; off: a page with only tables" },
     { "quiet", TUTTI_BOOL, AT(quiet), 0, 0, 1, NULL, "print only the table and errors" },
     { 0 }
 };
@@ -50,28 +55,34 @@ static void print_help(void)
 {
     printf("tutti compare [FILE] --methods M,M [--OPTION VALUE ...] [--TRAIN-OPTION VALUE ...]\n"
            "tutti compare --resume DIR\n\n");
-    tutti_cli_wrap(
-        stdout, "", 0,
-        "Trains the same by several methods and compares them: loss and accuracy against time, steps and bytes, "
-        "time and bytes to a target with their ranges over seeds, the workers' waiting, and which of them no "
-        "other beats in both time and bytes. All other options are those of `tutti train` and hold for all.");
+    tutti_cli_wrap(stdout, "", 0,
+                   "Trains the same by several methods and compares them: loss and accuracy "
+                   "against time, steps and bytes, time and bytes to a target with their ranges "
+                   "over seeds, the workers' waiting, and which of them no other beats in both "
+                   "time and bytes. All other options are those of `tutti train` and hold for "
+                   "all.");
     printf("\n  option               type   default                    meaning\n");
     tutti_cli_print_options(stdout, tutti_cli_compare_options, true);
     putchar('\n');
     tutti_cli_wrap(stdout, "", 0,
-                   "DIR receives table.txt, results.csv (a line each that is compared), runs.csv (a line a run), "
-                   "compare.html, plan.json, and runs/ with what each run has left.");
+                   "DIR receives table.txt, results.csv (a line each that is compared), runs.csv "
+                   "(a line a run), compare.html, plan.json, and runs/ with what each run has "
+                   "left.");
     printf("\nExamples:\n"
            "  tutti compare --methods ddp,local-sgd,ad-psgd --transport sim -n 16 --slow 0:5\n"
            "  tutti compare --methods ddp,d-psgd --codecs none,fp16 --grid lr=0.02,0.05,0.1 \\\n"
-           "                --vary 'slow=;0:5' --transport sim -n 8 --target accuracy=0.9 --out grid\n");
+           "                --vary 'slow=;0:5' --transport sim -n 8 --target accuracy=0.9 --out "
+           "grid\n");
 }
 
 /* --grid and --vary may come several times. */
-static tutti_status append_entry(void *user, const tutti_option *option, const char *value, tutti_error *err)
+static tutti_status append_entry(void *user, const tutti_option *option, const char *value,
+                                 tutti_error *err)
 {
     tutti_compare_config *c = user;
-    json_t *list = strcmp(option->name, "grid") == 0 ? c->grids : strcmp(option->name, "vary") == 0 ? c->varies : NULL;
+    json_t *list = strcmp(option->name, "grid") == 0   ? c->grids
+                   : strcmp(option->name, "vary") == 0 ? c->varies
+                                                       : NULL;
     char what[80];
 
     snprintf(what, sizeof what, "--%s", option->name);
@@ -91,18 +102,20 @@ static tutti_status check_flags(int argc, char **argv, tutti_error *err)
 
     for (const tutti_option *o = tutti_cli_compare_options; o->name != NULL; o++)
         names[n++] = o->name;
-    for (const tutti_option *o = tutti_train_options; o->name != NULL && n < TUTTI_LENGTH(names); o++)
+    for (const tutti_option *o = tutti_train_options; o->name != NULL && n < TUTTI_LENGTH(names);
+         o++)
         names[n++] = o->name;
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
         char name[64];
         snprintf(name, sizeof name, "%.*s", (int)strcspn(argv[i], "="), argv[i]);
-        if (strncmp(name, "--", 2) != 0 || tutti_option_find(tutti_train_options, name + 2) != NULL ||
+        if (strncmp(name, "--", 2) != 0 ||
+            tutti_option_find(tutti_train_options, name + 2) != NULL ||
             tutti_cli_known_elsewhere(name + 2) != NULL)
             continue;
         tutti_suggest(name + 2, names, n, near, sizeof near);
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "there is no option '%s'%s; `tutti compare --help` lists its own, "
-                          "`tutti train --help all` the others",
+                          "there is no option '%s'%s; `tutti compare --help` lists its own, `tutti "
+                          "train --help all` the others",
                           name, near);
     }
     return TUTTI_OK;
@@ -124,7 +137,8 @@ static const tutti_option *flag_of(const json_t *words, size_t k)
 /* Calls `each` for each value of the plan that reaches beyond the folder (folder.c), until a call
    returns true. Returns whether one did. */
 static bool any_reach(const json_t *plan,
-                      bool (*each)(void *user, const tutti_option *o, const char *value, const tutti_option *by),
+                      bool (*each)(void *user, const tutti_option *o, const char *value,
+                                   const tutti_option *by),
                       void *user)
 {
     const json_t *runs = json_object_get(plan, "runs");
@@ -143,7 +157,13 @@ static bool any_reach(const json_t *plan,
 }
 
 /* A flag in addition to --resume DIR, with its value in the same word or in the next one. */
-typedef struct typed_again { int argc; char **argv; tutti_error *err; char name[64]; const char *value; } typed_again;
+typedef struct typed_again {
+    int argc;
+    char **argv;
+    tutti_error *err;
+    char name[64];
+    const char *value;
+} typed_again;
 
 /* Returns the index of the next argument. */
 static int read_again(typed_again *t, int at)
@@ -160,7 +180,8 @@ static bool is_that(void *user, const tutti_option *o, const char *value, const 
     const typed_again *t = user;
 
     (void)by;
-    return strncmp(t->name, "--", 2) == 0 && strcmp(t->name + 2, o->name) == 0 && strcmp(t->value, value) == 0;
+    return strncmp(t->name, "--", 2) == 0 && strcmp(t->name + 2, o->name) == 0 &&
+           strcmp(t->value, value) == 0;
 }
 
 static bool not_given(void *user, const tutti_option *o, const char *value, const tutti_option *by)
@@ -173,18 +194,18 @@ static bool not_given(void *user, const tutti_option *o, const char *value, cons
             return false;
     }
     tutti_fail(t->err, TUTTI_ERR_USAGE, 0,
-               "plan.json has %s '%.300s'%s%s%s %s; such a value counts only when it is given again, behind --resume: "
-               "--%s '%.300s'",
-               o->name, value, by != o ? ", whose '" : "", by != o ? by->name : "", by != o ? "'" : ", which",
-               by->reach, o->name, value);
+               "plan.json has %s '%.300s'%s%s%s %s; such a value counts only when it is given "
+               "again, behind --resume: --%s '%.300s'",
+               o->name, value, by != o ? ", whose '" : "", by != o ? by->name : "",
+               by != o ? "'" : ", which", by->reach, o->name, value);
     return true;
 }
 
 /* Checks a plan that is resumed, and the flags with it, which may only repeat those of the plan. A
    plan may come from a stranger, so its runs must be `tutti train` with flags and values, and
    values that reach beyond the folder must be given again. */
-static tutti_status check_resumed(const tutti_compare_config *c, const json_t *plan, int argc, char **argv,
-                                  tutti_error *err)
+static tutti_status check_resumed(const tutti_compare_config *c, const json_t *plan, int argc,
+                                  char **argv, tutti_error *err)
 {
     const json_t *runs = json_object_get(plan, "runs");
     typed_again typed = { .argc = argc, .argv = argv, .err = err };
@@ -197,24 +218,27 @@ static tutti_status check_resumed(const tutti_compare_config *c, const json_t *p
             good = flag_of(words, k) != NULL;
         if (!good)
             return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                              "run %s of %s/plan.json is no `tutti train` with flags and their values; the plan was "
-                              "changed by hand: start again with another --out",
+                              "run %s of %s/plan.json is no `tutti train` with flags and their "
+                              "values; the plan was changed by hand: start again with another "
+                              "--out",
                               tutti_history_text(json_array_get(runs, i), "name"), c->resume);
     }
     for (int i = 1; i < argc;) {
         const int at = i;
         i = read_again(&typed, i);
         if (!any_reach(plan, is_that, &typed))
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "--resume continues a comparison as it was planned, and '%.80s' would change it; "
-                              "give another --out for another comparison",
-                              argv[at]);
+            return tutti_fail(
+                err, TUTTI_ERR_USAGE, 0,
+                "--resume continues a comparison as it was planned, and '%.80s' would change it; "
+                "give another --out for another comparison",
+                argv[at]);
     }
-    if (c->methods[0] != 0 || c->codecs[0] != 0 || c->target[0] != 0 || strcmp(c->seeds, "3") != 0 ||
-        strcmp(c->out, "compare") != 0 || json_array_size(c->grids) + json_array_size(c->varies) > 0)
+    if (c->methods[0] != 0 || c->codecs[0] != 0 || c->target[0] != 0 ||
+        strcmp(c->seeds, "3") != 0 || strcmp(c->out, "compare") != 0 ||
+        json_array_size(c->grids) + json_array_size(c->varies) > 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "--resume continues a comparison as it was planned, and 'what is compared' would change "
-                          "it; give another --out for another comparison");
+                          "--resume continues a comparison as it was planned, and 'what is "
+                          "compared' would change it; give another --out for another comparison");
     return any_reach(plan, not_given, &typed) ? TUTTI_ERR_USAGE : TUTTI_OK;
 }
 
@@ -255,13 +279,14 @@ static tutti_status plan_it(const tutti_compare_config *c, tutti_runtime *rt, co
     }
     TUTTI_TRY(check_flags(of->argc, of->argv, err));
     if (strlen(c->out) == 0 || strlen(c->out) > 3000)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the name of --out has %zu bytes; give one of 1 to 3000",
-                          strlen(c->out));
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "the name of --out has %zu bytes; give one of 1 to 3000", strlen(c->out));
     snprintf(path, sizeof path, "%s/plan.json", c->out);
     if (tutti_file_exists(rt, path))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s holds a comparison; continue it (tutti compare --resume %s), or give another --out",
-                          c->out, c->out);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "%s holds a comparison; continue it (tutti compare --resume %s), or give another --out",
+            c->out, c->out);
     return tutti_compare_make_plan(c, of->argc, of->argv, of->typed, plan, err);
 }
 
@@ -285,8 +310,8 @@ static tutti_status compare(const tutti_compare_config *c, tutti_runtime *rt, co
             rt, &(tutti_compare_runs){ directory, plan, (int)c->jobs, c->quiet, NULL }, &failed,
             &stopped, err);
     if (status == TUTTI_OK && stopped != 0) {
-        fprintf(stderr, "tutti: stopped by signal %d (SIG%s); to continue: tutti compare --resume ", stopped,
-                sigabbrev_np(stopped));
+        fprintf(stderr, "tutti: stopped by signal %d (SIG%s); to continue: tutti compare --resume ",
+                stopped, sigabbrev_np(stopped));
         tutti_word_print(stderr, directory);
         any_reach(plan, tell_once, &(passed){ .n = 0 });
         putc('\n', stderr);
@@ -295,8 +320,8 @@ static tutti_status compare(const tutti_compare_config *c, tutti_runtime *rt, co
         status = tutti_compare_results(rt, directory, plan, c->pictures, err);
         *code = failed > 0 ? EXIT_TRAINING : EXIT_DONE;
         if (status == TUTTI_OK && failed > 0)
-            fprintf(stderr, "tutti: %d of %zu runs have failed; the table gives the reasons\n", failed,
-                    json_array_size(json_object_get(plan, "runs")));
+            fprintf(stderr, "tutti: %d of %zu runs have failed; the table gives the reasons\n",
+                    failed, json_array_size(json_object_get(plan, "runs")));
     }
     json_decref(plan);
     tutti_launch_claim_close(claim);

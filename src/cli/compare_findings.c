@@ -30,7 +30,8 @@ void tutti_compare_value(const json_t *run, const tutti_option *option, char *te
     tutti_train_config usual;
 
     for (size_t i = 0; i + 1 < json_array_size(words); i++) {
-        const char *word = json_string_value(json_array_get(words, i)), *name = word + strspn(word, "-");
+        const char *word = json_string_value(json_array_get(words, i)),
+                   *name = word + strspn(word, "-");
         if (name > word && strcmp(name, option->name) == 0) {
             snprintf(text, bytes, "%s", json_string_value(json_array_get(words, i + 1)));
             return;
@@ -38,7 +39,8 @@ void tutti_compare_value(const json_t *run, const tutti_option *option, char *te
     }
     tutti_options_default(tutti_train_options, &usual);
     if (option->type == TUTTI_TEXT || option->type == TUTTI_SPEC)
-        snprintf(text, bytes, "%s", *(const char *const *)(const void *)((const char *)&usual + option->offset));
+        snprintf(text, bytes, "%s",
+                 *(const char *const *)(const void *)((const char *)&usual + option->offset));
     else
         tutti_option_print(option, &usual, text, bytes);
 }
@@ -47,8 +49,9 @@ void tutti_compare_value(const json_t *run, const tutti_option *option, char *te
 static void rate_of(const char *optimizer, char rate[64])
 {
     tutti_spec *spec = NULL;
-    const tutti_optim_ops *ops =
-        tutti_spec_open(&spec, optimizer, NULL) == TUTTI_OK ? tutti_optim_find(tutti_spec_name(spec)) : NULL;
+    const tutti_optim_ops *ops = tutti_spec_open(&spec, optimizer, NULL) == TUTTI_OK
+                                     ? tutti_optim_find(tutti_spec_name(spec))
+                                     : NULL;
     const tutti_option *option = ops != NULL ? tutti_option_find(ops->options, "lr") : NULL;
     void *self = option != NULL ? tutti_alloc(1, ops->self_bytes) : NULL;
 
@@ -59,13 +62,15 @@ static void rate_of(const char *optimizer, char rate[64])
     tutti_spec_close(spec);
 }
 
-void tutti_compare_optimizer(const tutti_findings *f, size_t row, size_t point, char *text, size_t bytes, char rate[64])
+void tutti_compare_optimizer(const tutti_findings *f, size_t row, size_t point, char *text,
+                             size_t bytes, char rate[64])
 {
     text[0] = 0;
     for (size_t i = 0; i < f->n && text[0] == 0; i++) {
         const json_t *run = json_array_get(f->runs, i);
         if (tutti_compare_index(run, "row") == row && tutti_compare_index(run, "point") == point)
-            tutti_compare_value(run, tutti_option_find(tutti_train_options, "optimizer"), text, bytes);
+            tutti_compare_value(run, tutti_option_find(tutti_train_options, "optimizer"), text,
+                                bytes);
     }
     rate_of(text, rate);
 }
@@ -78,7 +83,8 @@ static double mean_waiting(const json_t *by_worker)
 
     for (size_t i = 0; i < json_array_size(by_worker); i++) {
         const json_t *w = json_array_get(by_worker, i);
-        sum += 100 * tutti_history_number(w, "exposed_comm_seconds") / tutti_history_number(w, "wall_seconds");
+        sum += 100 * tutti_history_number(w, "exposed_comm_seconds") /
+               tutti_history_number(w, "wall_seconds");
     }
     return sum / (double)json_array_size(by_worker);
 }
@@ -87,7 +93,8 @@ static tutti_status read_run(tutti_findings *f, tutti_compare_result *r, tutti_e
 {
     char path[4200];
 
-    snprintf(path, sizeof path, "%s/runs/%s/summary.json", f->directory, tutti_history_text(r->run, "name"));
+    snprintf(path, sizeof path, "%s/runs/%s/summary.json", f->directory,
+             tutti_history_text(r->run, "name"));
     r->best_accuracy = (double)NAN;
     if (!tutti_file_exists(f->rt, path))
         return TUTTI_OK;
@@ -185,14 +192,14 @@ static void range(const tutti_compare_result *const *seeds, int n, size_t offset
     tutti_free(v);
 }
 
-static void summarise(const tutti_findings *f, size_t row, size_t point, const tutti_compare_result **seeds,
-                      tutti_compare_line *l)
+static void summarise(const tutti_findings *f, size_t row, size_t point,
+                      const tutti_compare_result **seeds, tutti_compare_line *l)
 {
     *l = (tutti_compare_line){ .row = row, .point = point };
     for (size_t i = 0; i < f->n; i++) {
         const tutti_compare_result *r = &f->results[i];
-        if (tutti_compare_index(r->run, "row") != row || tutti_compare_index(r->run, "point") != point ||
-            r->h.summary == NULL)
+        if (tutti_compare_index(r->run, "row") != row ||
+            tutti_compare_index(r->run, "point") != point || r->h.summary == NULL)
             continue;
         seeds[l->seeds++] = r;
         l->reached += isfinite(r->seconds_to);
@@ -206,7 +213,8 @@ static void summarise(const tutti_findings *f, size_t row, size_t point, const t
     range(seeds, l->seeds, offsetof(tutti_compare_result, megabytes_to), l->megabytes_to);
 }
 
-static bool better(const tutti_findings *f, const tutti_compare_line *a, const tutti_compare_line *b)
+static bool better(const tutti_findings *f, const tutti_compare_line *a,
+                   const tutti_compare_line *b)
 {
     if (f->aims && a->reached != b->reached)
         return a->reached > b->reached;
@@ -225,7 +233,8 @@ const char *tutti_compare_condition(const tutti_findings *f, size_t row)
     return tutti_history_text(json_array_get(f->rows, row), "condition");
 }
 
-bool tutti_compare_together(const tutti_findings *f, const tutti_compare_line *a, const tutti_compare_line *b)
+bool tutti_compare_together(const tutti_findings *f, const tutti_compare_line *a,
+                            const tutti_compare_line *b)
 {
     return strcmp(tutti_compare_condition(f, a->row), tutti_compare_condition(f, b->row)) == 0;
 }
@@ -241,10 +250,12 @@ static bool beats(double time, double bytes, double other_time, double other_byt
 static void find_front(tutti_findings *f)
 {
     for (tutti_compare_line *l = f->lines; l < f->lines + f->n_lines; l++) {
-        const double t = tutti_compare_judged(f, l, false)[0], b = tutti_compare_judged(f, l, true)[0];
+        const double t = tutti_compare_judged(f, l, false)[0],
+                     b = tutti_compare_judged(f, l, true)[0];
         l->front = isfinite(t) && isfinite(b);
         for (const tutti_compare_line *o = f->lines; o < f->lines + f->n_lines && l->front; o++) {
-            const double ot = tutti_compare_judged(f, o, false)[0], ob = tutti_compare_judged(f, o, true)[0];
+            const double ot = tutti_compare_judged(f, o, false)[0],
+                         ob = tutti_compare_judged(f, o, true)[0];
             l->front = !(tutti_compare_together(f, l, o) && beats(ot, ob, t, b));
         }
     }

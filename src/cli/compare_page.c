@@ -33,8 +33,9 @@ static double *add_series(drawing *d, tutti_plot_kind kind, int colour, const ch
     d->whole = d->whole && room != NULL;
     if (room != NULL) {
         d->rooms[d->n] = room;
-        d->series[d->n++] =
-            (tutti_plot_series){ .kind = kind, .colour = colour, .n = n, .x = room, .y = room + n, .name = name };
+        d->series[d->n++] = (tutti_plot_series){
+            .kind = kind, .colour = colour, .n = n, .x = room, .y = room + n, .name = name
+        };
     }
     return room;
 }
@@ -97,7 +98,8 @@ static tutti_status draw_runs(const tutti_findings *f, tutti_page *p, drawing *d
             continue;
         for (size_t i = 0; i < f->n; i++)
             if (tutti_compare_index(f->results[i].run, "row") == l->row &&
-                tutti_compare_index(f->results[i].run, "point") == l->point && f->results[i].h.summary != NULL) {
+                tutti_compare_index(f->results[i].run, "point") == l->point &&
+                f->results[i].h.summary != NULL) {
                 add_run(d, &f->results[i], colour, name_of(f, d, l), first, what);
                 first = false;
             }
@@ -161,8 +163,8 @@ static tutti_status draw_figure(const tutti_findings *f, tutti_page *p, const dr
 }
 
 /* Draws time against bytes to the target, with ranges of the time; a line joins the front. */
-static tutti_status draw_front(const tutti_findings *f, tutti_page *p, drawing *d, const tutti_compare_line *of,
-                               bool ranges, tutti_error *err)
+static tutti_status draw_front(const tutti_findings *f, tutti_page *p, drawing *d,
+                               const tutti_compare_line *of, bool ranges, tutti_error *err)
 {
     tutti_status status;
     int colour = 0;
@@ -194,8 +196,8 @@ static tutti_status draw_front(const tutti_findings *f, tutti_page *p, drawing *
     return status;
 }
 
-static tutti_status put_condition(const tutti_findings *f, tutti_page *p, drawing *d, const tutti_compare_line *of,
-                                  tutti_error *err)
+static tutti_status put_condition(const tutti_findings *f, tutti_page *p, drawing *d,
+                                  const tutti_compare_line *of, tutti_error *err)
 {
     const char *condition = tutti_compare_condition(f, of->row);
     tutti_status status = TUTTI_OK;
@@ -254,8 +256,8 @@ static tutti_status put_conditions(const tutti_findings *f, tutti_page *p, tutti
 static void put_commands(const tutti_findings *f, tutti_page *p)
 {
     fputs("<h2>Commands</h2>\n", p->out);
-    tutti_page_command(p, "command",
-                       "This comparison, and all figures of this page:", json_object_get(f->plan, "command"));
+    tutti_page_command(p, "command", "This comparison, and all figures of this page:",
+                       json_object_get(f->plan, "command"));
     for (size_t row = 0; row < json_array_size(f->rows); row++) {
         char label[4200];
         bool some = false;
@@ -267,20 +269,22 @@ static void put_commands(const tutti_findings *f, tutti_page *p)
             if (!some)
                 fprintf(p->out, "<section id=\"row-%zu\">\n", row);
             some = true;
-            snprintf(anchor, sizeof anchor, "run-%s", tutti_history_text(f->results[i].run, "name"));
+            snprintf(anchor, sizeof anchor, "run-%s",
+                     tutti_history_text(f->results[i].run, "name"));
             snprintf(title, sizeof title, "Run %s: %s, seed %lld %.300s %.300s",
                      tutti_history_text(f->results[i].run, "name"), label,
                      (long long)json_integer_value(json_object_get(f->results[i].run, "seed")),
                      tutti_compare_condition(f, row),
-                     json_string_value(json_array_get(f->points, tutti_compare_index(f->results[i].run, "point"))));
+                     json_string_value(json_array_get(
+                         f->points, tutti_compare_index(f->results[i].run, "point"))));
             tutti_page_command(p, anchor, title, json_object_get(f->results[i].run, "words"));
         }
         fputs(some ? "</section>\n" : "", p->out);
     }
 }
 
-tutti_status tutti_compare_write_page(const tutti_findings *f, const tutti_cells *table, bool pictures,
-                                      tutti_error *err)
+tutti_status tutti_compare_write_page(const tutti_findings *f, const tutti_cells *table,
+                                      bool pictures, tutti_error *err)
 {
     char what[300];
     tutti_page p = { 0 };
@@ -294,12 +298,11 @@ tutti_status tutti_compare_write_page(const tutti_findings *f, const tutti_cells
         tutti_compare_say_target(f, p.out, in_page);
         tutti_compare_say_answers(f, p.out, in_page);
         tutti_cells_html(table, p.out);
-        fputs(
-            "<p class=\"soft\">A range is over seeds, behind its median. Front: no other of its condition is better by "
-            "more than 1 % in time or bytes, and as good in the other. Reached: seeds that came to the target; the "
-            "time is that of the first evaluation "
-            "there, so it is as fine as evaluations are.</p>\n",
-            p.out);
+        fputs("<p class=\"soft\">A range is over seeds, behind its median. Front: no other of its "
+              "condition is better by more than 1 % in time or bytes, and as good in the other. "
+              "Reached: seeds that came to the target; the time is that of the first evaluation "
+              "there, so it is as fine as evaluations are.</p>\n",
+              p.out);
         tutti_compare_say_missing(f, p.out, in_page);
         status = put_conditions(f, &p, err);
     }

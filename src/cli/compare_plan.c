@@ -26,8 +26,8 @@ enum { MOST_RUNS = 10000 };
 /* ---- lists ---- */
 
 /* Splits text at separators that are outside of brackets and quotes. */
-static tutti_status split(const char *what, const char *text, char separator, bool empty, json_t **list,
-                          tutti_error *err)
+static tutti_status split(const char *what, const char *text, char separator, bool empty,
+                          json_t **list, tutti_error *err)
 {
     const char *from = text;
     int depth = 0;
@@ -41,8 +41,9 @@ static tutti_status split(const char *what, const char *text, char separator, bo
         if (*at != 0 && (*at != separator || depth > 0 || quoted))
             continue;
         if (at == from && !empty)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s is '%.120s', in which an element is missing next to a '%c'",
-                              what, text, separator);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "%s is '%.120s', in which an element is missing next to a '%c'", what,
+                              text, separator);
         if (json_array_append_new(*list, json_stringn(from, (size_t)(at - from))) != 0)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s is no text in UTF-8", what);
         if (*at == 0)
@@ -56,13 +57,13 @@ static tutti_status no_twice(const char *what, const json_t *list, tutti_error *
     for (size_t i = 0; i < json_array_size(list); i++)
         for (size_t k = 0; k < i; k++)
             if (json_equal(json_array_get(list, i), json_array_get(list, k)))
-                return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s has '%.80s' twice; give it once", what,
-                                  json_string_value(json_array_get(list, i)));
+                return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s has '%.80s' twice; give it once",
+                                  what, json_string_value(json_array_get(list, i)));
     return TUTTI_OK;
 }
 
-static tutti_status read_list(const char *what, const char *text, char separator, bool empty, json_t **list,
-                              tutti_error *err)
+static tutti_status read_list(const char *what, const char *text, char separator, bool empty,
+                              json_t **list, tutti_error *err)
 {
     TUTTI_TRY(split(what, text, separator, empty, list, err));
     return no_twice(what, *list, err);
@@ -81,8 +82,9 @@ static tutti_status read_seeds(const char *text, json_t **seeds, tutti_error *er
         const long long value = strtoll(word, &end, 10);
         if (word[0] < '0' || word[0] > '9' || *end != 0 || value > 9007199254740992 ||
             (!listed && (value < 1 || value > 1000)))
-            status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                                "seeds is '%.80s'; write how many (1 to 1000), or a list of them: 4,8,15", text);
+            status = tutti_fail(
+                err, TUTTI_ERR_USAGE, 0,
+                "seeds is '%.80s'; write how many (1 to 1000), or a list of them: 4,8,15", text);
         for (long long k = 0; status == TUTTI_OK && k < (listed ? 1 : value); k++)
             json_array_append_new(*seeds, json_integer(listed ? value : k));
     }
@@ -94,7 +96,8 @@ static tutti_status read_seeds(const char *text, json_t **seeds, tutti_error *er
 
 /* Converts texts to [{"lr": "0.1", "momentum": "0"}, ...], where the first axis changes slowest;
    without texts to [{}]. */
-static tutti_status combine(const char *flag, const json_t *texts, char separator, json_t **points, tutti_error *err)
+static tutti_status combine(const char *flag, const json_t *texts, char separator, json_t **points,
+                            tutti_error *err)
 {
     *points = json_array();
     json_array_append_new(*points, json_object());
@@ -104,12 +107,15 @@ static tutti_status combine(const char *flag, const json_t *texts, char separato
         char key[64], what[80];
         tutti_status status = TUTTI_OK;
         if (equals == NULL || equals == text || (size_t)(equals - text) >= sizeof key)
-            status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "--%s is '%.80s'; write an option and its values: %s", flag,
-                                text, separator == ',' ? "lr=0.02,0.05,0.1" : "'slow=;0:5'");
-        snprintf(key, sizeof key, "%.*s", equals != NULL && status == TUTTI_OK ? (int)(equals - text) : 0, text);
+            status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                                "--%s is '%.80s'; write an option and its values: %s", flag, text,
+                                separator == ',' ? "lr=0.02,0.05,0.1" : "'slow=;0:5'");
+        snprintf(key, sizeof key, "%.*s",
+                 equals != NULL && status == TUTTI_OK ? (int)(equals - text) : 0, text);
         snprintf(what, sizeof what, "--%s %.60s", flag, key);
         if (status == TUTTI_OK && json_object_get(json_array_get(*points, 0), key) != NULL)
-            status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "--%s has '%s' twice; give all its values at once", flag, key);
+            status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                                "--%s has '%s' twice; give all its values at once", flag, key);
         if (status == TUTTI_OK)
             status = read_list(what, equals + 1, separator, separator == ';', &values, err);
         for (size_t p = 0; p < json_array_size(*points) && status == TUTTI_OK; p++)
@@ -123,7 +129,8 @@ static tutti_status combine(const char *flag, const json_t *texts, char separato
         *points = more;
         TUTTI_TRY(status);
         if (json_array_size(more) > MOST_RUNS)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "--%s makes more than %d combinations", flag, MOST_RUNS);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "--%s makes more than %d combinations", flag,
+                              MOST_RUNS);
     }
     return TUTTI_OK;
 }
@@ -139,8 +146,8 @@ static void print_point(json_t *point, char *text, size_t bytes)
     json_object_foreach(point, key, value)
     {
         const char *of = json_string_value(value);
-        used +=
-            (size_t)snprintf(text + used, bytes - used, "%s%s=%s", used > 0 ? " " : "", key, of[0] != 0 ? of : "none");
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s=%s", used > 0 ? " " : "", key,
+                                 of[0] != 0 ? of : "none");
         used = used < bytes ? used : bytes - 1;
     }
 }
@@ -153,8 +160,8 @@ typedef struct choice {
     json_int_t seed;
 } choice;
 
-static const char *const ours[] = { "method", "codec", "seed", "target", "overwrite", "quiet", "meet", "trace",
-                                   "trace-steps" };
+static const char *const ours[] = { "method", "codec", "seed",  "target",     "overwrite",
+                                    "quiet",  "meet",  "trace", "trace-steps" };
 
 /* Refuses options that are lists here, or that belong to a single start, as options for all
    runs. */
@@ -162,9 +169,9 @@ static tutti_status refuse_ours(const tutti_cli_settings *s, bool of_plan, tutti
 {
     for (size_t i = 0; i < TUTTI_LENGTH(ours); i++)
         if (tutti_settings_origin(s->settings, ours[i], NULL) == TUTTI_FROM_FLAG)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "--%s is %s; `tutti %s --help` lists its options",
-                              ours[i],
-                              i < 2 ? "a list here: --methods, --codecs"
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "--%s is %s; `tutti %s --help` lists its options", ours[i],
+                              i < 2     ? "a list here: --methods, --codecs"
                               : of_plan ? "none of a plan"
                               : i == 2  ? "a list here: --seeds"
                                         : "none of a comparison",
@@ -173,8 +180,8 @@ static tutti_status refuse_ours(const tutti_cli_settings *s, bool of_plan, tutti
 }
 
 /* Sets an option of the optimizer in its spec. false: it has none of that name. */
-static tutti_status tune_optimizer(tutti_cli_settings *s, const char *key, const char *value, bool *known,
-                                   tutti_error *err)
+static tutti_status tune_optimizer(tutti_cli_settings *s, const char *key, const char *value,
+                                   bool *known, tutti_error *err)
 {
     tutti_spec *spec;
     const tutti_optim_ops *ops;
@@ -206,7 +213,8 @@ static tutti_status tune_optimizer(tutti_cli_settings *s, const char *key, const
     return status;
 }
 
-static tutti_status set_all(tutti_cli_settings *s, json_t *point, const char *flag, bool tunes, tutti_error *err)
+static tutti_status set_all(tutti_cli_settings *s, json_t *point, const char *flag, bool tunes,
+                            tutti_error *err)
 {
     const char *key;
     json_t *value;
@@ -222,21 +230,22 @@ static tutti_status set_all(tutti_cli_settings *s, json_t *point, const char *fl
         for (size_t i = 0; i < TUTTI_LENGTH(ours); i++)
             if (strcmp(ours[i], key) == 0)
                 return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                                  "--%s is of '%s', which has a flag of its own or none; "
-                                  "`tutti compare --help` lists them",
+                                  "--%s is of '%s', which has a flag of its own or none; `tutti "
+                                  "compare --help` lists them",
                                   flag, key);
         snprintf(what, sizeof what, "--%s %.60s", flag, key);
         if (tutti_option_find(tutti_train_options, key) == NULL)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "there is no option '%s' of %strain for --%s; "
-                              "`tutti train --help all` lists them",
+                              "there is no option '%s' of %strain for --%s; `tutti train --help "
+                              "all` lists them",
                               key, tunes ? "the optimizer or of " : "", flag);
         TUTTI_TRY(tutti_settings_flag(s->settings, key, json_string_value(value), what, err));
     }
     return TUTTI_OK;
 }
 
-tutti_status tutti_compare_epoch(const tutti_train_config *c, tutti_runtime *rt, double *steps, tutti_error *err)
+tutti_status tutti_compare_epoch(const tutti_train_config *c, tutti_runtime *rt, double *steps,
+                                 tutti_error *err)
 {
     char installed[4096];
     const char *const path = tutti_cli_installed(installed, sizeof installed, "data");
@@ -253,8 +262,10 @@ tutti_status tutti_compare_epoch(const tutti_train_config *c, tutti_runtime *rt,
 static tutti_status set_evaluations(tutti_cli_settings *s, tutti_error *err)
 {
     char every[32];
-    const bool evaluates = tutti_settings_origin(s->settings, "eval-every", NULL) == TUTTI_FROM_DEFAULT,
-               reports = tutti_settings_origin(s->settings, "report-every", NULL) == TUTTI_FROM_DEFAULT;
+    const bool evaluates =
+                   tutti_settings_origin(s->settings, "eval-every", NULL) == TUTTI_FROM_DEFAULT,
+               reports =
+                   tutti_settings_origin(s->settings, "report-every", NULL) == TUTTI_FROM_DEFAULT;
     double steps = (double)s->config.steps, epoch;
 
     if (!evaluates && !reports)
@@ -266,7 +277,9 @@ static tutti_status set_evaluations(tutti_cli_settings *s, tutti_error *err)
     snprintf(every, sizeof every, "%.0f", fmax(1, floor(steps / 10)));
     if (evaluates)
         TUTTI_TRY(tutti_settings_flag(s->settings, "eval-every", every, "a tenth of the run", err));
-    return reports ? tutti_settings_flag(s->settings, "report-every", every, "a tenth of the run", err) : TUTTI_OK;
+    return reports
+               ? tutti_settings_flag(s->settings, "report-every", every, "a tenth of the run", err)
+               : TUTTI_OK;
 }
 
 /* Sets the options of one run: its method, codec, seed, condition and point, over the defaults of
@@ -300,7 +313,8 @@ static tutti_status refuse_hosts(const tutti_cli_settings *s, bool of_plan, tutt
 }
 
 /* Makes the command of one run, and refuses what `train` would refuse. */
-static tutti_status make_words(int argc, char **argv, const choice *of, bool of_plan, json_t **words, tutti_error *err)
+static tutti_status make_words(int argc, char **argv, const choice *of, bool of_plan,
+                               json_t **words, tutti_error *err)
 {
     tutti_cli_settings s;
     int64_t threads = 0;
@@ -348,8 +362,10 @@ static void drop_lists(lists *l)
 
 /* Checks the name and the options of a method or a codec. Other faults (an inner codec, a number
    of workers that it cannot have) are found by its run. */
-static tutti_status check_spec(const char *kind, const char *text, const char *const *names, size_t n,
-                               const tutti_option *(*options)(const char *name, size_t *bytes), tutti_error *err)
+static tutti_status check_spec(const char *kind, const char *text, const char *const *names,
+                               size_t n,
+                               const tutti_option *(*options)(const char *name, size_t *bytes),
+                               tutti_error *err)
 {
     tutti_spec *spec;
     char near[160], what[120];
@@ -361,8 +377,9 @@ static tutti_status check_spec(const char *kind, const char *text, const char *c
         k++;
     if (status == TUTTI_OK && k == n) {
         tutti_suggest(tutti_spec_name(spec), names, n, near, sizeof near);
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no %s '%.60s'%s; `tutti %ss` lists them", kind,
-                            tutti_spec_name(spec), near, kind);
+        status =
+            tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no %s '%.60s'%s; `tutti %ss` lists them",
+                       kind, tutti_spec_name(spec), near, kind);
     }
     if (status == TUTTI_OK) {
         const tutti_option *table = options(names[k], &bytes);
@@ -400,14 +417,14 @@ static tutti_status check_specs(const lists *l, tutti_error *err)
     for (; tutti_methods[n] != NULL && n < TUTTI_LENGTH(names); n++)
         names[n] = tutti_methods[n]->name;
     for (size_t i = 0; i < json_array_size(l->methods); i++)
-        TUTTI_TRY(
-            check_spec("method", json_string_value(json_array_get(l->methods, i)), names, n, method_options, err));
+        TUTTI_TRY(check_spec("method", json_string_value(json_array_get(l->methods, i)), names, n,
+                             method_options, err));
     for (n = 0; tutti_codecs[n] != NULL && n < TUTTI_LENGTH(names); n++)
         names[n] = tutti_codecs[n]->name;
     for (size_t i = 0; i < json_array_size(l->codecs); i++)
         if (strcmp(json_string_value(json_array_get(l->codecs, i)), "none") != 0)
-            TUTTI_TRY(
-                check_spec("codec", json_string_value(json_array_get(l->codecs, i)), names, n, codec_options, err));
+            TUTTI_TRY(check_spec("codec", json_string_value(json_array_get(l->codecs, i)), names, n,
+                                 codec_options, err));
     return TUTTI_OK;
 }
 
@@ -418,10 +435,12 @@ static tutti_status read_lists(lists *l, const tutti_compare_config *c, tutti_er
 
     *l = (lists){ 0 };
     if (c->methods[0] == 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "nothing to compare; give --methods ddp,local-sgd (`tutti methods` lists them)");
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "nothing to compare; give --methods ddp,local-sgd (`tutti methods` lists them)");
     TUTTI_TRY(read_list("methods", c->methods, ',', false, &l->methods, err));
-    TUTTI_TRY(read_list("codecs", c->codecs[0] != 0 ? c->codecs : "none", ',', false, &l->codecs, err));
+    TUTTI_TRY(
+        read_list("codecs", c->codecs[0] != 0 ? c->codecs : "none", ',', false, &l->codecs, err));
     TUTTI_TRY(check_specs(l, err));
     TUTTI_TRY(combine("vary", c->varies, ';', &l->conditions, err));
     TUTTI_TRY(combine("grid", c->grids, ',', &l->points, err));
@@ -432,7 +451,8 @@ static tutti_status read_lists(lists *l, const tutti_compare_config *c, tutti_er
             (double)json_array_size(l->conditions) * (double)json_array_size(l->points) *
             (double)json_array_size(l->seeds) >
         MOST_RUNS)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "these lists make more than %d runs; shorten one", MOST_RUNS);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "these lists make more than %d runs; shorten one", MOST_RUNS);
     return TUTTI_OK;
 }
 
@@ -443,7 +463,8 @@ static const char *text_at(const json_t *list, size_t i)
 
 /* Refuses a plan in which all rows with one value of a member ("method", "codec", "condition") are
    excluded. */
-static tutti_status check_left(const json_t *rows, const json_t *left_out, const char *member, tutti_error *err)
+static tutti_status check_left(const json_t *rows, const json_t *left_out, const char *member,
+                               tutti_error *err)
 {
     for (size_t i = 0; i < json_array_size(rows); i++) {
         const json_t *value = json_object_get(json_array_get(rows, i), member);
@@ -454,7 +475,8 @@ static tutti_status check_left(const json_t *rows, const json_t *left_out, const
             if (!json_equal(json_object_get(json_array_get(rows, k), member), value))
                 continue;
             for (size_t o = 0; o < json_array_size(left_out) && out == NULL; o++)
-                if (json_integer_value(json_object_get(json_array_get(left_out, o), "row")) == (json_int_t)k)
+                if (json_integer_value(json_object_get(json_array_get(left_out, o), "row")) ==
+                    (json_int_t)k)
                     out = json_array_get(left_out, o);
             some = some || out == NULL;
             why = out != NULL && why == NULL ? tutti_history_text(out, "why") : why;
@@ -476,12 +498,14 @@ static bool is_left_out(const json_t *out, size_t r)
 
 /* Adds the rows and the excluded combinations to the plan; then the runs, in an order in which
    methods alternate. */
-static tutti_status fill_rows(json_t *plan, const lists *l, bool of_plan, int argc, char **argv, tutti_error *err)
+static tutti_status fill_rows(json_t *plan, const lists *l, bool of_plan, int argc, char **argv,
+                              tutti_error *err)
 {
     json_t *rows = json_object_get(plan, "rows"), *out = json_object_get(plan, "left_out"),
            *runs = json_object_get(plan, "runs");
     const size_t n_methods = json_array_size(l->methods), n_codecs = json_array_size(l->codecs),
-                 n_conditions = json_array_size(l->conditions), n_rows = n_methods * n_codecs * n_conditions;
+                 n_conditions = json_array_size(l->conditions),
+                 n_rows = n_methods * n_codecs * n_conditions;
     char text[4096], name[32];
 
     for (int pass = 0; pass < 2; pass++)
@@ -491,7 +515,8 @@ static tutti_status fill_rows(json_t *plan, const lists *l, bool of_plan, int ar
                     const char *codec = text_at(l->codecs, r / n_methods % n_codecs);
                     const choice of = { .method = text_at(l->methods, r % n_methods),
                                         .codec = strcmp(codec, "none") == 0 ? "" : codec,
-                                        .condition = json_array_get(l->conditions, r / n_methods / n_codecs),
+                                        .condition =
+                                            json_array_get(l->conditions, r / n_methods / n_codecs),
                                         .point = json_array_get(l->points, p),
                                         .seed = json_integer_value(json_array_get(l->seeds, s)) };
                     json_t *words = NULL;
@@ -501,10 +526,12 @@ static tutti_status fill_rows(json_t *plan, const lists *l, bool of_plan, int ar
                     status = make_words(argc, argv, &of, of_plan, &words, err);
                     if (pass == 0) {
                         print_point(of.condition, text, sizeof text);
-                        json_array_append_new(rows, json_pack("{s:s, s:s, s:s}", "method", of.method, "codec", of.codec,
-                                                              "condition", text));
+                        json_array_append_new(rows,
+                                              json_pack("{s:s, s:s, s:s}", "method", of.method,
+                                                        "codec", of.codec, "condition", text));
                         if (status == TUTTI_ERR_USAGE && (n_rows > 1 || of_plan))
-                            json_array_append_new(out, json_pack("{s:I, s:s}", "row", (json_int_t)r, "why", err->text));
+                            json_array_append_new(out, json_pack("{s:I, s:s}", "row", (json_int_t)r,
+                                                                 "why", err->text));
                         else
                             TUTTI_TRY(status);
                         json_decref(words);
@@ -513,8 +540,9 @@ static tutti_status fill_rows(json_t *plan, const lists *l, bool of_plan, int ar
                     TUTTI_TRY(status);
                     snprintf(name, sizeof name, "%04zu", json_array_size(runs));
                     json_array_append_new(runs,
-                                          json_pack("{s:s, s:I, s:I, s:I, s:o}", "name", name, "row", (json_int_t)r,
-                                                    "point", (json_int_t)p, "seed", of.seed, "words", words));
+                                          json_pack("{s:s, s:I, s:I, s:I, s:o}", "name", name,
+                                                    "row", (json_int_t)r, "point", (json_int_t)p,
+                                                    "seed", of.seed, "words", words));
                 }
     if (!of_plan) {
         TUTTI_TRY(check_left(rows, out, "method", err));
@@ -528,8 +556,8 @@ static tutti_status fill_rows(json_t *plan, const lists *l, bool of_plan, int ar
     return TUTTI_OK;
 }
 
-tutti_status tutti_compare_make_plan(const tutti_compare_config *c, int argc, char **argv, json_t *typed, json_t **plan,
-                                     tutti_error *err)
+tutti_status tutti_compare_make_plan(const tutti_compare_config *c, int argc, char **argv,
+                                     json_t *typed, json_t **plan, tutti_error *err)
 {
     char directory[4096];
     lists l;
@@ -539,11 +567,12 @@ tutti_status tutti_compare_make_plan(const tutti_compare_config *c, int argc, ch
     if (status == TUTTI_OK && getcwd(directory, sizeof directory) == NULL)
         status = tutti_fail(err, TUTTI_ERR_IO, errno, "finding the working directory");
     if (status == TUTTI_OK) {
-        *plan = json_pack("{s:i, s:O, s:s, s:s, s:[], s:[], s:[], s:[]}", "version", TUTTI_COMPARE_FORMAT, "command",
-                          typed, "directory", directory, "target", c->target, "rows", "points", "left_out", "runs");
-        status = *plan != NULL
-                     ? fill_rows(*plan, &l, c->of_plan, argc, argv, err)
-                     : tutti_fail(err, TUTTI_ERR_USAGE, 0, "the working directory's name is no text in UTF-8");
+        *plan = json_pack("{s:i, s:O, s:s, s:s, s:[], s:[], s:[], s:[]}", "version",
+                          TUTTI_COMPARE_FORMAT, "command", typed, "directory", directory, "target",
+                          c->target, "rows", "points", "left_out", "runs");
+        status = *plan != NULL ? fill_rows(*plan, &l, c->of_plan, argc, argv, err)
+                               : tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                                            "the working directory's name is no text in UTF-8");
     }
     drop_lists(&l);
     return status;
@@ -551,11 +580,13 @@ tutti_status tutti_compare_make_plan(const tutti_compare_config *c, int argc, ch
 
 /* ---- the file ---- */
 
-tutti_status tutti_compare_write_plan(tutti_runtime *rt, const char *directory, const json_t *plan, tutti_error *err)
+tutti_status tutti_compare_write_plan(tutti_runtime *rt, const char *directory, const json_t *plan,
+                                      tutti_error *err)
 {
     char *text = json_dumps(plan, JSON_INDENT(1));
-    tutti_status status = text != NULL ? tutti_record_write(rt, directory, "plan.json", text, strlen(text), err)
-                                       : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing plan.json");
+    tutti_status status =
+        text != NULL ? tutti_record_write(rt, directory, "plan.json", text, strlen(text), err)
+                     : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing plan.json");
 
     free(text);
     return status;
@@ -587,9 +618,11 @@ static bool is_plan(const json_t *plan)
 {
     const json_t *rows = json_object_get(plan, "rows"), *points = json_object_get(plan, "points"),
                  *runs = json_object_get(plan, "runs"), *out = json_object_get(plan, "left_out");
-    bool good = json_is_string(json_object_get(plan, "directory")) && json_is_string(json_object_get(plan, "target")) &&
-                json_is_array(json_object_get(plan, "command")) && json_is_array(out) && json_array_size(rows) > 0 &&
-                json_array_size(rows) <= MOST_RUNS && json_array_size(points) > 0 && json_array_size(runs) <= MOST_RUNS;
+    bool good = json_is_string(json_object_get(plan, "directory")) &&
+                json_is_string(json_object_get(plan, "target")) &&
+                json_is_array(json_object_get(plan, "command")) && json_is_array(out) &&
+                json_array_size(rows) > 0 && json_array_size(rows) <= MOST_RUNS &&
+                json_array_size(points) > 0 && json_array_size(runs) <= MOST_RUNS;
 
     good = good && all_strings(json_object_get(plan, "command")) && all_strings(points);
     for (size_t i = 0; good && i < json_array_size(out); i++) {
@@ -602,7 +635,8 @@ static bool is_plan(const json_t *plan)
     return good;
 }
 
-tutti_status tutti_compare_read_plan(tutti_runtime *rt, const char *directory, json_t **plan, tutti_error *err)
+tutti_status tutti_compare_read_plan(tutti_runtime *rt, const char *directory, json_t **plan,
+                                     tutti_error *err)
 {
     char path[4200], *text;
     json_error_t why;
@@ -611,13 +645,14 @@ tutti_status tutti_compare_read_plan(tutti_runtime *rt, const char *directory, j
 
     *plan = NULL;
     if (strlen(directory) > 3000)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the directory's name has %zu bytes; at most 3000 are possible",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "the directory's name has %zu bytes; at most 3000 are possible",
                           strlen(directory));
     snprintf(path, sizeof path, "%s/plan.json", directory);
     if (!tutti_file_exists(rt, path))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s holds no comparison: it has no plan.json; give the --out of "
-                          "`tutti compare`",
+                          "%s holds no comparison: it has no plan.json; give the --out of `tutti "
+                          "compare`",
                           directory);
     TUTTI_TRY(tutti_history_read(rt, path, &text, &bytes, err));
     *plan = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &why);
@@ -630,15 +665,18 @@ tutti_status tutti_compare_read_plan(tutti_runtime *rt, const char *directory, j
     json_decref(*plan);
     *plan = NULL;
     return format > TUTTI_COMPARE_FORMAT
-               ? tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%s is of a newer version of Tutti; continue with that", path)
-               : tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%s is no plan of a comparison, or was changed by hand", path);
+               ? tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                            "%s is of a newer version of Tutti; continue with that", path)
+               : tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                            "%s is no plan of a comparison, or was changed by hand", path);
 }
 
 void tutti_compare_label(const json_t *row, char *text, size_t bytes)
 {
     const char *codec = tutti_history_text(row, "codec");
 
-    snprintf(text, bytes, "%s%s%s", tutti_history_text(row, "method"), codec[0] != 0 ? " with " : "", codec);
+    snprintf(text, bytes, "%s%s%s", tutti_history_text(row, "method"),
+             codec[0] != 0 ? " with " : "", codec);
 }
 
 tutti_status tutti_compare_target(const char *text, bool *accuracy, double *value, tutti_error *err)
@@ -648,10 +686,11 @@ tutti_status tutti_compare_target(const char *text, bool *accuracy, double *valu
 
     *accuracy = strncmp(text, "accuracy=", 9) == 0;
     *value = equals != NULL ? strtod(equals + 1, &end) : (double)NAN;
-    if ((!*accuracy && strncmp(text, "loss=", 5) != 0) || end == equals + 1 || *end != 0 || !(*value > 0) ||
-        (*accuracy && *value > 1) || !isfinite(*value))
+    if ((!*accuracy && strncmp(text, "loss=", 5) != 0) || end == equals + 1 || *end != 0 ||
+        !(*value > 0) || (*accuracy && *value > 1) || !isfinite(*value))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "target is '%.80s'; write accuracy=A with A above 0 and at most 1, or loss=L with L above 0",
+                          "target is '%.80s'; write accuracy=A with A above 0 and at most 1, or "
+                          "loss=L with L above 0",
                           text);
     return TUTTI_OK;
 }

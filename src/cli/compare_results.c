@@ -96,8 +96,10 @@ static tutti_cells *run_table(const tutti_findings *f)
         tutti_cells_text(t, tutti_history_text(r->run, "name"));
         tutti_cells_text(t, label);
         tutti_cells_text(t, tutti_compare_condition(f, row));
-        tutti_cells_text(t, json_string_value(json_array_get(f->points, tutti_compare_index(r->run, "point"))));
-        tutti_compare_optimizer(f, row, tutti_compare_index(r->run, "point"), label, sizeof label, rate);
+        tutti_cells_text(
+            t, json_string_value(json_array_get(f->points, tutti_compare_index(r->run, "point"))));
+        tutti_compare_optimizer(f, row, tutti_compare_index(r->run, "point"), label, sizeof label,
+                                rate);
         tutti_cells_text(t, label);
         tutti_cells_text(t, rate);
         tutti_cells_number(t, (double)json_integer_value(json_object_get(r->run, "seed")));
@@ -133,7 +135,8 @@ static bool common(const tutti_findings *f, const tutti_option *o, char *text, s
 
     text[0] = 0;
     for (size_t i = 0; i < f->n; i++) {
-        tutti_compare_value(json_array_get(f->runs, i), o, i == 0 ? text : other, i == 0 ? bytes : sizeof other);
+        tutti_compare_value(json_array_get(f->runs, i), o, i == 0 ? text : other,
+                            i == 0 ? bytes : sizeof other);
         if (i > 0 && strcmp(text, other) != 0) {
             snprintf(text, bytes, "varies");
             return false;
@@ -155,7 +158,8 @@ static const struct {
  * differs in. */
 static bool is_elsewhere(const char *name)
 {
-    static const char *const other[] = { "method", "codec", "seed", "optimizer", "eval-every", "report-every" };
+    static const char *const other[] = { "method",    "codec",      "seed",
+                                         "optimizer", "eval-every", "report-every" };
 
     for (size_t i = 0; i < TUTTI_LENGTH(setting_words); i++)
         if (strcmp(setting_words[i].option, name) == 0)
@@ -200,13 +204,15 @@ void tutti_compare_say_setting(const tutti_findings *f, FILE *out, tutti_compare
 }
 
 /* Returns the line of a condition whose time, or bytes, are least; NULL: none has any. */
-static const tutti_compare_line *first_of(const tutti_findings *f, const tutti_compare_line *of, bool bytes)
+static const tutti_compare_line *first_of(const tutti_findings *f, const tutti_compare_line *of,
+                                          bool bytes)
 {
     const tutti_compare_line *best = NULL;
 
     for (const tutti_compare_line *l = f->lines; l < f->lines + f->n_lines; l++)
         if (tutti_compare_together(f, l, of) && isfinite(tutti_compare_judged(f, l, bytes)[0]) &&
-            (best == NULL || tutti_compare_judged(f, l, bytes)[0] < tutti_compare_judged(f, best, bytes)[0]))
+            (best == NULL ||
+             tutti_compare_judged(f, l, bytes)[0] < tutti_compare_judged(f, best, bytes)[0]))
             best = l;
     return best;
 }
@@ -218,17 +224,20 @@ void tutti_compare_say_target(const tutti_findings *f, FILE *out, tutti_compare_
 
     tutti_figure_print(f->accuracy ? 100 * f->target : f->target, value, sizeof value);
     if (f->aims)
-        snprintf(text, sizeof text, "Target: test %s %s%s%s.", f->accuracy ? "accuracy" : "loss", value,
-                 f->accuracy ? " %" : "",
-                 given ? "" : ", the highest whole percent that at least half reach with each seed");
+        snprintf(text, sizeof text, "Target: test %s %s%s%s.", f->accuracy ? "accuracy" : "loss",
+                 value, f->accuracy ? " %" : "",
+                 given ? ""
+                       : ", the highest whole percent that at least half reach with each seed");
     else
-        snprintf(text, sizeof text, "No target: nothing here has an accuracy; --target loss=L gives one.");
+        snprintf(text, sizeof text,
+                 "No target: nothing here has an accuracy; --target loss=L gives one.");
     say(out, text);
 }
 
 /* Lists the lines whose range over seeds overlaps that of the best: which of them is first is
    chance. */
-static void say_ties(const tutti_findings *f, const tutti_compare_line *best, bool bytes, char *text, size_t room)
+static void say_ties(const tutti_findings *f, const tutti_compare_line *best, bool bytes,
+                     char *text, size_t room)
 {
     const double *const of = tutti_compare_judged(f, best, bytes);
     char label[600];
@@ -236,7 +245,8 @@ static void say_ties(const tutti_findings *f, const tutti_compare_line *best, bo
 
     text[0] = 0;
     for (const tutti_compare_line *l = f->lines; l < f->lines + f->n_lines; l++) {
-        if (l == best || !tutti_compare_together(f, l, best) || !isfinite(tutti_compare_judged(f, l, bytes)[0]) ||
+        if (l == best || !tutti_compare_together(f, l, best) ||
+            !isfinite(tutti_compare_judged(f, l, bytes)[0]) ||
             !(tutti_compare_judged(f, l, bytes)[1] <= (isfinite(of[2]) ? of[2] : INFINITY)))
             continue;
         tutti_compare_label(json_array_get(f->rows, l->row), label, sizeof label);
@@ -265,7 +275,8 @@ void tutti_compare_say_answers(const tutti_findings *f, FILE *out, tutti_compare
         say_ties(f, soonest, false, as_soon, sizeof as_soon);
         say_ties(f, leanest, true, as_lean, sizeof as_lean);
         snprintf(text, sizeof text, "%s%sSoonest%s: %s (%s s)%s. Fewest bytes: %s (%s MB)%s.",
-                 tutti_compare_condition(f, l->row), tutti_compare_condition(f, l->row)[0] != 0 ? ": " : "",
+                 tutti_compare_condition(f, l->row),
+                 tutti_compare_condition(f, l->row)[0] != 0 ? ": " : "",
                  f->aims ? " at the target" : "", a, t, as_soon, b, m, as_lean);
         say(out, text);
     }
@@ -277,9 +288,10 @@ static void words_of_missing(const tutti_findings *f, size_t row, char *why, siz
 {
     snprintf(why, bytes, "not run yet");
     for (size_t i = 0; i < f->n; i++)
-        if (tutti_compare_index(f->results[i].run, "row") == row && f->results[i].h.summary == NULL &&
-            tutti_compare_failure_report(f->rt, f->directory, tutti_history_text(f->results[i].run, "name"), why,
-                                         bytes))
+        if (tutti_compare_index(f->results[i].run, "row") == row &&
+            f->results[i].h.summary == NULL &&
+            tutti_compare_failure_report(f->rt, f->directory,
+                                         tutti_history_text(f->results[i].run, "name"), why, bytes))
             return;
 }
 
@@ -290,10 +302,12 @@ void tutti_compare_say_missing(const tutti_findings *f, FILE *out, tutti_compare
 
     for (size_t i = 0; i < json_array_size(left_out); i++) {
         const json_t *of = json_array_get(left_out, i);
-        tutti_compare_label(json_array_get(f->rows, tutti_compare_index(of, "row")), label, sizeof label);
+        tutti_compare_label(json_array_get(f->rows, tutti_compare_index(of, "row")), label,
+                            sizeof label);
         snprintf(text, sizeof text, "Excluded: %s%s%.300s: %s", label,
                  tutti_compare_condition(f, tutti_compare_index(of, "row"))[0] != 0 ? ", " : "",
-                 tutti_compare_condition(f, tutti_compare_index(of, "row")), tutti_history_text(of, "why"));
+                 tutti_compare_condition(f, tutti_compare_index(of, "row")),
+                 tutti_history_text(of, "why"));
         say(out, text);
     }
     for (size_t row = 0; row < json_array_size(f->rows); row++) {
@@ -307,16 +321,17 @@ void tutti_compare_say_missing(const tutti_findings *f, FILE *out, tutti_compare
             continue;
         tutti_compare_label(json_array_get(f->rows, row), label, sizeof label);
         words_of_missing(f, row, why, sizeof why);
-        snprintf(text, sizeof text, "No results of %zu of %zu runs: %s%s%.300s: %s", missing, of, label,
-                 tutti_compare_condition(f, row)[0] != 0 ? ", " : "", tutti_compare_condition(f, row), why);
+        snprintf(text, sizeof text, "No results of %zu of %zu runs: %s%s%.300s: %s", missing, of,
+                 label, tutti_compare_condition(f, row)[0] != 0 ? ", " : "",
+                 tutti_compare_condition(f, row), why);
         say(out, text);
     }
 }
 
 /* ---- files ---- */
 
-static tutti_status write_text(const tutti_findings *f, const char *name, const tutti_cells *table, bool csv,
-                               tutti_error *err)
+static tutti_status write_text(const tutti_findings *f, const char *name, const tutti_cells *table,
+                               bool csv, tutti_error *err)
 {
     char *text = NULL;
     size_t bytes = 0;
@@ -344,8 +359,8 @@ static tutti_status write_text(const tutti_findings *f, const char *name, const 
     return status;
 }
 
-tutti_status tutti_compare_results(tutti_runtime *rt, const char *directory, const json_t *plan, bool pictures,
-                                   tutti_error *err)
+tutti_status tutti_compare_results(tutti_runtime *rt, const char *directory, const json_t *plan,
+                                   bool pictures, tutti_error *err)
 {
     tutti_findings f = { .rt = rt,
                          .plan = plan,
@@ -359,7 +374,8 @@ tutti_status tutti_compare_results(tutti_runtime *rt, const char *directory, con
     tutti_status status = tutti_compare_find(&f, err);
 
     if (status == TUTTI_OK && f.n_lines == 0) {
-        words_of_missing(&f, f.n > 0 ? tutti_compare_index(json_array_get(f.runs, 0), "row") : 0, why, sizeof why);
+        words_of_missing(&f, f.n > 0 ? tutti_compare_index(json_array_get(f.runs, 0), "row") : 0,
+                         why, sizeof why);
         status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "no run has results: %s", why);
     }
     if (status == TUTTI_OK) {

@@ -38,7 +38,8 @@ typedef struct job {
 typedef struct work {
     tutti_runtime *rt;
     const json_t *plan, *runs;
-    char directory[4096], self[4096]; /* absolute, since children change directory; self: this program */
+    /* absolute, since children change directory; self: this program */
+    char directory[4096], self[4096];
     job jobs[MOST_JOBS];
     int active;       /* children now */
     int most;         /* most children at a time */
@@ -65,13 +66,15 @@ static bool has_results(const work *w, size_t run)
     return tutti_file_exists(w->rt, path);
 }
 
-bool tutti_compare_failure_report(tutti_runtime *rt, const char *directory, const char *name, char *text, size_t bytes)
+bool tutti_compare_failure_report(tutti_runtime *rt, const char *directory, const char *name,
+                                  char *text, size_t bytes)
 {
     char path[4300], *log = NULL;
     size_t length = 0, from;
 
     snprintf(path, sizeof path, "%s/runs/%s.log", directory, name);
-    if (!tutti_file_exists(rt, path) || tutti_history_read(rt, path, &log, &length, NULL) != TUTTI_OK)
+    if (!tutti_file_exists(rt, path) ||
+        tutti_history_read(rt, path, &log, &length, NULL) != TUTTI_OK)
         return false;
     while (length > 0 && log[length - 1] == '\n')
         length--;
@@ -118,8 +121,8 @@ static void become_run(const work *w, size_t run, char **words, pid_t parent)
     if (to < 0 || dup2(to, STDOUT_FILENO) < 0 || dup2(to, STDERR_FILENO) < 0)
         _exit(EXIT_TRAINING);
     if (chdir(start) != 0) {
-        fprintf(stderr, "tutti: the directory %s, where this comparison was begun, is gone (%s)\n", start,
-                strerror(errno));
+        fprintf(stderr, "tutti: the directory %s, where this comparison was begun, is gone (%s)\n",
+                start, strerror(errno));
         _exit(EXIT_USAGE);
     }
     forget_options();
@@ -252,14 +255,17 @@ static void note_end(work *w, const job *of, int state)
         w->seconds[of->run] = seconds;
         snprintf(path, sizeof path, "%s/runs/%s", w->directory, name_of(w, of->run));
         if (tutti_history_open(&h, w->rt, path, NULL) == TUTTI_OK) {
-            w->memory = fmax(w->memory, tutti_history_number(h.summary, "peak_rss_bytes_per_worker"));
+            w->memory =
+                fmax(w->memory, tutti_history_number(h.summary, "peak_rss_bytes_per_worker"));
             tutti_history_close(&h);
         }
     }
     tutti_compare_label(row, label, sizeof label);
-    snprintf(what, sizeof what, "  %s %.80s %.80s seed %lld: %s", label, tutti_history_text(row, "condition"),
-             json_string_value(json_array_get(json_object_get(w->plan, "points"),
-                                              (size_t)json_integer_value(json_object_get(run, "point")))),
+    snprintf(what, sizeof what, "  %s %.80s %.80s seed %lld: %s", label,
+             tutti_history_text(row, "condition"),
+             json_string_value(
+                 json_array_get(json_object_get(w->plan, "points"),
+                                (size_t)json_integer_value(json_object_get(run, "point")))),
              (long long)json_integer_value(json_object_get(run, "seed")),
              there     ? "done"
              : refused ? "refused"
@@ -274,7 +280,8 @@ static bool has_room(const work *w)
 {
     if (w->active == 0)
         return true;
-    return w->active < w->most && (!w->limited || (w->active + 1) * w->memory < 0.8 * (double)tutti_machine_bytes());
+    return w->active < w->most &&
+           (!w->limited || (w->active + 1) * w->memory < 0.8 * (double)tutti_machine_bytes());
 }
 
 static void reap_jobs(work *w)
@@ -320,7 +327,8 @@ static tutti_status run_them(work *w, tutti_error *err)
     int64_t shown_ns = 0;
     tutti_status status = TUTTI_OK;
 
-    for (size_t next = 0; (next < n || w->active > 0) && asked.by == 0 && status == TUTTI_OK && !is_late(w);) {
+    for (size_t next = 0;
+         (next < n || w->active > 0) && asked.by == 0 && status == TUTTI_OK && !is_late(w);) {
         while (next < n && w->done[next])
             next++;
         if (next < n && has_room(w)) {
@@ -344,7 +352,8 @@ static tutti_status find_places(work *w, const char *directory, tutti_error *err
     char runs[4200], *whole;
 
     if (length < 0)
-        return tutti_fail(err, TUTTI_ERR_IO, errno, "finding this command's own file (/proc/self/exe)");
+        return tutti_fail(err, TUTTI_ERR_IO, errno,
+                          "finding this command's own file (/proc/self/exe)");
     w->self[length] = 0;
     snprintf(runs, sizeof runs, "%s/runs", directory);
     TUTTI_TRY(tutti_directory_make(w->rt, runs, err));
@@ -364,8 +373,9 @@ static bool all_simulated(const json_t *runs)
         const json_t *words = json_object_get(json_array_get(runs, i), "words");
         bool simulated = false;
         for (size_t k = 0; k + 1 < json_array_size(words); k++)
-            simulated = simulated || (strcmp(json_string_value(json_array_get(words, k)), "--transport") == 0 &&
-                                      tutti_world_simulated(json_string_value(json_array_get(words, k + 1))));
+            simulated = simulated ||
+                        (strcmp(json_string_value(json_array_get(words, k)), "--transport") == 0 &&
+                         tutti_world_simulated(json_string_value(json_array_get(words, k + 1))));
         if (!simulated)
             return false;
     }

@@ -26,22 +26,26 @@ typedef struct entry {
 
 static entry method(size_t i)
 {
-    return tutti_methods[i] == NULL ? (entry){ 0 } : (entry){ tutti_methods[i]->name, tutti_methods[i]->options };
+    return tutti_methods[i] == NULL ? (entry){ 0 }
+                                    : (entry){ tutti_methods[i]->name, tutti_methods[i]->options };
 }
 
 static entry codec(size_t i)
 {
-    return tutti_codecs[i] == NULL ? (entry){ 0 } : (entry){ tutti_codecs[i]->name, tutti_codecs[i]->options };
+    return tutti_codecs[i] == NULL ? (entry){ 0 }
+                                   : (entry){ tutti_codecs[i]->name, tutti_codecs[i]->options };
 }
 
 static entry model(size_t i)
 {
-    return tutti_models[i] == NULL ? (entry){ 0 } : (entry){ tutti_models[i]->name, tutti_models[i]->options };
+    return tutti_models[i] == NULL ? (entry){ 0 }
+                                   : (entry){ tutti_models[i]->name, tutti_models[i]->options };
 }
 
 static entry optimizer(size_t i)
 {
-    return tutti_optims[i] == NULL ? (entry){ 0 } : (entry){ tutti_optims[i]->name, tutti_optims[i]->options };
+    return tutti_optims[i] == NULL ? (entry){ 0 }
+                                   : (entry){ tutti_optims[i]->name, tutti_optims[i]->options };
 }
 
 static entry data(size_t i)
@@ -51,8 +55,9 @@ static entry data(size_t i)
 
 static entry transport(size_t i)
 {
-    return tutti_transports[i] == NULL ? (entry){ 0 }
-                                       : (entry){ tutti_transports[i]->name, tutti_transports[i]->options };
+    return tutti_transports[i] == NULL
+               ? (entry){ 0 }
+               : (entry){ tutti_transports[i]->name, tutti_transports[i]->options };
 }
 
 static entry partition(size_t i)
@@ -174,7 +179,8 @@ static void offer_values(const tutti_option *o, begun b)
         offer_choices(b, o->text);
     else if (o->type == TUTTI_BOOL)
         offer_choices(b, "on|off");
-    for (size_t k = 0; k < TUTTI_LENGTH(taken) && (o->type == TUTTI_SPEC || o->type == TUTTI_TEXT); k++)
+    for (size_t k = 0; k < TUTTI_LENGTH(taken) && (o->type == TUTTI_SPEC || o->type == TUTTI_TEXT);
+         k++)
         if (strcmp(taken[k].option, o->name) == 0)
             offer_entries(taken[k].of, taken[k].by_commas ? last_of_list(b) : b);
 }
@@ -242,7 +248,8 @@ static void offer_commands(begun b)
 static void offer_rest(const tutti_command *c, const char *before, const char *word, bool first)
 {
     const char *const equals = strchr(word, '=');
-    const tutti_option *o = before[0] == '-' ? find_option(c, before + 1 + (before[1] == '-')) : NULL;
+    const tutti_option *o =
+        before[0] == '-' ? find_option(c, before + 1 + (before[1] == '-')) : NULL;
     char name[64];
 
     if (o != NULL && wants_value(o))
@@ -259,9 +266,11 @@ static void offer_rest(const tutti_command *c, const char *before, const char *w
 
 int tutti_cli_complete(int argc, char **argv)
 {
-    const char *const word = argc > 1 ? argv[argc - 1] : "", *const before = argc > 2 ? argv[argc - 2] : "";
+    const char *const word = argc > 1 ? argv[argc - 1] : "", *const before =
+                                                                 argc > 2 ? argv[argc - 2] : "";
     const tutti_command *c = argc > 2 ? command_of(tutti_commands, argv[1]) : NULL;
-    const tutti_command *sub = c != NULL && c->sub != NULL && argc > 3 ? command_of(c->sub, argv[2]) : NULL;
+    const tutti_command *sub =
+        c != NULL && c->sub != NULL && argc > 3 ? command_of(c->sub, argv[2]) : NULL;
 
     if (argc <= 2 || (argc == 3 && strcmp(argv[1], "help") == 0))
         offer_commands((begun){ word, word });
@@ -273,7 +282,8 @@ int tutti_cli_complete(int argc, char **argv)
 /* bash splits a line also at "=", "(" and quotes. So the script splits it again, at blanks only,
    and returns completions without the part that bash considers typed already. */
 static const char bash[] =
-    "# Completion of tutti for bash: source it, or put it where bash-completion looks for `tutti`.\n"
+    "# Completion of tutti for bash: source it, or put it where bash-completion looks for "
+    "`tutti`.\n"
     "_tutti()\n"
     "{\n"
     "    local line=${COMP_LINE:0:COMP_POINT} cur=${COMP_WORDS[COMP_CWORD]} word begun found\n"
@@ -294,31 +304,34 @@ static const char bash[] =
     "}\n"
     "complete -o nospace -o default -F _tutti tutti\n";
 
-static const char zsh[] =
-    "#compdef tutti\n"
-    "# Completion of tutti for zsh: source it after compinit, or put it into a folder of fpath as _tutti.\n"
-    "_tutti()\n"
-    "{\n"
-    "    local -a whole begun\n"
-    "    local found\n"
-    "    for found in ${(f)\"$(${(Q)words[1]} complete \"${(@Q)words[2,CURRENT]}\" 2>/dev/null)\"}; do\n"
-    "        if [[ $found == *= || ( $found == *\\(* && $found != *\\) ) ]]; then begun+=(\"$found\")\n"
-    "        else whole+=(\"$found\"); fi\n"
-    "    done\n"
-    "    (($#whole)) && compadd -- $whole\n"
-    "    (($#begun)) && compadd -S '' -- $begun\n"
-    "    (($#whole + $#begun)) || _files\n"
-    "}\n"
-    "if [[ $zsh_eval_context[-1] == loadautofunc ]]; then _tutti \"$@\"; else compdef _tutti tutti; fi\n";
+static const char zsh[] = "#compdef tutti\n"
+                          "# Completion of tutti for zsh: source it after compinit, or put it into "
+                          "a folder of fpath as _tutti.\n"
+                          "_tutti()\n"
+                          "{\n"
+                          "    local -a whole begun\n"
+                          "    local found\n"
+                          "    for found in ${(f)\"$(${(Q)words[1]} complete "
+                          "\"${(@Q)words[2,CURRENT]}\" 2>/dev/null)\"}; do\n"
+                          "        if [[ $found == *= || ( $found == *\\(* && $found != *\\) ) ]]; "
+                          "then begun+=(\"$found\")\n"
+                          "        else whole+=(\"$found\"); fi\n"
+                          "    done\n"
+                          "    (($#whole)) && compadd -- $whole\n"
+                          "    (($#begun)) && compadd -S '' -- $begun\n"
+                          "    (($#whole + $#begun)) || _files\n"
+                          "}\n"
+                          "if [[ $zsh_eval_context[-1] == loadautofunc ]]; then _tutti \"$@\"; "
+                          "else compdef _tutti tutti; fi\n";
 
 int tutti_cli_completion(int argc, char **argv)
 {
     if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
         printf("tutti completion bash|zsh\n\n");
         tutti_cli_wrap(stdout, "", 0,
-                       "Prints the script by which the shell completes commands, options and what they take: methods, "
-                       "codecs, models and, behind a '(', their options. An installation has it where both shells "
-                       "look. Else:");
+                       "Prints the script by which the shell completes commands, options and what "
+                       "they take: methods, codecs, models and, behind a '(', their options. An "
+                       "installation has it where both shells look. Else:");
         printf("\n  source <(tutti completion bash)       # in ~/.bashrc\n"
                "  source <(tutti completion zsh)        # in ~/.zshrc, behind compinit\n");
         return EXIT_DONE;

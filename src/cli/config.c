@@ -38,7 +38,8 @@ static void explain(const tutti_cli_settings *s)
         if (origin == TUTTI_FROM_DEFAULT && where[0] != 0)
             printf("%-18s %-32s %s\n", o->name, value, where);
         else
-            printf("%-18s %-32s %-12s %s\n", o->name, value[0] != 0 ? value : "-", origins[origin], where);
+            printf("%-18s %-32s %-12s %s\n", o->name, value[0] != 0 ? value : "-", origins[origin],
+                   where);
     }
 }
 
@@ -59,8 +60,8 @@ int tutti_cli_config(int argc, char **argv)
     if (status == TUTTI_OK && s.help)
         printf("tutti config [FILE] [--explain] [--OPTION VALUE ...]\n\nPrints the configuration "
                "that `tutti train` with the same arguments would use, as JSON (a file for it).\n"
-               "--explain: a line an option with its value and where it comes from: "
-               "flag, environment, file with line, default of the method, or default.\n");
+               "--explain: a line an option with its value and where it comes from: flag, "
+               "environment, file with line, default of the method, or default.\n");
     else if (status == TUTTI_OK && s.extra != 0)
         explain(&s);
     else if (status == TUTTI_OK) {

@@ -75,18 +75,22 @@ static void print_set(const tutti_data *data, const char *path, const char *name
         printf("%s%s%s\n  training windows %llu, validation windows %llu\n"
                "  each %d tokens of %d kinds\n  contents %016llx\n",
                path, strcmp(path, name) != 0 ? " as " : "", strcmp(path, name) != 0 ? name : "",
-               (unsigned long long)shape->samples[TUTTI_TRAIN], (unsigned long long)shape->samples[TUTTI_TEST],
-               shape->context, shape->classes, (unsigned long long)tutti_data_hash(data));
+               (unsigned long long)shape->samples[TUTTI_TRAIN],
+               (unsigned long long)shape->samples[TUTTI_TEST], shape->context, shape->classes,
+               (unsigned long long)tutti_data_hash(data));
         return;
     }
-    printf("%s%s%s\n  training samples %llu, test samples %llu\n  each %d x %d x %d %s, %d classes\n", path,
-           strcmp(path, name) != 0 ? " as " : "", strcmp(path, name) != 0 ? name : "",
-           (unsigned long long)shape->samples[TUTTI_TRAIN], (unsigned long long)shape->samples[TUTTI_TEST],
-           shape->channels, shape->height, shape->width, shape->value_bytes == 1 ? "bytes" : "floats", shape->classes);
+    printf(
+        "%s%s%s\n  training samples %llu, test samples %llu\n  each %d x %d x %d %s, %d classes\n",
+        path, strcmp(path, name) != 0 ? " as " : "", strcmp(path, name) != 0 ? name : "",
+        (unsigned long long)shape->samples[TUTTI_TRAIN],
+        (unsigned long long)shape->samples[TUTTI_TEST], shape->channels, shape->height,
+        shape->width, shape->value_bytes == 1 ? "bytes" : "floats", shape->classes);
     if (shape->tables > 0)
         printf("  and %d categories, rows of tables of %u\n", shape->tables, shape->rows);
     if (shape->value_bytes == 1)
-        printf("  pixels / 255: mean %.4f, deviation %.4f\n", (double)shape->mean, (double)shape->deviation);
+        printf("  pixels / 255: mean %.4f, deviation %.4f\n", (double)shape->mean,
+               (double)shape->deviation);
     if (tutti_data_class_name(data, 0) != NULL) {
         printf("  classes:");
         for (int c = 0; c < shape->classes && tutti_data_class_name(data, c) != NULL; c++)
@@ -120,25 +124,27 @@ static void print_parts(const tutti_data *data, const tutti_parts *parts, int wo
     printf("  worker  samples  classes  distance  samples of each class\n");
     for (int r = 0; r < workers; r++) {
         uint64_t count[256] = { 0 };
-        const double distance = tutti_partition_histogram(parts, r, tutti_data_labels(data, TUTTI_TRAIN),
-                                                          shape->samples[TUTTI_TRAIN], shape->classes, count);
+        const double distance =
+            tutti_partition_histogram(parts, r, tutti_data_labels(data, TUTTI_TRAIN),
+                                      shape->samples[TUTTI_TRAIN], shape->classes, count);
         int has = 0;
         for (int c = 0; c < shape->classes; c++)
             has += count[c] > 0;
-        printf("  %6d %8llu %8d %9.3f ", r, (unsigned long long)(parts->first[r + 1] - parts->first[r]), has, distance);
+        printf("  %6d %8llu %8d %9.3f ", r,
+               (unsigned long long)(parts->first[r + 1] - parts->first[r]), has, distance);
         for (int c = 0; c < shape->classes; c++)
             printf(" %llu", (unsigned long long)count[c]);
         putchar('\n');
         sum += distance;
         most = distance > most ? distance : most;
     }
-    printf("distance between a worker's mixture of classes and that of the whole set, "
-           "from 0 (equal) to 2 (nothing in common): mean %.3f, largest %.3f\n",
+    printf("distance between a worker's mixture of classes and that of the whole set, from 0 "
+           "(equal) to 2 (nothing in common): mean %.3f, largest %.3f\n",
            sum / workers, most);
 }
 
-static tutti_status partition_set(const tutti_data *data, const char *spec, int workers, uint64_t seed,
-                                  tutti_error *err)
+static tutti_status partition_set(const tutti_data *data, const char *spec, int workers,
+                                  uint64_t seed, tutti_error *err)
 {
     const tutti_data_shape *shape = tutti_data_shape_of(data);
     tutti_partition p;
@@ -150,7 +156,8 @@ static tutti_status partition_set(const tutti_data *data, const char *spec, int 
     TUTTI_TRY(tutti_partition_read(&p, spec, err));
     if (tutti_data_labels(data, TUTTI_TRAIN) == NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "the set is a text, which has no labels to cut it by; partitions are for sets with labels");
+                          "the set is a text, which has no labels to cut it by; partitions are for "
+                          "sets with labels");
     if (p.kind == TUTTI_PARTITION_IID) {
         printf("partition iid has no parts: all workers draw from all %llu samples\n",
                (unsigned long long)shape->samples[TUTTI_TRAIN]);
@@ -199,14 +206,14 @@ static int read_partition(int argc, char **argv, partition_asked *asked)
         } else if (argv[i][0] == '-')
             return tutti_cli_usage("data", "partition has no option '%s'", argv[i]);
         else if (given == 2)
-            return tutti_cli_usage("data", "partition takes a data set and a partition, not '%s' as well", argv[i]);
+            return tutti_cli_usage(
+                "data", "partition takes a data set and a partition, not '%s' as well", argv[i]);
         else
             asked->words[given++] = argv[i];
     }
     if (given < 2)
-        return tutti_cli_usage(
-            "data",
-            "partition takes a data set and a partition: tutti data partition mnist 'dirichlet(alpha=0.1)' -n 4");
+        return tutti_cli_usage("data", "partition takes a data set and a partition: tutti data "
+                                       "partition mnist 'dirichlet(alpha=0.1)' -n 4");
     return EXIT_DONE;
 }
 
@@ -234,27 +241,33 @@ static int partition(int argc, char **argv)
 
 static void print_help(void)
 {
-    static const char clicks[] = "clicks --samples N --out OUT [--seed S --values V --zipf Z --spread D --bias B "
-                                 "--missing P]";
-    const char *const uses[] = { "list | inspect NAME | verify NAME", "partition NAME PARTITION [-n N] [--seed S]",
-                                 "bpe FILE --vocab N --out OUT", "tokens FILE --out OUT [--bpe FILE]", clicks };
+    static const char clicks[] =
+        "clicks --samples N --out OUT [--seed S --values V --zipf Z --spread D --bias B --missing "
+        "P]";
+    const char *const uses[] = { "list | inspect NAME | verify NAME",
+                                 "partition NAME PARTITION [-n N] [--seed S]",
+                                 "bpe FILE --vocab N --out OUT",
+                                 "tokens FILE --out OUT [--bpe FILE]", clicks };
 
     for (size_t i = 0; i < TUTTI_LENGTH(uses); i++)
         tutti_cli_wrap(stdout, "tutti data", 11, uses[i]);
     putchar('\n');
     tutti_cli_wrap(stdout, "", 0,
-                   "NAME is a name of `list`, with options or without (mnist, 'mnist(distort=0.5)'), or a path: of a "
-                   "directory of images (IDX files, CIFAR-10's binary files, PNG and JPEG files by class), of a token "
-                   "file or of a text in UTF-8. mnist, cifar10, moby-dick and speech (which tools/speech-data makes) "
-                   "are looked for in $TUTTI_DATA, ./data, then where Tutti is installed; quadratic and logistic are "
-                   "drawn from their options.");
+                   "NAME is a name of `list`, with options or without (mnist, "
+                   "'mnist(distort=0.5)'), or a path: of a directory of images (IDX files, "
+                   "CIFAR-10's binary files, PNG and JPEG files by class), of a token file or of a "
+                   "text in UTF-8. mnist, cifar10, moby-dick and speech (which tools/speech-data "
+                   "makes) are looked for in $TUTTI_DATA, ./data, then where Tutti is installed; "
+                   "quadratic and logistic are drawn from their options.");
     tutti_cli_wrap(stdout, "", 0,
-                   "inspect prints shapes, classes and statistics; verify reads every byte and checks sizes, counts "
-                   "and gzip checksums; partition shows what each of N workers (default 4) would have with that "
-                   "--partition: samples, classes, distance from the whole. bpe learns a byte-pair encoding of N ids "
-                   "from a text; tokens writes a text as a file of token ids, bytes unless an encoding is given; "
-                   "clicks writes a click log in Criteo's format whose truth is known, and prints how well it can be "
-                   "predicted (the AUC of the true probabilities). docs/DATA.md has the formats.");
+                   "inspect prints shapes, classes and statistics; verify reads every byte and "
+                   "checks sizes, counts and gzip checksums; partition shows what each of N "
+                   "workers (default 4) would have with that --partition: samples, classes, "
+                   "distance from the whole. bpe learns a byte-pair encoding of N ids from a text; "
+                   "tokens writes a text as a file of token ids, bytes unless an encoding is "
+                   "given; clicks writes a click log in Criteo's format whose truth is known, and "
+                   "prints how well it can be predicted (the AUC of the true probabilities). "
+                   "docs/DATA.md has the formats.");
     for (const tutti_data_set *set = tutti_data_sets; set->name != NULL; set++)
         print_known(set, NULL);
     print_partitions();
@@ -270,15 +283,18 @@ static int list_sets(void)
     if (status == TUTTI_OK) {
         tutti_cli_installed(installed, sizeof installed, "data");
         for (const tutti_data_set *set = tutti_data_sets; set->name != NULL; set++) {
-            const bool here = tutti_data_find(rt, set->name, installed, path, sizeof path, NULL) == TUTTI_OK;
+            const bool here =
+                tutti_data_find(rt, set->name, installed, path, sizeof path, NULL) == TUTTI_OK;
             const bool named = (set->text && set->file == NULL) || set->clicks || set->pictures;
             if (set->maker != NULL)
                 snprintf(absent, sizeof absent, "not made yet: %.80s makes it", set->maker);
             else
-                snprintf(absent, sizeof absent, "not found in $TUTTI_DATA, ./data or where Tutti is installed");
+                snprintf(absent, sizeof absent,
+                         "not found in $TUTTI_DATA, ./data or where Tutti is installed");
             print_known(set, set->drawn ? "drawn from its options"
                              : here     ? path
-                             : named    ? set->pictures ? "the directory that you name" : "the file that you name"
+                             : named    ? set->pictures ? "the directory that you name"
+                                                        : "the file that you name"
                                         : absent);
         }
     }
@@ -291,9 +307,10 @@ static bool is_data(const char *text)
 {
     char installed[4096], path[2048];
     tutti_runtime *rt = NULL;
-    const bool is = tutti_runtime_open_posix(&rt, NULL) == TUTTI_OK &&
-                    tutti_data_find(rt, text, tutti_cli_installed(installed, sizeof installed, "data"), path,
-                                    sizeof path, NULL) == TUTTI_OK;
+    const bool is =
+        tutti_runtime_open_posix(&rt, NULL) == TUTTI_OK &&
+        tutti_data_find(rt, text, tutti_cli_installed(installed, sizeof installed, "data"), path,
+                        sizeof path, NULL) == TUTTI_OK;
 
     tutti_runtime_close(rt);
     return is;

@@ -47,19 +47,21 @@ static int read_given(const tutti_option *options, bool reads, given *g, int arg
             if (argv[i][0] == '-')
                 return tutti_cli_usage("data", "%s has no option '%s'", argv[0], argv[i]);
             if (!reads || g->word != NULL)
-                return tutti_cli_usage("data", "%s takes %s, not '%s'", argv[0], reads ? "one file" : "options only",
-                                       argv[i]);
+                return tutti_cli_usage("data", "%s takes %s, not '%s'", argv[0],
+                                       reads ? "one file" : "options only", argv[i]);
             g->word = argv[i];
             continue;
         }
-        snprintf(name, sizeof name, "%.*s", (int)(equals != NULL && equals - argv[i] < 40 ? equals - argv[i] - 2 : 39),
+        snprintf(name, sizeof name, "%.*s",
+                 (int)(equals != NULL && equals - argv[i] < 40 ? equals - argv[i] - 2 : 39),
                  argv[i] + 2);
         o = tutti_option_find(options, name);
         if (o == NULL)
             return tutti_cli_usage("data", "%s has no option '%s'", argv[0], argv[i]);
         if (equals == NULL && i + 1 == argc)
             return tutti_cli_usage("data", "%s: %s needs a value", argv[0], argv[i]);
-        if (tutti_option_set(o, argv[0], equals != NULL ? equals + 1 : argv[++i], g, &err) != TUTTI_OK)
+        if (tutti_option_set(o, argv[0], equals != NULL ? equals + 1 : argv[++i], g, &err) !=
+            TUTTI_OK)
             return tutti_cli_fail(&err);
     }
     return check_files(reads, g, argv[0]);
@@ -69,20 +71,23 @@ static int read_given(const tutti_option *options, bool reads, given *g, int arg
 static tutti_status check_out(tutti_runtime *rt, const char *out, tutti_error *err)
 {
     return tutti_file_exists(rt, out)
-               ? tutti_fail(err, TUTTI_ERR_USAGE, EEXIST, "'%s' is not written; remove it or choose another name", out)
+               ? tutti_fail(err, TUTTI_ERR_USAGE, EEXIST,
+                            "'%s' is not written; remove it or choose another name", out)
                : TUTTI_OK;
 }
 
 /* ids: space for as many as the text has bytes. */
-static tutti_status encode_text(const tutti_bpe *bpe, const char *path, const tutti_contents *text, uint32_t **ids,
-                                uint64_t *count, tutti_error *err)
+static tutti_status encode_text(const tutti_bpe *bpe, const char *path, const tutti_contents *text,
+                                uint32_t **ids, uint64_t *count, tutti_error *err)
 {
     size_t bytes;
 
     *count = 0;
-    *ids = tutti_size_mul((size_t)text->bytes, sizeof **ids, &bytes) ? tutti_alloc(bytes + 1, 1) : NULL;
+    *ids = tutti_size_mul((size_t)text->bytes, sizeof **ids, &bytes) ? tutti_alloc(bytes + 1, 1)
+                                                                     : NULL;
     if (*ids == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the tokens of '%s' (%llu bytes)", path,
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                          "memory for the tokens of '%s' (%llu bytes)", path,
                           (unsigned long long)text->bytes);
     if (bpe != NULL)
         return tutti_bpe_encode(bpe, text->at, text->bytes, *ids, count, err);
@@ -129,9 +134,11 @@ int tutti_cli_data_bpe(int argc, char **argv)
     if (status == TUTTI_OK)
         status = tutti_bpe_write(bpe, rt, g.out, &err);
     if (status == TUTTI_OK)
-        printf("%s: %u ids learnt from %llu bytes in %.2f s; the text has %llu tokens of %.2f bytes\n", g.out,
-               tutti_bpe_vocabulary(bpe), (unsigned long long)text.bytes, (double)(learnt - began) * 1e-9,
-               (unsigned long long)count, (double)text.bytes / (double)count);
+        printf(
+            "%s: %u ids learnt from %llu bytes in %.2f s; the text has %llu tokens of %.2f bytes\n",
+            g.out, tutti_bpe_vocabulary(bpe), (unsigned long long)text.bytes,
+            (double)(learnt - began) * 1e-9, (unsigned long long)count,
+            (double)text.bytes / (double)count);
     tutti_free(ids);
     tutti_bpe_close(bpe);
     tutti_contents_close(&text);
@@ -141,10 +148,11 @@ int tutti_cli_data_bpe(int argc, char **argv)
 
 int tutti_cli_data_tokens(int argc, char **argv)
 {
-    static const tutti_option options[] = {
-        { "out", TUTTI_TEXT, TUTTI_AT(given, out), 0, 0, 0, "", "the file that is written" },
-        { "bpe", TUTTI_TEXT, TUTTI_AT(given, bpe), 0, 0, 0, "", "encoding, from tutti data bpe; none: bytes" }, { 0 }
-    };
+    static const tutti_option options[] = { { "out", TUTTI_TEXT, TUTTI_AT(given, out), 0, 0, 0, "",
+                                              "the file that is written" },
+                                            { "bpe", TUTTI_TEXT, TUTTI_AT(given, bpe), 0, 0, 0, "",
+                                              "encoding, from tutti data bpe; none: bytes" },
+                                            { 0 } };
     given g = { 0 };
     tutti_error err = { .rank = -1 };
     tutti_runtime *rt = NULL;
@@ -178,9 +186,9 @@ int tutti_cli_data_tokens(int argc, char **argv)
             &(tutti_token_ids){ ids, count, bpe != NULL ? tutti_bpe_vocabulary(bpe) : 256 },
             bpe != NULL ? tutti_bpe_hash(bpe) : 0, &err);
     if (status == TUTTI_OK)
-        printf("%s: %llu tokens of %u kinds from %llu bytes, encoded in %.2f s\n", g.out, (unsigned long long)count,
-               bpe != NULL ? tutti_bpe_vocabulary(bpe) : 256, (unsigned long long)text.bytes,
-               (double)(ended - began) * 1e-9);
+        printf("%s: %llu tokens of %u kinds from %llu bytes, encoded in %.2f s\n", g.out,
+               (unsigned long long)count, bpe != NULL ? tutti_bpe_vocabulary(bpe) : 256,
+               (unsigned long long)text.bytes, (double)(ended - began) * 1e-9);
     tutti_free(ids);
     tutti_bpe_close(bpe);
     tutti_contents_close(&text);
@@ -202,8 +210,9 @@ static tutti_status write_clicks(tutti_runtime *rt, const tutti_click_model *m, 
     char *text = tutti_alloc(BUFFER, 1);
     tutti_file *file = NULL;
     size_t used = 0;
-    tutti_status status = text != NULL ? tutti_file_begin(&file, rt, out, false, err)
-                                       : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing '%s'", out);
+    tutti_status status = text != NULL
+                              ? tutti_file_begin(&file, rt, out, false, err)
+                              : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing '%s'", out);
 
     for (size_t k = 0; k < to->samples && status == TUTTI_OK; k++) {
         tutti_click click;
@@ -225,16 +234,19 @@ int tutti_cli_data_clicks(int argc, char **argv)
     static const tutti_option options[] = {
         { "out", TUTTI_TEXT, TUTTI_AT(given, out), 0, 0, 0, "", "the file that is written" },
         { "samples", TUTTI_INT, TUTTI_AT(given, samples), 100000, 1, 1e9, NULL, "clicks" },
-        { "seed", TUTTI_INT, TUTTI_AT(given, seed), 0, 0, 9007199254740992.0, NULL, "of all draws" },
+        { "seed", TUTTI_INT, TUTTI_AT(given, seed), 0, 0, 9007199254740992.0, NULL,
+          "of all draws" },
         { "values", TUTTI_INT, TUTTI_AT(given, values), 10000, 1, 4294967296.0, NULL,
           "different values of each category" },
-        { "zipf", TUTTI_REAL, TUTTI_AT(given, zipf), 1.1, 0.01, 10, NULL, "exponent of their frequencies" },
+        { "zipf", TUTTI_REAL, TUTTI_AT(given, zipf), 1.1, 0.01, 10, NULL,
+          "exponent of their frequencies" },
         { "spread", TUTTI_REAL, TUTTI_AT(given, spread), 1.5, 0, 100, NULL,
           "deviation of the logit: 0 cannot be predicted, 5 nearly always can" },
         { "bias", TUTTI_REAL, TUTTI_AT(given, bias), -1, -50, 50, NULL,
           "added to the logit: below 0, clicks are rarer than not" },
         { "missing", TUTTI_REAL, TUTTI_AT(given, missing), 0.1, 0, 0.99, NULL,
-          "probability that a field is empty" }, { 0 }
+          "probability that a field is empty" },
+        { 0 }
     };
     given g = { 0 };
     tutti_error err = { .rank = -1 };
@@ -254,8 +266,9 @@ int tutti_cli_data_clicks(int argc, char **argv)
         p = tutti_alloc((size_t)g.samples, sizeof *p);
         labels = tutti_alloc((size_t)g.samples, 1);
         if (p == NULL || labels == NULL)
-            status = tutti_fail(&err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the probabilities of %lld clicks",
-                                (long long)g.samples);
+            status =
+                tutti_fail(&err, TUTTI_ERR_MEMORY, ENOMEM,
+                           "memory for the probabilities of %lld clicks", (long long)g.samples);
     }
     if (status == TUTTI_OK)
         status = write_clicks(rt,
@@ -267,8 +280,8 @@ int tutti_cli_data_clicks(int argc, char **argv)
     for (int64_t k = 0; k < g.samples && status == TUTTI_OK; k++)
         positive += labels[k];
     if (status == TUTTI_OK) {
-        printf("%s: %lld clicks, %.1f %% of them positive, %llu bytes\n", g.out, (long long)g.samples,
-               100 * positive / (double)g.samples, (unsigned long long)bytes);
+        printf("%s: %lld clicks, %.1f %% of them positive, %llu bytes\n", g.out,
+               (long long)g.samples, 100 * positive / (double)g.samples, (unsigned long long)bytes);
         if (isnan(seen))
             printf("Bayes AUC: none, all labels are equal\n");
         else

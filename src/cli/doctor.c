@@ -16,7 +16,8 @@ typedef struct doctor_config {
 const tutti_option tutti_cli_doctor_options[] = {
     { "python", TUTTI_TEXT, AT(python), 0, 0, 0, "",
       "the Python that is asked for PyTorch; none: that of $VIRTUAL_ENV, else python3 of $PATH" },
-    { "limit", TUTTI_REAL, AT(limit), 60, 0.1, 3600, NULL, "seconds that Python may take for its answers" },
+    { "limit", TUTTI_REAL, AT(limit), 60, 0.1, 3600, NULL,
+      "seconds that Python may take for its answers" },
     { "json", TUTTI_BOOL, AT(json), 0, 0, 1, NULL, "print one JSON object" },
     { 0 }
 };
@@ -41,8 +42,8 @@ static void make_plain(char *text)
     json_decref(as_it_is);
 }
 
-void tutti_finding_add(tutti_findings *f, const char *name, tutti_finding_state state, const char *mend,
-                       const char *format, ...)
+void tutti_finding_add(tutti_findings *f, const char *name, tutti_finding_state state,
+                       const char *mend, const char *format, ...)
 {
     tutti_finding *const to = &f->list[f->n];
     va_list args;
@@ -74,11 +75,11 @@ static tutti_status print_json(const tutti_findings *f, const char *system, tutt
     char *text;
 
     for (int i = 0; i < f->n; i++)
-        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s}", "name", f->list[i].name, "state",
-                                              tutti_finding_state_name(f->list[i].state), "found", f->list[i].found,
-                                              "mend", f->list[i].mend));
-    o = json_pack("{s:s, s:s, s:b, s:o}", "tutti", tutti_version(), "system", system, "works", all_work(f), "findings",
-                  list);
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s}", "name", f->list[i].name,
+                                              "state", tutti_finding_state_name(f->list[i].state),
+                                              "found", f->list[i].found, "mend", f->list[i].mend));
+    o = json_pack("{s:s, s:s, s:b, s:o}", "tutti", tutti_version(), "system", system, "works",
+                  all_work(f), "findings", list);
     text = json_dumps(o, JSON_INDENT(2));
     json_decref(o);
     if (text == NULL)
@@ -111,16 +112,18 @@ static void print_plain(const tutti_findings *f, const char *system)
 static void print_help(void)
 {
     printf("tutti doctor [--json] [--python FILE] [--limit SECONDS]\n\n");
-    tutti_cli_wrap(stdout, "", 0,
-                   "Looks at this machine and its software: cores, memory, /dev/shm, network, transports, MPI, "
-                   "SimGrid, drivers of cards, and Python with PyTorch, its cards and Tutti's package. "
-                   "A line each says what was found, and what mends it. "
-                   "Put all of it into a report of a bug. Nothing is changed.");
+    tutti_cli_wrap(
+        stdout, "", 0,
+        "Looks at this machine and its software: cores, memory, /dev/shm, network, transports, "
+        "MPI, SimGrid, drivers of cards, and Python with PyTorch, its cards and Tutti's package. A "
+        "line each says what was found, and what mends it. Put all of it into a report of a bug. "
+        "Nothing is changed.");
     putchar('\n');
-    tutti_cli_wrap(stdout, "", 0,
-                   "Each is one of: works; limited (works, but something else will not, or less well); "
-                   "absent (only what asks for it needs it); fails (Tutti needs it here). "
-                   "The exit code is 1 if anything fails, else 0.");
+    tutti_cli_wrap(
+        stdout, "", 0,
+        "Each is one of: works; limited (works, but something else will not, or less well); absent "
+        "(only what asks for it needs it); fails (Tutti needs it here). The exit code is 1 if "
+        "anything fails, else 0.");
     printf("\n  option               type   default                    meaning\n");
     tutti_cli_print_options(stdout, tutti_cli_doctor_options, true);
 }
@@ -133,7 +136,8 @@ static tutti_status look(const doctor_config *c, tutti_findings *f, tutti_error 
 
     TUTTI_TRY(tutti_runtime_open_posix(&rt, err));
     if (uname(&about) == 0)
-        snprintf(system, sizeof system, "%.60s %.100s, %.60s", about.sysname, about.release, about.machine);
+        snprintf(system, sizeof system, "%.60s %.100s, %.60s", about.sysname, about.release,
+                 about.machine);
     tutti_doctor_host(f);
     tutti_doctor_parts(f, rt);
     tutti_doctor_python(f, rt, c->python, (int64_t)(c->limit * 1e9));
@@ -153,7 +157,8 @@ int tutti_cli_doctor(int argc, char **argv)
     tutti_status status;
 
     tutti_options_default(tutti_cli_doctor_options, &c);
-    status = tutti_cli_take_flags(&(tutti_flag_table){ tutti_cli_doctor_options, NULL, &c }, &argc, argv, &help, &err);
+    status = tutti_cli_take_flags(&(tutti_flag_table){ tutti_cli_doctor_options, NULL, &c }, &argc,
+                                  argv, &help, &err);
     if (status == TUTTI_OK && help) {
         print_help();
         return EXIT_DONE;

@@ -27,7 +27,8 @@ static void cores(tutti_findings *f)
     const int mine = tutti_cores(), quota = tutti_machine_quota();
 
     if (mine >= all)
-        tutti_finding_add(f, "cores", FINDING_WORKS, "", "%d, %s", mine, tutti_cpu_name(tutti_cpu_best()));
+        tutti_finding_add(f, "cores", FINDING_WORKS, "", "%d, %s", mine,
+                          tutti_cpu_name(tutti_cpu_best()));
     else
         tutti_finding_add(f, "cores", FINDING_WORKS, "", "%d of %ld, by %s; %s", mine, all,
                           quota <= mine ? "a limit of control groups" : "this process's affinity",
@@ -39,7 +40,8 @@ static void memory(tutti_findings *f)
     const uint64_t mine = tutti_machine_bytes(),
                    all = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
 
-    tutti_finding_add(f, "memory", FINDING_WORKS, "", "%llu MiB%s", (unsigned long long)(mine / MIB),
+    tutti_finding_add(f, "memory", FINDING_WORKS, "", "%llu MiB%s",
+                      (unsigned long long)(mine / MIB),
                       mine < all ? ", by a limit of control groups" : "");
 }
 
@@ -62,9 +64,10 @@ static void shared_memory(tutti_findings *f)
                           "memfd_create; workers of this host share it, and no file of /dev/shm");
     else
         tutti_finding_add(f, "shared memory", FINDING_FAILS,
-                          "allow memfd_create, lift the limit of files (ulimit -f), or give the process more memory; "
-                          "else --transport tcp",
-                          "8 MiB by memfd_create, which the transport shm needs: %s", strerror(cause));
+                          "allow memfd_create, lift the limit of files (ulimit -f), or give the "
+                          "process more memory; else --transport tcp",
+                          "8 MiB by memfd_create, which the transport shm needs: %s",
+                          strerror(cause));
     if (at != MAP_FAILED)
         munmap(at, BYTES);
     if (fd >= 0)
@@ -78,17 +81,19 @@ static void dev_shm(tutti_findings *f)
     uint64_t free_bytes;
 
     if (statvfs("/dev/shm", &about) != 0) {
-        tutti_finding_add(f, "/dev/shm", FINDING_LIMITED, "mount -t tmpfs tmpfs /dev/shm",
-                          "there is none (%s); Tutti needs none, workers of a DataLoader, NCCL and MPI do",
-                          strerror(errno));
+        tutti_finding_add(
+            f, "/dev/shm", FINDING_LIMITED, "mount -t tmpfs tmpfs /dev/shm",
+            "there is none (%s); Tutti needs none, workers of a DataLoader, NCCL and MPI do",
+            strerror(errno));
         return;
     }
     free_bytes = (uint64_t)about.f_bavail * about.f_frsize;
     if (free_bytes < 256 * MIB)
-        tutti_finding_add(f, "/dev/shm", FINDING_LIMITED, mend,
-                          "%llu MiB free of %llu; Tutti needs none, workers of a DataLoader, NCCL and MPI do",
-                          (unsigned long long)(free_bytes / MIB),
-                          (unsigned long long)((uint64_t)about.f_blocks * about.f_frsize / MIB));
+        tutti_finding_add(
+            f, "/dev/shm", FINDING_LIMITED, mend,
+            "%llu MiB free of %llu; Tutti needs none, workers of a DataLoader, NCCL and MPI do",
+            (unsigned long long)(free_bytes / MIB),
+            (unsigned long long)((uint64_t)about.f_blocks * about.f_frsize / MIB));
     else
         tutti_finding_add(f, "/dev/shm", FINDING_WORKS, "", "%llu MiB free",
                           (unsigned long long)(free_bytes / MIB));
@@ -101,7 +106,8 @@ static void files(tutti_findings *f)
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
         return;
     if (limit.rlim_max < 1024)
-        tutti_finding_add(f, "open files", FINDING_LIMITED, "raise the hard limit (ulimit -Hn, limits.conf)",
+        tutti_finding_add(f, "open files", FINDING_LIMITED,
+                          "raise the hard limit (ulimit -Hn, limits.conf)",
                           "%llu at most; over tcp a worker has a connection with each other",
                           (unsigned long long)limit.rlim_max);
     else
@@ -137,7 +143,8 @@ static void loopback(tutti_findings *f)
         tutti_finding_add(f, "loopback", FINDING_WORKS, "", "127.0.0.1 takes connections");
     else
         tutti_finding_add(f, "loopback", FINDING_FAILS, "ip link set lo up",
-                          "no connection to 127.0.0.1, where workers of this host meet: %s", strerror(cause));
+                          "no connection to 127.0.0.1, where workers of this host meet: %s",
+                          strerror(cause));
 }
 
 /* Names are those that other programs look up: Tutti takes `localhost` without asking. */
@@ -146,12 +153,14 @@ static void name_of(tutti_findings *f, const char *what, const char *name, const
     const struct addrinfo hints = { .ai_socktype = SOCK_STREAM };
     char text[INET6_ADDRSTRLEN] = "";
     struct addrinfo *list = NULL;
-    const char *const why = tutti_lookup_by(getaddrinfo, name, "0", &hints, NAME_SECONDS * INT64_C(1000000000), &list);
+    const char *const why =
+        tutti_lookup_by(getaddrinfo, name, "0", &hints, NAME_SECONDS * INT64_C(1000000000), &list);
 
     if (why != NULL) {
-        tutti_finding_add(f, what, FINDING_LIMITED, mend,
-                          "'%s' has no address (%s); Tutti asks for none, torchrun --standalone, Gloo and MPI do", name,
-                          why);
+        tutti_finding_add(
+            f, what, FINDING_LIMITED, mend,
+            "'%s' has no address (%s); Tutti asks for none, torchrun --standalone, Gloo and MPI do",
+            name, why);
         return;
     }
     getnameinfo(list->ai_addr, list->ai_addrlen, text, sizeof text, NULL, 0, NI_NUMERICHOST);
@@ -166,14 +175,15 @@ static void names(tutti_findings *f)
     name_of(f, "localhost", "localhost", "echo '127.0.0.1 localhost' >> /etc/hosts");
     if (gethostname(host, sizeof host - 1) != 0 || host[0] == 0)
         return;
-    snprintf(mend, sizeof mend, "echo '127.0.1.1 %.200s' >> /etc/hosts, or GLOO_SOCKET_IFNAME=lo", host);
+    snprintf(mend, sizeof mend, "echo '127.0.1.1 %.200s' >> /etc/hosts, or GLOO_SOCKET_IFNAME=lo",
+             host);
     name_of(f, "host name", host, mend);
 }
 
 static bool counts(const struct ifaddrs *i)
 {
-    return i->ifa_addr != NULL && i->ifa_addr->sa_family == AF_INET && (i->ifa_flags & IFF_UP) != 0 &&
-           (i->ifa_flags & IFF_LOOPBACK) == 0;
+    return i->ifa_addr != NULL && i->ifa_addr->sa_family == AF_INET &&
+           (i->ifa_flags & IFF_UP) != 0 && (i->ifa_flags & IFF_LOOPBACK) == 0;
 }
 
 /* Megabits a second, as the driver says; 0: it does not. */
@@ -204,13 +214,16 @@ static void network(tutti_findings *f)
         char text[INET6_ADDRSTRLEN] = "", speed[40] = "";
         if (!counts(i) || n++ >= 8)
             continue;
-        getnameinfo(i->ifa_addr, sizeof(struct sockaddr_in), text, sizeof text, NULL, 0, NI_NUMERICHOST);
+        getnameinfo(i->ifa_addr, sizeof(struct sockaddr_in), text, sizeof text, NULL, 0,
+                    NI_NUMERICHOST);
         if (speed_of(i->ifa_name) > 0)
             snprintf(speed, sizeof speed, ", %d Mbit/s", speed_of(i->ifa_name));
-        tutti_finding_add(f, "network", FINDING_WORKS, "", "%.40s is %s%s", i->ifa_name, text, speed);
+        tutti_finding_add(f, "network", FINDING_WORKS, "", "%.40s is %s%s", i->ifa_name, text,
+                          speed);
     }
     if (n == 0)
-        tutti_finding_add(f, "network", FINDING_ABSENT, "", "no interface but loopback: this host trains alone");
+        tutti_finding_add(f, "network", FINDING_ABSENT, "",
+                          "no interface but loopback: this host trains alone");
     if (list != NULL)
         freeifaddrs(list);
 }

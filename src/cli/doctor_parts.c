@@ -37,7 +37,8 @@ static void load(void *user)
 }
 
 /* Loads a plug-in in a child: two libraries of MPI cannot be in one process. */
-static void plugin(tutti_findings *f, tutti_runtime *rt, const char *title, const char *name, const char *mend)
+static void plugin(tutti_findings *f, tutti_runtime *rt, const char *title, const char *name,
+                   const char *mend)
 {
     static tutti_doctor_answer a;
     char word[64];
@@ -48,10 +49,12 @@ static void plugin(tutti_findings *f, tutti_runtime *rt, const char *title, cons
     if (a.code == 0 && !a.late)
         tutti_finding_add(f, title, FINDING_WORKS, "", "the transport %s can be loaded", name);
     else if (a.code == NOT_THERE)
-        tutti_finding_add(f, title, FINDING_ABSENT, mend, "this installation has no transport %s", name);
+        tutti_finding_add(f, title, FINDING_ABSENT, mend, "this installation has no transport %s",
+                          name);
     else
-        tutti_finding_add(f, title, FINDING_LIMITED, "install again what it names, or build Tutti again here",
-                          "the transport %s cannot be loaded: %s", name, a.late ? "it hangs" : a.text);
+        tutti_finding_add(
+            f, title, FINDING_LIMITED, "install again what it names, or build Tutti again here",
+            "the transport %s cannot be loaded: %s", name, a.late ? "it hangs" : a.text);
 }
 
 /* The number of files whose path matches, and in `first` the first. */
@@ -81,7 +84,8 @@ static void version_of_nvidia(char *version, size_t bytes)
     if (fgets(line, sizeof line, file) == NULL)
         line[0] = 0;
     fclose(file);
-    for (char *word = strtok_r(line, " \t\n", &rest); word != NULL; word = strtok_r(NULL, " \t\n", &rest))
+    for (char *word = strtok_r(line, " \t\n", &rest); word != NULL;
+         word = strtok_r(NULL, " \t\n", &rest))
         if (word[0] >= '0' && word[0] <= '9' && strchr(word, '.') != NULL) {
             snprintf(version, bytes, "%s", word);
             return;
@@ -104,15 +108,19 @@ static void drivers(tutti_findings *f)
         tutti_finding_add(f, "driver", FINDING_WORKS, "", "AMD (/dev/kfd), %zu of /dev/dri",
                           matching("/dev/dri/renderD*", first, sizeof first));
     else
-        tutti_finding_add(f, "driver", FINDING_ABSENT, "",
-                          "none of NVIDIA (/dev/nvidia0) and none of AMD (/dev/kfd): no card is used");
+        tutti_finding_add(
+            f, "driver", FINDING_ABSENT, "",
+            "none of NVIDIA (/dev/nvidia0) and none of AMD (/dev/kfd): no card is used");
 }
 
 void tutti_doctor_parts(tutti_findings *f, tutti_runtime *rt)
 {
     built_in(f);
-    plugin(f, rt, "Open MPI", "mpi-openmpi", "install libopenmpi-dev and build again; only --transport mpi needs it");
-    plugin(f, rt, "MPICH", "mpi-mpich", "install libmpich-dev and build again; only --transport mpi needs it");
-    plugin(f, rt, "SimGrid", "sim", "install libsimgrid-dev and build again; only --transport sim needs it");
+    plugin(f, rt, "Open MPI", "mpi-openmpi",
+           "install libopenmpi-dev and build again; only --transport mpi needs it");
+    plugin(f, rt, "MPICH", "mpi-mpich",
+           "install libmpich-dev and build again; only --transport mpi needs it");
+    plugin(f, rt, "SimGrid", "sim",
+           "install libsimgrid-dev and build again; only --transport sim needs it");
     drivers(f);
 }

@@ -21,15 +21,18 @@ static const char script[] =
     "    except BaseException as e:\n"
     "        if isinstance(e, ModuleNotFoundError) and e.name == 'torch':\n"
     "            say('PyTorch', 'absent', 'this Python has no module torch',\n"
-    "                'pip install torch, or name another with --python; the command trains without it')\n"
+    "                'pip install torch, or name another with --python; the command trains without "
+    "it')\n"
     "        else:\n"
     "            say('PyTorch', 'fails', 'import torch: ' + why(e), 'install torch again')\n"
     "        return None\n"
     "    v = torch.version\n"
-    "    built = 'CUDA ' + v.cuda if v.cuda else 'ROCm ' + v.hip if getattr(v, 'hip', None) else \\\n"
+    "    built = 'CUDA ' + v.cuda if v.cuda else 'ROCm ' + v.hip if getattr(v, 'hip', None) else "
+    "\\\n"
     "        'XPU ' + str(v.xpu) if getattr(v, 'xpu', None) else 'CPUs'\n"
     "    threads = torch.get_num_threads()\n"
-    "    say('PyTorch', 'works', '%s, built for %s, %d threads' % (torch.__version__, built, threads))\n"
+    "    say('PyTorch', 'works', '%s, built for %s, %d threads' % (torch.__version__, built, "
+    "threads))\n"
     "    return torch\n"
     "def backends(torch):\n"
     "    d = torch.distributed\n"
@@ -37,13 +40,15 @@ static const char script[] =
     "        say('torch.distributed', 'absent', 'this build of PyTorch has none',\n"
     "            'another build of torch; tutti.torch.prepare needs none')\n"
     "        return\n"
-    "    have = [n for n in ('gloo', 'nccl', 'mpi', 'ucc', 'xccl') if getattr(d, 'is_%s_available' % n, bool)()]\n"
+    "    have = [n for n in ('gloo', 'nccl', 'mpi', 'ucc', 'xccl') if getattr(d, 'is_%s_available' "
+    "% n, bool)()]\n"
     "    say('torch.distributed', 'works', 'backends: ' + (', '.join(have) or 'none'))\n"
     "def cards(torch):\n"
     "    if torch.cuda.is_available():\n"
     "        for k in range(min(torch.cuda.device_count(), 8)):\n"
     "            p = torch.cuda.get_device_properties(k)\n"
-    "            kind = getattr(p, 'gcnArchName', '') if getattr(torch.version, 'hip', None) else \\\n"
+    "            kind = getattr(p, 'gcnArchName', '') if getattr(torch.version, 'hip', None) else "
+    "\\\n"
     "                'sm_%d%d' % (p.major, p.minor)\n"
     "            text = 'cuda:%d is %s, %s, %.0f GiB' % (k, p.name, kind, p.total_memory / 2**30)\n"
     "            try:\n"
@@ -102,7 +107,8 @@ static const char *take(tutti_findings *f, const char *line)
     const char *name, *state, *found, *mend;
     const char *taken = NULL;
 
-    if (json_unpack(o, "{s:s, s:s, s:s, s:s}", "name", &name, "state", &state, "found", &found, "mend", &mend) == 0)
+    if (json_unpack(o, "{s:s, s:s, s:s, s:s}", "name", &name, "state", &state, "found", &found,
+                    "mend", &mend) == 0)
         for (int s = 0; s < FINDING_STATES; s++)
             if (strcmp(state, tutti_finding_state_name((tutti_finding_state)s)) == 0) {
                 tutti_finding_add(f, name, (tutti_finding_state)s, mend, "%s", found);
@@ -114,13 +120,14 @@ static const char *take(tutti_findings *f, const char *line)
 
 static void no_python(tutti_findings *f, const char *python, bool named)
 {
-    tutti_finding_add(f, "Python", named ? FINDING_FAILS : FINDING_ABSENT,
-                      named ? "name one that is there" : "install python3, or name one with --python",
-                      "there is no '%s'%s", python, named ? "" : " in $PATH, so nothing is known of PyTorch");
+    tutti_finding_add(
+        f, "Python", named ? FINDING_FAILS : FINDING_ABSENT,
+        named ? "name one that is there" : "install python3, or name one with --python",
+        "there is no '%s'%s", python, named ? "" : " in $PATH, so nothing is known of PyTorch");
 }
 
-static void ended_badly(tutti_findings *f, const tutti_doctor_answer *a, const char *after, const char *said,
-                        const char *python, double limit)
+static void ended_badly(tutti_findings *f, const tutti_doctor_answer *a, const char *after,
+                        const char *said, const char *python, double limit)
 {
     char mend[400];
 
@@ -128,11 +135,13 @@ static void ended_badly(tutti_findings *f, const tutti_doctor_answer *a, const c
              a->late ? "; where it only takes its time, --limit gives it more" : "");
     if (a->late)
         tutti_finding_add(f, "Python", FINDING_FAILS, mend,
-                          "%s has not ended within %.12g s; its last answer was of %s", python, limit, after);
+                          "%s has not ended within %.12g s; its last answer was of %s", python,
+                          limit, after);
     else
-        tutti_finding_add(f, "Python", FINDING_FAILS, mend, "%s ended with %s %d after it answered of %s%s%s", python,
-                          a->code > 128 ? "signal" : "exit code", a->code > 128 ? a->code - 128 : a->code, after,
-                          said[0] != 0 ? ": " : "", said);
+        tutti_finding_add(
+            f, "Python", FINDING_FAILS, mend, "%s ended with %s %d after it answered of %s%s%s",
+            python, a->code > 128 ? "signal" : "exit code", a->code > 128 ? a->code - 128 : a->code,
+            after, said[0] != 0 ? ": " : "", said);
 }
 
 void tutti_doctor_python(tutti_findings *f, tutti_runtime *rt, const char *python, int64_t limit_ns)
@@ -149,7 +158,8 @@ void tutti_doctor_python(tutti_findings *f, tutti_runtime *rt, const char *pytho
         no_python(f, path, in_home || python[0] != 0);
         return;
     }
-    for (char *line = strtok_r(a.text, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest)) {
+    for (char *line = strtok_r(a.text, "\n", &rest); line != NULL;
+         line = strtok_r(NULL, "\n", &rest)) {
         const char *name = take(f, line);
         if (name != NULL)
             after = name;

@@ -17,18 +17,21 @@ typedef struct eval_config {
 } eval_config;
 #define AT(member) TUTTI_AT(eval_config, member)
 const tutti_option tutti_cli_eval_options[] = {
-    { "data", TUTTI_TEXT, AT(data), 0, 0, 0, "", "as `tutti train` takes it; none: what the run was trained on" },
+    { "data", TUTTI_TEXT, AT(data), 0, 0, 0, "",
+      "as `tutti train` takes it; none: what the run was trained on" },
     { "split", TUTTI_CHOICE, AT(split), 0, 0, 0, "test|train|all", "which samples of it" },
-    { "samples", TUTTI_INT, AT(samples), 0, 0, 1e15, NULL, "how many of them, from the first; 0: all" },
+    { "samples", TUTTI_INT, AT(samples), 0, 0, 1e15, NULL,
+      "how many of them, from the first; 0: all" },
     { "logits", TUTTI_TEXT, AT(logits), 0, 0, 0, "",
       "write what the model gives for each sample, and the labels, to this safetensors file" },
-    { "threads", TUTTI_INT, AT(threads), 0, 0, 1024, NULL, "compute threads; 0: as many as there are cores" },
+    { "threads", TUTTI_INT, AT(threads), 0, 0, 1024, NULL,
+      "compute threads; 0: as many as there are cores" },
     { "json", TUTTI_BOOL, AT(json), 0, 0, 1, NULL, "print one JSON object" },
     { 0 }
 };
 
-tutti_status tutti_cli_one_run(const char *command, int argc, char **argv, const tutti_option *options,
-                               const char **run, tutti_error *err)
+tutti_status tutti_cli_one_run(const char *command, int argc, char **argv,
+                               const tutti_option *options, const char **run, tutti_error *err)
 {
     const char *names[32];
     size_t n = 0;
@@ -40,11 +43,13 @@ tutti_status tutti_cli_one_run(const char *command, int argc, char **argv, const
     for (int i = 1; i < argc; i++)
         if (argv[i][0] == '-' && argv[i][1] != 0) {
             tutti_suggest(argv[i] + strspn(argv[i], "-"), names, n, near, sizeof near);
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no option '%.80s'%s; `tutti %s --help` lists them",
-                              argv[i], near, command);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "there is no option '%.80s'%s; `tutti %s --help` lists them", argv[i],
+                              near, command);
         }
     if (argc < 2)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "which run? give its directory, the --out of `tutti train`");
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "which run? give its directory, the --out of `tutti train`");
     return TUTTI_OK;
 }
 
@@ -53,8 +58,8 @@ static json_t *json_number(double value, bool known)
     return known && isfinite(value) ? json_real(value) : json_null();
 }
 
-static tutti_status print_json(const tutti_trained *t, const eval_config *c, const tutti_evaluation *e,
-                               tutti_error *err)
+static tutti_status print_json(const tutti_trained *t, const eval_config *c,
+                               const tutti_evaluation *e, tutti_error *err)
 {
     static const char *const splits[] = { "test", "train", "all" };
     const tutti_trained_facts *f = tutti_trained_facts_of(t);
@@ -99,7 +104,8 @@ static void print_plain(const tutti_trained *t, const eval_config *c, const tutt
 
 static tutti_status evaluate(const char *run, const eval_config *c, tutti_error *err)
 {
-    static const tutti_trained_split splits[] = { TUTTI_SPLIT_TEST, TUTTI_SPLIT_TRAIN, TUTTI_SPLIT_ALL };
+    static const tutti_trained_split splits[] = { TUTTI_SPLIT_TEST, TUTTI_SPLIT_TRAIN,
+                                                  TUTTI_SPLIT_ALL };
     tutti_runtime *rt;
     tutti_trained *t = NULL;
     tutti_evaluation e;
@@ -107,11 +113,13 @@ static tutti_status evaluate(const char *run, const eval_config *c, tutti_error 
     tutti_status status = tutti_runtime_open_posix(&rt, err);
 
     if (status == TUTTI_OK)
-        status = tutti_trained_open(&t, rt, run, c->threads > 0 ? (int)c->threads : tutti_cores(), err);
+        status =
+            tutti_trained_open(&t, rt, run, c->threads > 0 ? (int)c->threads : tutti_cores(), err);
     if (status == TUTTI_OK)
         status = tutti_trained_evaluate(t, c->data[0] != 0 ? c->data : NULL,
-                                        tutti_cli_installed(installed, sizeof installed, "data"), splits[c->split],
-                                        (uint64_t)c->samples, c->logits[0] != 0 ? c->logits : NULL, &e, err);
+                                        tutti_cli_installed(installed, sizeof installed, "data"),
+                                        splits[c->split], (uint64_t)c->samples,
+                                        c->logits[0] != 0 ? c->logits : NULL, &e, err);
     if (status == TUTTI_OK && c->json)
         status = print_json(t, c, &e, err);
     else if (status == TUTTI_OK)
@@ -123,12 +131,13 @@ static tutti_status evaluate(const char *run, const eval_config *c, tutti_error 
 
 static void print_help(void)
 {
-    printf("tutti eval RUN [--data DATA] [--split test|train|all] [--samples N] [--logits FILE] [--threads T] "
-           "[--json]\n\n");
+    printf("tutti eval RUN [--data DATA] [--split test|train|all] [--samples N] [--logits FILE] "
+           "[--threads T] [--json]\n\n");
     tutti_cli_wrap(stdout, "", 0,
-                   "Loss, accuracy and, of texts, perplexity of the model that RUN has left: the directory of a run "
-                   "(its model.safetensors, else its newest checkpoint), one checkpoint, or a safetensors file in "
-                   "a run's directory. Images are normalised as those of the run were.");
+                   "Loss, accuracy and, of texts, perplexity of the model that RUN has left: the "
+                   "directory of a run (its model.safetensors, else its newest checkpoint), one "
+                   "checkpoint, or a safetensors file in a run's directory. Images are normalised "
+                   "as those of the run were.");
     printf("\n  option               type   default                    meaning\n");
     tutti_cli_print_options(stdout, tutti_cli_eval_options, true);
 }
@@ -151,7 +160,8 @@ int tutti_cli_eval(int argc, char **argv)
     if (status == TUTTI_OK)
         status = tutti_cli_one_run("eval", argc, argv, tutti_cli_eval_options, &run, &err);
     if (status == TUTTI_OK && argc > 2)
-        status = tutti_fail(&err, TUTTI_ERR_USAGE, 0, "two runs, '%.80s' and '%.80s'; give one", argv[1], argv[2]);
+        status = tutti_fail(&err, TUTTI_ERR_USAGE, 0, "two runs, '%.80s' and '%.80s'; give one",
+                            argv[1], argv[2]);
     if (status == TUTTI_OK)
         status = evaluate(run, &c, &err);
     return status == TUTTI_OK ? EXIT_DONE : tutti_cli_fail(&err);

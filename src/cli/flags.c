@@ -43,7 +43,8 @@ tutti_status tutti_cli_take_flags(const tutti_flag_table *table, int *argc, char
             *help = true;
             return TUTTI_OK;
         }
-        snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : sizeof name - 1), argv[i] + 2 * flag);
+        snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : sizeof name - 1),
+                 argv[i] + 2 * flag);
         option = flag ? tutti_option_find(table->options, name) : NULL;
         if (option == NULL) {
             argv[kept++] = argv[i];
@@ -51,7 +52,8 @@ tutti_status tutti_cli_take_flags(const tutti_flag_table *table, int *argc, char
         }
         value = tutti_cli_flag_value(option, value, *argc, argv, &i);
         if (value == NULL)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "option '--%s' needs a value: %s", option->name, option->help);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "option '--%s' needs a value: %s",
+                              option->name, option->help);
         TUTTI_TRY((table->each != NULL ? table->each : set)(table->user, option, value, err));
     }
     argv[ *argc = kept] = NULL;

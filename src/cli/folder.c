@@ -27,7 +27,8 @@ const tutti_option *tutti_cli_reach(const tutti_option *option, const char *valu
 
     if (option->reach != NULL)
         return is_default(option, value) ? NULL : option;
-    if ((option->type != TUTTI_SPEC && option->type != TUTTI_TEXT) || tutti_spec_open(&spec, value, NULL) != TUTTI_OK)
+    if ((option->type != TUTTI_SPEC && option->type != TUTTI_TEXT) ||
+        tutti_spec_open(&spec, value, NULL) != TUTTI_OK)
         return NULL; /* no spec, as a file's name: it is read, at most */
     inner = tutti_cli_options_of(option->name, tutti_spec_name(spec));
     for (size_t i = 0; i < tutti_spec_count(spec) && by == NULL; i++) {
@@ -39,7 +40,8 @@ const tutti_option *tutti_cli_reach(const tutti_option *option, const char *valu
     return by;
 }
 
-bool tutti_cli_leave(void *settings, const tutti_option *option, const char *value, const char *where)
+bool tutti_cli_leave(void *settings, const tutti_option *option, const char *value,
+                     const char *where)
 {
     tutti_cli_settings *s = settings;
     const tutti_option *by = tutti_cli_reach(option, value);
@@ -73,10 +75,10 @@ tutti_status tutti_cli_given_again(tutti_cli_settings *s, tutti_error *err)
         if (tutti_settings_origin(s->settings, left->option->name, NULL) == TUTTI_FROM_DEFAULT) {
             if (left->by != left->option) /* the rest of the spec is needed, and it is one value */
                 return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                                  "%s: %s is '%.300s', whose '%s' %s; such a value counts only when it is given again: "
-                                  "--%s '%.300s'",
-                                  left->where, left->option->name, left->value, left->by->name, left->by->reach,
-                                  left->option->name, left->value);
+                                  "%s: %s is '%.300s', whose '%s' %s; such a value counts only "
+                                  "when it is given again: --%s '%.300s'",
+                                  left->where, left->option->name, left->value, left->by->name,
+                                  left->by->reach, left->option->name, left->value);
             at = &left->next;
             continue;
         }
@@ -89,7 +91,9 @@ tutti_status tutti_cli_given_again(tutti_cli_settings *s, tutti_error *err)
 void tutti_cli_say_left(const tutti_cli_settings *s)
 {
     for (const tutti_cli_left *left = s->left; left != NULL; left = left->next) {
-        fprintf(stderr, "tutti: %s: %s is '%.300s', which %s and is not taken from a run's folder; if you mean it: ",
+        fprintf(stderr,
+                "tutti: %s: %s is '%.300s', which %s and is not taken from a run's folder; if you "
+                "mean it: ",
                 left->where, left->option->name, left->value, left->by->reach);
         print_flag(stderr, left->option, left->value);
         putc('\n', stderr);
@@ -118,8 +122,8 @@ static void print_hosts(FILE *out, const char *text, const tutti_cli_savers *lef
         tutti_cli_keep_left(left, hosts, &n, &workers);
     }
     for (int h = 0; h < n && workers < before && used < sizeof all; h++)
-        used += (size_t)snprintf(all + used, sizeof all - used, "%s%s:%d", h > 0 ? "," : "", hosts[h].name,
-                                 hosts[h].workers);
+        used += (size_t)snprintf(all + used, sizeof all - used, "%s%s:%d", h > 0 ? "," : "",
+                                 hosts[h].name, hosts[h].workers);
     tutti_word_print(out, used > 0 && used < sizeof all ? all : text);
     tutti_free(hosts);
 }

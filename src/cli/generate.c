@@ -17,15 +17,19 @@ typedef struct generate_config {
 } generate_config;
 #define AT(member) TUTTI_AT(generate_config, member)
 const tutti_option tutti_cli_generate_options[] = {
-    { "prompt", TUTTI_TEXT, AT(prompt), 0, 0, 0, "", "the text to continue: at least one character" },
+    { "prompt", TUTTI_TEXT, AT(prompt), 0, 0, 0, "",
+      "the text to continue: at least one character" },
     { "length", TUTTI_INT, AT(length), 200, 1, 1 << 20, NULL, "tokens to add" },
     { "temperature", TUTTI_REAL, AT(temperature), 1, 0, 1000, NULL,
       "what logits are divided by before one is drawn; 0: always the likeliest" },
-    { "top-k", TUTTI_INT, AT(top_k), 0, 0, 1 << 20, NULL, "draw among this number of the likeliest; 0: among all" },
-    { "seed", TUTTI_INT, AT(seed), 0, 0, 9007199254740992.0, NULL, "of the draws: the same seed gives the same text" },
+    { "top-k", TUTTI_INT, AT(top_k), 0, 0, 1 << 20, NULL,
+      "draw among this number of the likeliest; 0: among all" },
+    { "seed", TUTTI_INT, AT(seed), 0, 0, 9007199254740992.0, NULL,
+      "of the draws: the same seed gives the same text" },
     { "bpe", TUTTI_TEXT, AT(bpe), 0, 0, 0, "",
       "the encoding (`tutti data bpe`) that made the tokens of the run's token file" },
-    { "threads", TUTTI_INT, AT(threads), 0, 0, 1024, NULL, "compute threads; 0: as many as there are cores" },
+    { "threads", TUTTI_INT, AT(threads), 0, 0, 1024, NULL,
+      "compute threads; 0: as many as there are cores" },
     { "json", TUTTI_BOOL, AT(json), 0, 0, 1, NULL, "print one JSON object, with the tokens" },
     { 0 }
 };
@@ -39,37 +43,44 @@ typedef struct story {
     size_t bytes;                /* of text */
 } story;
 
-static tutti_status take_prompt(story *s, const tutti_trained_facts *f, tutti_runtime *rt, const generate_config *c,
-                                tutti_error *err)
+static tutti_status take_prompt(story *s, const tutti_trained_facts *f, tutti_runtime *rt,
+                                const generate_config *c, tutti_error *err)
 {
     const size_t bytes = strlen(c->prompt);
     uint64_t count = bytes;
 
     if (f->task.context == 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "model '%.80s' takes no tokens, so it cannot continue a text; gpt and wordlm can",
-                          f->model);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "model '%.80s' takes no tokens, so it cannot continue a text; gpt and wordlm can",
+            f->model);
     if (bytes == 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "there is no text to continue; give a --prompt of at least one character");
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "there is no text to continue; give a --prompt of at least one character");
     if (c->bpe[0] != 0)
         TUTTI_TRY(tutti_data_given(tutti_bpe_read(&s->bpe, rt, c->bpe, err), err));
     if ((s->bpe != NULL ? tutti_bpe_hash(s->bpe) : 0) != f->encoding)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          s->bpe == NULL ? "the run's tokens were made by an encoding; give it as --bpe FILE"
-                                         : "'%.200s' is not the encoding that made the run's tokens; give that one%s",
-                          c->bpe, f->encoding == 0 ? ": none, since they are bytes" : "");
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            s->bpe == NULL
+                ? "the run's tokens were made by an encoding; give it as --bpe FILE"
+                : "'%.200s' is not the encoding that made the run's tokens; give that one%s",
+            c->bpe, f->encoding == 0 ? ": none, since they are bytes" : "");
     if (s->bpe == NULL && f->task.classes < 256)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "the run's vocabulary has %d tokens, which are neither bytes nor of an encoding",
-                          f->task.classes);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "the run's vocabulary has %d tokens, which are neither bytes nor of an encoding",
+            f->task.classes);
     s->tokens = tutti_alloc(bytes + (size_t)c->length, sizeof *s->tokens);
     if (s->tokens == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %lld tokens", (long long)c->length);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %lld tokens",
+                          (long long)c->length);
     for (size_t i = 0; i < bytes && s->bpe == NULL; i++)
         s->tokens[i] = (uint8_t)c->prompt[i];
     if (s->bpe != NULL)
-        TUTTI_TRY(tutti_bpe_encode(s->bpe, (const uint8_t *)c->prompt, bytes, s->tokens, &count, err));
+        TUTTI_TRY(
+            tutti_bpe_encode(s->bpe, (const uint8_t *)c->prompt, bytes, s->tokens, &count, err));
     s->prompt = s->n = (size_t)count;
     return TUTTI_OK;
 }
@@ -92,22 +103,26 @@ static tutti_status decode_tokens(story *s, tutti_error *err)
 
 /* Adds c->length tokens, one after another, and decodes them. The second half of `logits` is
    scratch for tutti_sample. */
-static tutti_status generate_token(story *s, tutti_trained *t, const generate_config *c, tutti_error *err)
+static tutti_status generate_token(story *s, tutti_trained *t, const generate_config *c,
+                                   tutti_error *err)
 {
     const tutti_trained_facts *f = tutti_trained_facts_of(t);
     const size_t classes = (size_t)f->task.classes;
     const tutti_sampling how = { c->temperature, c->top_k, (uint64_t)c->seed };
     float *logits = tutti_alloc(classes, 2 * sizeof *logits);
-    tutti_status status =
-        logits != NULL ? TUTTI_OK
-                       : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the logits of %zu tokens", classes);
+    tutti_status status = logits != NULL
+                              ? TUTTI_OK
+                              : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                                           "memory for the logits of %zu tokens", classes);
 
     for (int64_t k = 0; k < c->length && status == TUTTI_OK; k++) {
         int64_t next = -1;
         status = tutti_trained_next(t, s->tokens, s->n, logits, err);
-        if (status == TUTTI_OK && (next = tutti_sample(&how, logits, classes, (uint64_t)k, logits + classes)) < 0)
-            status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the model gives no numbers any more after %lld tokens",
-                                (long long)k);
+        if (status == TUTTI_OK &&
+            (next = tutti_sample(&how, logits, classes, (uint64_t)k, logits + classes)) < 0)
+            status =
+                tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                           "the model gives no numbers any more after %lld tokens", (long long)k);
         s->tokens[s->n] = (uint32_t)next;
         s->n += status == TUTTI_OK;
     }
@@ -139,7 +154,8 @@ static json_t *as_text(const uint8_t *bytes, size_t n)
     return value != NULL ? value : json_null();
 }
 
-static tutti_status print_json(const story *s, const char *run, const generate_config *c, tutti_error *err)
+static tutti_status print_json(const story *s, const char *run, const generate_config *c,
+                               tutti_error *err)
 {
     json_t *o = json_object(), *tokens = json_array();
     char *text;
@@ -171,7 +187,8 @@ static tutti_status generate(const char *run, const generate_config *c, tutti_er
     tutti_status status = tutti_runtime_open_posix(&rt, err);
 
     if (status == TUTTI_OK)
-        status = tutti_trained_open(&t, rt, run, c->threads > 0 ? (int)c->threads : tutti_cores(), err);
+        status =
+            tutti_trained_open(&t, rt, run, c->threads > 0 ? (int)c->threads : tutti_cores(), err);
     if (status == TUTTI_OK)
         status = take_prompt(&s, tutti_trained_facts_of(t), rt, c, err);
     if (status == TUTTI_OK)
@@ -193,12 +210,12 @@ static tutti_status generate(const char *run, const generate_config *c, tutti_er
 
 static void print_help(void)
 {
-    printf("tutti generate RUN --prompt TEXT [--length N] [--temperature T] [--top-k K] [--seed S] [--bpe FILE] "
-           "[--json]\n\n");
+    printf("tutti generate RUN --prompt TEXT [--length N] [--temperature T] [--top-k K] [--seed S] "
+           "[--bpe FILE] [--json]\n\n");
     tutti_cli_wrap(stdout, "", 0,
-                   "Continues a text by the language model (gpt, wordlm) of RUN, as `tutti eval` takes it. The "
-                   "model sees as many of the last tokens as its windows have. Prints the prompt and what follows; "
-                   "the same seed prints the same.");
+                   "Continues a text by the language model (gpt, wordlm) of RUN, as `tutti eval` "
+                   "takes it. The model sees as many of the last tokens as its windows have. "
+                   "Prints the prompt and what follows; the same seed prints the same.");
     printf("\n  option               type   default                    meaning\n");
     tutti_cli_print_options(stdout, tutti_cli_generate_options, true);
 }
@@ -221,8 +238,9 @@ int tutti_cli_generate(int argc, char **argv)
     if (status == TUTTI_OK)
         status = tutti_cli_one_run("generate", argc, argv, tutti_cli_generate_options, &run, &err);
     if (status == TUTTI_OK && argc > 2)
-        status = tutti_fail(&err, TUTTI_ERR_USAGE, 0, "what is '%.80s'? the text to continue is given as --prompt TEXT",
-                            argv[2]);
+        status =
+            tutti_fail(&err, TUTTI_ERR_USAGE, 0,
+                       "what is '%.80s'? the text to continue is given as --prompt TEXT", argv[2]);
     if (status == TUTTI_OK)
         status = generate(run, &c, &err);
     return status == TUTTI_OK ? EXIT_DONE : tutti_cli_fail(&err);

@@ -10,17 +10,18 @@
 static const struct {
     const char *title, *options;
 } groups[] = {
-    { "What is trained, and for how long",
-      "*model *data *epochs *steps *batch accumulate *seed init partition validation precision target" },
+    { "What is trained, and for how long", "*model *data *epochs *steps *batch accumulate *seed "
+                                           "init partition validation precision target" },
     { "The update", "*optimizer *lr-schedule clip-norm nonfinite loss-scale" },
-    { "Who trains",
-      "*n *hosts rsh meet start-timeout servers *threads transport lane batch-share elastic-shares device-memory "
-      "on-loss min-workers" },
-    { "What is exchanged",
-      "*method *codec codec-cost codec-report codec-checksum codec-hierarchy collective collective-table" },
-    { "Results and output", "*out overwrite report-every eval-every final-eval trace trace-steps *quiet" },
+    { "Who trains", "*n *hosts rsh meet start-timeout servers *threads transport lane batch-share "
+                    "elastic-shares device-memory on-loss min-workers" },
+    { "What is exchanged", "*method *codec codec-cost codec-report codec-checksum codec-hierarchy "
+                           "collective collective-table" },
+    { "Results and output",
+      "*out overwrite report-every eval-every final-eval trace trace-steps *quiet" },
     { "Checkpoints", "*checkpoint-every checkpoint-keep checkpoint-on-signal *resume" },
-    { "Unequal workers, streams and simulated runs", "slow stream stream-buffer platform fail step-time" },
+    { "Unequal workers, streams and simulated runs",
+      "slow stream stream-buffer platform fail step-time" },
 };
 
 /* Does a list of names have this one, and with a '*'? */
@@ -84,7 +85,8 @@ static void print_groups(FILE *out, bool all)
         if (!all && strchr(groups[k].options, '*') == NULL)
             continue;
         fprintf(out, "\n%s:\n", groups[k].title);
-        for (const char *at = groups[k].options; *at != 0; at += strcspn(at, " "), at += strspn(at, " ")) {
+        for (const char *at = groups[k].options; *at != 0;
+             at += strcspn(at, " "), at += strspn(at, " ")) {
             char name[64];
             starred = *at == '*';
             at += starred;
@@ -110,9 +112,10 @@ void tutti_cli_train_help(FILE *out, bool all)
 {
     fprintf(out, "tutti train [FILE] [--OPTION VALUE ...]\n\n");
     tutti_cli_wrap(out, "", 0,
-                   "Trains a network with n workers. "
-                   "Values come from flags, else environment (TUTTI_BATCH for --batch), else FILE (YAML, or JSON if it "
-                   "begins with '{'; keys are the flags without dashes), else the defaults, which stand in brackets.");
+                   "Trains a network with n workers. Values come from flags, else environment "
+                   "(TUTTI_BATCH for --batch), else FILE (YAML, or JSON if it begins with '{'; "
+                   "keys are the flags without dashes), else the defaults, which stand in "
+                   "brackets.");
     print_groups(out, all);
     fprintf(out, "\nExamples:\n"
                  "  tutti train --model cnn --data mnist -n 2 --epochs 1\n"
@@ -120,15 +123,16 @@ void tutti_cli_train_help(FILE *out, bool all)
                  "              --checkpoint-every 200 --out runs/mlp\n"
                  "  tutti train --resume runs/mlp --epochs 3\n");
     if (all)
-        fprintf(out, "  tutti train --model mlp --data mnist -H a:4,b:4\n"
-                     "  tutti train --transport sim --platform cluster.xml -n 8 --step-time 0.01 \\\n"
-                     "              --slow 0:5 --batch-share auto\n");
+        fprintf(out,
+                "  tutti train --model mlp --data mnist -H a:4,b:4\n"
+                "  tutti train --transport sim --platform cluster.xml -n 8 --step-time 0.01 \\\n"
+                "              --slow 0:5 --batch-share auto\n");
     else {
         putc('\n', out);
-        tutti_cli_wrap(out, "", 0,
-                       "`tutti train --help all` has all options, "
-                       "`tutti methods`, `tutti codecs` and `tutti transports` what --method, --codec and "
-                       "--transport take.");
+        tutti_cli_wrap(
+            out, "", 0,
+            "`tutti train --help all` has all options, `tutti methods`, `tutti codecs` and `tutti "
+            "transports` what --method, --codec and --transport take.");
     }
 }
 

@@ -36,13 +36,14 @@ const char *tutti_history_text(const json_t *object, const char *name)
     return text != NULL ? text : "";
 }
 
-tutti_status tutti_history_read(tutti_runtime *rt, const char *path, char **text, size_t *bytes, tutti_error *err)
+tutti_status tutti_history_read(tutti_runtime *rt, const char *path, char **text, size_t *bytes,
+                                tutti_error *err)
 {
     return tutti_record_read(rt, path, MOST_BYTES, text, bytes, err);
 }
 
-static tutti_status read_object(tutti_runtime *rt, const char *directory, const char *name, json_t **object,
-                                tutti_error *err)
+static tutti_status read_object(tutti_runtime *rt, const char *directory, const char *name,
+                                json_t **object, tutti_error *err)
 {
     char path[4200], *text;
     json_error_t why;
@@ -56,7 +57,8 @@ static tutti_status read_object(tutti_runtime *rt, const char *directory, const 
         const bool read = *object != NULL;
         json_decref(*object);
         *object = NULL;
-        return read ? tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%s is not an object of JSON, as a run writes it", path)
+        return read ? tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                                 "%s is not an object of JSON, as a run writes it", path)
                     : tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%s:%d: %s", path, why.line, why.text);
     }
     return TUTTI_OK;
@@ -71,7 +73,8 @@ static double sum_of(const json_t *numbers)
     return sum;
 }
 
-static tutti_status take_lines(tutti_history *h, const char *path, const char *text, size_t bytes, tutti_error *err)
+static tutti_status take_lines(tutti_history *h, const char *path, const char *text, size_t bytes,
+                               tutti_error *err)
 {
     size_t room = 0, line = 0;
 
@@ -90,10 +93,12 @@ static tutti_status take_lines(tutti_history *h, const char *path, const char *t
         object = json_loadb(text + at, (size_t)(end - text) - at, 0, &why);
         if (!json_is_object(object)) {
             json_decref(object);
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%s:%zu is no line of a run's metrics", path, line);
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%s:%zu is no line of a run's metrics",
+                              path, line);
         }
         at = (size_t)(end - text) + 1;
-        if (json_object_get(object, "train_loss") != NULL || json_object_get(object, "test_loss") != NULL)
+        if (json_object_get(object, "train_loss") != NULL ||
+            json_object_get(object, "test_loss") != NULL)
             h->moments[h->n++] = (tutti_moment){
                 .step = tutti_history_number(object, "step"),
                 .seconds = tutti_history_number(object, "wall_seconds"),
@@ -109,7 +114,8 @@ static tutti_status take_lines(tutti_history *h, const char *path, const char *t
     return TUTTI_OK;
 }
 
-tutti_status tutti_history_open(tutti_history *h, tutti_runtime *rt, const char *directory, tutti_error *err)
+tutti_status tutti_history_open(tutti_history *h, tutti_runtime *rt, const char *directory,
+                                tutti_error *err)
 {
     char path[4200], *text = NULL;
     size_t bytes = 0;
@@ -117,13 +123,15 @@ tutti_status tutti_history_open(tutti_history *h, tutti_runtime *rt, const char 
 
     *h = (tutti_history){ 0 };
     if (strlen(directory) > 4000)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the directory's name has %zu bytes; at most 4000 are possible",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "the directory's name has %zu bytes; at most 4000 are possible",
                           strlen(directory));
     snprintf(path, sizeof path, "%s/config.json", directory);
     if (!tutti_file_exists(rt, path))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s holds no run: it has no config.json; give the --out of `tutti train`, or the trace= of a "
-                          "script", directory);
+                          "%s holds no run: it has no config.json; give the --out of `tutti "
+                          "train`, or the trace= of a script",
+                          directory);
     status = read_object(rt, directory, "config.json", &h->config, err);
     snprintf(path, sizeof path, "%s/summary.json", directory);
     if (status == TUTTI_OK && tutti_file_exists(rt, path))

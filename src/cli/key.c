@@ -56,8 +56,8 @@ int tutti_cli_key(int argc, char **argv)
     if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
         printf("tutti key [FILE]\n\nMakes a key of 256 random bits and writes it to FILE, "
                "which only you can read, or to standard output. The ranks of a run find it by\n"
-               "TUTTI_RUN_KEY_FILE=FILE, or as TUTTI_RUN_KEY in their environment. "
-               "`tutti train -H` makes its own. docs/CLUSTERS.md has examples.\n");
+               "TUTTI_RUN_KEY_FILE=FILE, or as TUTTI_RUN_KEY in their environment. `tutti train "
+               "-H` makes its own. docs/CLUSTERS.md has examples.\n");
         return EXIT_DONE;
     }
     if (argc > 2 || (argc == 2 && argv[1][0] == '-'))

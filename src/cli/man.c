@@ -76,7 +76,8 @@ static void put_option(const tutti_option *o)
 static void put_end(const char *see)
 {
     printf(".SH EXIT STATUS\n"
-           "0 done, 1 training failed, 2 bad usage or configuration, 3 a worker was lost and the method could not "
+           "0 done, 1 training failed, 2 bad usage or configuration, 3 a worker was lost and the "
+           "method could not "
            "continue, 128 + signal when stopped by one.\n"
            ".SH SEE ALSO\n.BR %s (1)\n",
            see);
@@ -117,7 +118,8 @@ static void put_command(const tutti_command *c, const char *name, const char *wo
 
 static void put_all(void)
 {
-    put_head("tutti", "trains neural networks on many workers and spends as little time as possible waiting for them");
+    put_head("tutti", "trains neural networks on many workers and spends as little time as "
+                      "possible waiting for them");
     printf(".SH SYNOPSIS\n.B tutti\n\\fICOMMAND\\fR [...]\n.SH COMMANDS\n");
     for (const tutti_command *c = tutti_commands; c->name != NULL; c++) {
         if (c->help == NULL)
@@ -148,8 +150,10 @@ int tutti_cli_man(int argc, char **argv)
     }
     if (c == NULL || argc > 3 || (argc == 3 && sub == NULL))
         return tutti_cli_usage("man", "there is no such command");
-    snprintf(name, sizeof name, "tutti-%s%s%s", c->name, sub != NULL ? "-" : "", sub != NULL ? sub->name : "");
-    snprintf(words, sizeof words, "tutti %s%s%s", c->name, sub != NULL ? " " : "", sub != NULL ? sub->name : "");
+    snprintf(name, sizeof name, "tutti-%s%s%s", c->name, sub != NULL ? "-" : "",
+             sub != NULL ? sub->name : "");
+    snprintf(words, sizeof words, "tutti %s%s%s", c->name, sub != NULL ? " " : "",
+             sub != NULL ? sub->name : "");
     put_command(sub != NULL ? sub : c, name, words);
     return EXIT_DONE;
 }

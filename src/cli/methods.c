@@ -14,8 +14,8 @@ static json_t *text_or_null(const char *text)
 static json_t *method_json(size_t k)
 {
     const tutti_method_ops *m = tutti_methods[k];
-    json_t *options = json_array(), *defaults = json_object(), *constraints = json_array(), *object = json_object(),
-           *conditional = json_array();
+    json_t *options = json_array(), *defaults = json_object(), *constraints = json_array(),
+           *object = json_object(), *conditional = json_array();
 
     for (const tutti_option *o = m->options; o != NULL && o->name != NULL; o++)
         json_array_append_new(options, tutti_cli_option_json(o));
@@ -23,8 +23,8 @@ static json_t *method_json(size_t k)
         if (d->when == NULL)
             json_object_set_new(defaults, d->option, json_string(d->value));
         else
-            json_array_append_new(conditional, json_pack("{s:s, s:s, s:s}", "option", d->option, "value", d->value,
-                                                         "when", d->when));
+            json_array_append_new(conditional, json_pack("{s:s, s:s, s:s}", "option", d->option,
+                                                         "value", d->value, "when", d->when));
     for (size_t i = 0; m->constraints != NULL && m->constraints[i] != NULL; i++)
         json_array_append_new(constraints, json_string(m->constraints[i]));
     json_object_set_new(object, "name", json_string(m->name));
@@ -32,12 +32,13 @@ static json_t *method_json(size_t k)
     json_object_set_new(object, "authors", json_string(m->authors));
     json_object_set_new(object, "year", json_integer(m->year));
     json_object_set_new(object, "family", json_string(m->family));
-    json_object_set_new(object, "axes",
-                        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "topology", text_or_null(m->axes.topology),
-                                  "synchrony", text_or_null(m->axes.synchrony), "codec", text_or_null(m->axes.codec),
-                                  "schedule", text_or_null(m->axes.schedule),
-                                  "placement", text_or_null(m->axes.placement),
-                                  "update", text_or_null(m->axes.update)));
+    json_object_set_new(
+        object, "axes",
+        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "topology", text_or_null(m->axes.topology),
+                  "synchrony", text_or_null(m->axes.synchrony), "codec",
+                  text_or_null(m->axes.codec), "schedule", text_or_null(m->axes.schedule),
+                  "placement", text_or_null(m->axes.placement), "update",
+                  text_or_null(m->axes.update)));
     json_object_set_new(object, "options", options);
     json_object_set_new(object, "defaults", defaults);
     json_object_set_new(object, "conditional_defaults", conditional);
@@ -51,12 +52,14 @@ static void print_tiers(const tutti_method_ops *m)
 {
     const tutti_option *tier = tutti_option_find(m->options, "tier");
 
-    for (size_t i = 0; tier != NULL && tier->type == TUTTI_SPEC && tutti_tiers[i].name != NULL; i++) {
+    for (size_t i = 0; tier != NULL && tier->type == TUTTI_SPEC && tutti_tiers[i].name != NULL;
+         i++) {
         char text[400];
         if (tutti_tiers[i].options == NULL || tutti_tiers[i].options[0].name == NULL)
             continue;
         putchar('\n');
-        snprintf(text, sizeof text, "tier=%s(...), %s, has options of its own:", tutti_tiers[i].name,
+        snprintf(text, sizeof text,
+                 "tier=%s(...), %s, has options of its own:", tutti_tiers[i].name,
                  tutti_tiers[i].help);
         tutti_cli_wrap(stdout, "", 2, text);
         tutti_cli_print_options(stdout, tutti_tiers[i].options, false);
@@ -73,11 +76,13 @@ static void print_one(size_t k)
         completes = completes || tutti_method_default_completes(d);
     snprintf(text, sizeof text, "%s: %s", m->name, m->title);
     tutti_cli_wrap(stdout, "", 0, text);
-    snprintf(text, sizeof text, "%s, %d. Family: %s; page: docs/methods/%s.md", m->authors, m->year, m->family,
-             m->name);
+    snprintf(text, sizeof text, "%s, %d. Family: %s; page: docs/methods/%s.md", m->authors, m->year,
+             m->family, m->name);
     tutti_cli_wrap(stdout, "", 2, text);
-    snprintf(text, sizeof text, "topology: %s; synchrony: %s; codec: %s; schedule: %s; placement: %s; update: %s",
-             m->axes.topology, m->axes.synchrony, m->axes.codec, m->axes.schedule, m->axes.placement, m->axes.update);
+    snprintf(text, sizeof text,
+             "topology: %s; synchrony: %s; codec: %s; schedule: %s; placement: %s; update: %s",
+             m->axes.topology, m->axes.synchrony, m->axes.codec, m->axes.schedule,
+             m->axes.placement, m->axes.update);
     tutti_cli_wrap(stdout, "", 2, text);
     if (m->options != NULL) {
         printf("\n  option               type   default                    meaning\n");
@@ -90,7 +95,8 @@ static void print_one(size_t k)
         printf("  --%-18s %s%s%s\n", d->option, d->value, d->when != NULL ? " with " : "",
                d->when != NULL ? d->when : "");
     if (completes)
-        tutti_cli_wrap(stdout, "", 2, "With optimizer=NAME: what is not given of an optimizer of that name.");
+        tutti_cli_wrap(stdout, "", 2,
+                       "With optimizer=NAME: what is not given of an optimizer of that name.");
     for (size_t i = 0; m->constraints != NULL && m->constraints[i] != NULL; i++) {
         if (i == 0)
             putchar('\n');
@@ -110,13 +116,15 @@ static const char *method_group(size_t i)
 
 static const char *group_title(const char *group)
 {
-    static const struct { const char *family, *title; } titles[] = {
+    static const struct { const char *family, *title;
+    } titles[] = {
         { "baseline", "The yardstick: nothing is exchanged" },
         { "all-reduce", "All-reduce: a step has the gradients of all workers" },
         { "periodic", "Periodic: models are averaged every few steps" },
         { "gossip", "Gossip: models are averaged with a few neighbours" },
         { "pipeline", "Pipelines: each worker has some layers, and samples go through them" },
-        { "server", "Servers: they have the model, workers bring gradients, together or as each is done" },
+        { "server",
+          "Servers: they have the model, workers bring gradients, together or as each is done" },
     };
 
     for (size_t k = 0; k < TUTTI_LENGTH(titles); k++)
@@ -136,11 +144,11 @@ int tutti_cli_methods(int argc, char **argv)
         .command = "methods",
         .kind = "method",
         .room = 27,
-        .help = "Lists the training methods, or explains one: "
-                "its paper, axes, options, defaults of the run and constraints.",
-        .advice =
-            "`tutti methods NAME` explains one, `tutti train --method 'NAME(OPTION=VALUE,...)'` trains with it. "
-            "Where nothing speaks for another, take ddp, which is the default.",
+        .help = "Lists the training methods, or explains one: its paper, axes, options, defaults "
+                "of the run and constraints.",
+        .advice = "`tutti methods NAME` explains one, `tutti train --method "
+                  "'NAME(OPTION=VALUE,...)'` trains with it. Where nothing speaks for another, "
+                  "take ddp, which is the default.",
         .name = method_name,
         .json = method_json,
         .print = print_one,

@@ -17,12 +17,16 @@ tutti_status tutti_cli_flush(tutti_error *err)
     if (fflush(stdout) == 0)
         return TUTTI_OK;
     if (errno == EPIPE)
-        fprintf(stderr, "tutti: standard output was closed; the run continues, its results are in its files\n");
+        fprintf(
+            stderr,
+            "tutti: standard output was closed; the run continues, its results are in its files\n");
     else
         fprintf(stderr,
-                "tutti: cannot write to standard output (%s); the run continues, its results are in its files\n",
+                "tutti: cannot write to standard output (%s); the run continues, its results are "
+                "in its files\n",
                 strerror(errno));
     if (freopen("/dev/null", "w", stdout) == NULL)
-        return tutti_fail(err, TUTTI_ERR_IO, errno, "opening /dev/null in place of standard output");
+        return tutti_fail(err, TUTTI_ERR_IO, errno,
+                          "opening /dev/null in place of standard output");
     return TUTTI_OK;
 }

@@ -12,37 +12,47 @@
 
 static const char style[] =
     ":root{color-scheme:light "
-    "dark;--ink:#1d2329;--soft:#5c6670;--line:#d5dae0;--ground:#fff;--box:#f4f6f8;--shade:#8a95a0}\n"
-    "@media(prefers-color-scheme:dark){:root{--ink:#e4e8ec;--soft:#9aa5b0;--line:#3a424b;--ground:#14181c;"
+    "dark;--ink:#1d2329;--soft:#5c6670;--line:#d5dae0;--ground:#fff;--box:#f4f6f8;--shade:#8a95a0}"
+    "\n"
+    "@media(prefers-color-scheme:dark){:root{--ink:#e4e8ec;--soft:#9aa5b0;--line:#3a424b;--ground:#"
+    "14181c;"
     "--box:#1e242a;--shade:#5d6873}}\n"
     "*{box-sizing:border-box}\n"
     "body{margin:0 auto;max-width:1560px;padding:16px;background:var(--ground);color:var(--ink);"
     "font:15px/1.5 system-ui,sans-serif}\n"
-    "h1{font-size:1.5rem;margin:.3em 0 0}h2{font-size:1.15rem;margin:1.6em 0 .4em}p{margin:.4em 0;max-width:60em}\n"
+    "h1{font-size:1.5rem;margin:.3em 0 0}h2{font-size:1.15rem;margin:1.6em 0 .4em}p{margin:.4em "
+    "0;max-width:60em}\n"
     "a{color:inherit}.soft{color:var(--soft)}\n"
-    ".grid{display:grid;gap:14px;grid-template-columns:repeat(auto-fill,minmax(min(100%,340px),1fr))}\n"
+    ".grid{display:grid;gap:14px;grid-template-columns:repeat(auto-fill,minmax(min(100%,340px),1fr)"
+    ")}\n"
     "figure{margin:0;padding:8px;background:var(--box);border-radius:6px;min-width:0}\n"
     "figcaption{font-size:.87rem;color:var(--soft)}\n"
     "svg{display:block;width:100%;height:auto}svg.marks{position:absolute;width:0;height:0}\n"
-    "svg [color=black]{color:var(--ink)}svg [stroke=black]{stroke:var(--ink)}svg [fill=black]{fill:var(--ink)}\n"
+    "svg [color=black]{color:var(--ink)}svg [stroke=black]{stroke:var(--ink)}svg "
+    "[fill=black]{fill:var(--ink)}\n"
     "svg [stroke=gray]{stroke:var(--line)}\n"
     ".keys{display:flex;flex-wrap:wrap;gap:4px 16px;margin:.5em 0;padding:0;list-style:none}\n"
-    ".keys b{display:inline-block;width:22px;border-top:3px solid var(--c);vertical-align:middle;margin-right:6px}\n"
+    ".keys b{display:inline-block;width:22px;border-top:3px solid "
+    "var(--c);vertical-align:middle;margin-right:6px}\n"
     ".keys b.dashed{border-top-style:dashed}.keys b.dotted{border-top-style:dotted}"
     ".keys b.double{border-top:5px double var(--c)}.keys i{font-style:normal;color:var(--soft)}\n"
     ".series{pointer-events:visiblePainted}.series:hover path{stroke-width:3.5px}"
     "svg:has(.series:hover) .series:not(:hover){opacity:.18}\n"
-    ".wide{overflow-x:auto;background:linear-gradient(to right,var(--ground) 30%,transparent) left/48px 100%,"
+    ".wide{overflow-x:auto;background:linear-gradient(to right,var(--ground) 30%,transparent) "
+    "left/48px 100%,"
     "linear-gradient(to left,var(--ground) 30%,transparent) right/48px 100%,"
     "linear-gradient(to right,var(--shade),transparent) left/16px 100%,"
     "linear-gradient(to left,var(--shade),transparent) right/16px 100%;background-repeat:no-repeat;"
     "background-attachment:local,local,scroll,scroll}\n"
-    ".more{display:none;color:var(--soft);font-size:.87rem}@media(max-width:720px){.more{display:block}}\n"
+    ".more{display:none;color:var(--soft);font-size:.87rem}@media(max-width:720px){.more{display:"
+    "block}}\n"
     "table{border-collapse:collapse;font-size:.9rem;margin:.4em 0}\n"
-    "th,td{padding:3px 8px 3px 0;text-align:left;border-bottom:1px solid var(--line);vertical-align:top}\n"
+    "th,td{padding:3px 8px 3px 0;text-align:left;border-bottom:1px solid "
+    "var(--line);vertical-align:top}\n"
     "th{font-weight:600}.n{text-align:right;font-variant-numeric:tabular-nums}"
     "td:first-child,small{white-space:nowrap}small{color:var(--soft)}\n"
-    "pre{background:var(--box);padding:8px;border-radius:6px;white-space:pre-wrap;overflow-wrap:anywhere;"
+    "pre{background:var(--box);padding:8px;border-radius:6px;white-space:pre-wrap;overflow-wrap:"
+    "anywhere;"
     "font-size:.85rem;margin:.3em 0}\n"
     ":target{outline:2px solid #3b82c4;outline-offset:2px}\n";
 
@@ -67,7 +77,8 @@ void tutti_page_say(FILE *out, const char *text)
         }
 }
 
-tutti_status tutti_page_open(tutti_page *p, bool pictures, const char *title, const char *subtitle, tutti_error *err)
+tutti_status tutti_page_open(tutti_page *p, bool pictures, const char *title, const char *subtitle,
+                             tutti_error *err)
 {
     *p = (tutti_page){ .pictures = pictures };
     p->out = open_memstream(&p->text, &p->bytes);
@@ -93,8 +104,8 @@ void tutti_page_drop(tutti_page *p)
     *p = (tutti_page){ 0 };
 }
 
-tutti_status tutti_page_write(tutti_page *p, tutti_runtime *rt, const char *directory, const char *name,
-                              tutti_error *err)
+tutti_status tutti_page_write(tutti_page *p, tutti_runtime *rt, const char *directory,
+                              const char *name, tutti_error *err)
 {
     bool whole;
     tutti_status status;
@@ -140,7 +151,8 @@ static void put_name(tutti_page *p, const char *name)
         if (letters > most || length == 4 * TUTTI_PLOT_NAME)
             break;
     }
-    snprintf(shown, sizeof shown, "%.*s%s", (int)length, name, name[length] != 0 ? "\xe2\x80\xa6" : "");
+    snprintf(shown, sizeof shown, "%.*s%s", (int)length, name,
+             name[length] != 0 ? "\xe2\x80\xa6" : "");
     tutti_page_say(p->out, shown);
 }
 
@@ -169,7 +181,8 @@ static void put_drawing(tutti_page *p, const tutti_plot *plot, const char *from)
     for (const char *named; (named = strstr(from, "<g id=\"")) != NULL;) {
         const bool is_series = strncmp(named, group, strlen(group)) == 0;
         const long k = is_series ? strtol(named + strlen(group), NULL, 10) - 1 : -1;
-        const char *close = strchr(named, '>'), *title = close != NULL ? strstr(close, "</title>") : NULL;
+        const char *close = strchr(named, '>'),
+                   *title = close != NULL ? strstr(close, "</title>") : NULL;
         put_text(p, plot, from, named);
         if (close == NULL) {
             from = named + strlen(named);
@@ -189,8 +202,8 @@ static void put_drawing(tutti_page *p, const tutti_plot *plot, const char *from)
     put_text(p, plot, from, from + strlen(from));
 }
 
-tutti_status tutti_page_figure(tutti_page *p, const tutti_plot *plot, const char *caption, const char *command,
-                               tutti_error *err)
+tutti_status tutti_page_figure(tutti_page *p, const tutti_plot *plot, const char *caption,
+                               const char *command, tutti_error *err)
 {
     char *inside, *marks;
     tutti_status status;
@@ -203,14 +216,16 @@ tutti_status tutti_page_figure(tutti_page *p, const tutti_plot *plot, const char
         fprintf(p->out, "<figure id=\"figure-%d\">", p->figures);
         if (!p->marked)
             fprintf(p->out,
-                    "<svg class=\"marks\" xmlns:xlink=\"http://www.w3.org/1999/xlink\" aria-hidden=\"true\">%s"
+                    "<svg class=\"marks\" xmlns:xlink=\"http://www.w3.org/1999/xlink\" "
+                    "aria-hidden=\"true\">%s"
                     "</svg>\n",
                     marks);
         p->marked = true;
-        fprintf(p->out,
-                "<svg viewBox=\"0 0 %d %d\" xmlns:xlink=\"http://www.w3.org/1999/xlink\" role=\"img\" "
-                "aria-label=\"",
-                TUTTI_PLOT_WIDE, tutti_plot_high(plot));
+        fprintf(
+            p->out,
+            "<svg viewBox=\"0 0 %d %d\" xmlns:xlink=\"http://www.w3.org/1999/xlink\" role=\"img\" "
+            "aria-label=\"",
+            TUTTI_PLOT_WIDE, tutti_plot_high(plot));
         tutti_page_say(p->out, caption);
         fputs("\">", p->out);
         put_drawing(p, plot, inside);

@@ -5,11 +5,15 @@
 #include "cli_internal.h"
 
 const tutti_command tutti_cli_plans[] = {
-    { "memory", "[FILE] [--OPTION VALUE ...]",
-      "bytes of values, gradients, states, activations and buffers on each rank, and what a step sends",
-      tutti_cli_plan_memory, { tutti_train_options } },
+    { "memory",
+      "[FILE] [--OPTION VALUE ...]",
+      "bytes of values, gradients, states, activations and buffers on each rank, and what a step "
+      "sends",
+      tutti_cli_plan_memory,
+      { tutti_train_options } },
     { "stages", "--resources FILE [--OPTION VALUE ...]",
-      "layers to types of resources and numbers of units, so that a run costs least above a floor of examples a second",
+      "layers to types of resources and numbers of units, so that a run costs least above a floor "
+      "of examples a second",
       tutti_cli_plan_stages },
     { 0 }
 };
@@ -17,8 +21,9 @@ const tutti_command tutti_cli_plans[] = {
 static void print_plans(FILE *out)
 {
     fprintf(out, "tutti plan: what a run would be like, with the arguments of `tutti train`\n\n");
-    tutti_cli_wrap(out, "  tutti plan --OPTION VALUE ...", 30,
-                   "how fast methods would be, with reasons and commands; `tutti plan --help` explains it");
+    tutti_cli_wrap(
+        out, "  tutti plan --OPTION VALUE ...", 30,
+        "how fast methods would be, with reasons and commands; `tutti plan --help` explains it");
     for (const tutti_command *p = tutti_cli_plans; p->name != NULL; p++) {
         char text[160];
         snprintf(text, sizeof text, "  tutti plan %s %s", p->name, p->arguments);

@@ -13,15 +13,19 @@
 enum { EXACT, SYNCHRONOUS, COMPRESSED, DELAYED, PARTIAL, LOCAL, NEIGHBOURS, STALE };
 static const tutti_effect effects[] = {
     [EXACT] = { "exact", "the steps are ddp's, to the bit" },
-    [SYNCHRONOUS] = { "synchronous", "a step has the gradients of all workers, of the same model, as ddp's" },
-    [COMPRESSED] = { "compressed", "gradients are rounded or thinned out, which may take more steps" },
-    [DELAYED] = { "delayed", "gradients are applied a step or more late, which may take more steps" },
+    [SYNCHRONOUS] = { "synchronous",
+                      "a step has the gradients of all workers, of the same model, as ddp's" },
+    [COMPRESSED] = { "compressed",
+                     "gradients are rounded or thinned out, which may take more steps" },
+    [DELAYED] = { "delayed",
+                  "gradients are applied a step or more late, which may take more steps" },
     [PARTIAL] = { "partial", "a step goes without the last workers, whose samples count less" },
-    [LOCAL] = { "local", "models part for some steps before they are averaged, which may take more steps" },
-    [NEIGHBOURS] = { "neighbours",
-                     "models are averaged with a few others only, and agree the later the more there are" },
-    [STALE] = { "stale",
-                "gradients are of older models, the older the more workers differ, which may take more steps" },
+    [LOCAL] = { "local",
+                "models part for some steps before they are averaged, which may take more steps" },
+    [NEIGHBOURS] = { "neighbours", "models are averaged with a few others only, and agree the "
+                                   "later the more there are" },
+    [STALE] = { "stale", "gradients are of older models, the older the more workers differ, which "
+                         "may take more steps" },
 };
 
 /* Decided by traits first, then by the method's own description of its axes. */
@@ -34,7 +38,8 @@ const tutti_effect *tutti_plan_effect(const char *method, const char *codec)
     snprintf(name, sizeof name, "%.*s", (int)strcspn(method, "("), method);
     m = tutti_method_find(name);
     tutti_method_traits(method, &traits);
-    if ((traits & TUTTI_DDP_EQUIVALENT) != 0 && (traits & TUTTI_PIPELINE_SCHEDULE) == 0 && codec[0] == 0)
+    if ((traits & TUTTI_DDP_EQUIVALENT) != 0 && (traits & TUTTI_PIPELINE_SCHEDULE) == 0 &&
+        codec[0] == 0)
         return &effects[EXACT];
     if ((traits & TUTTI_ASYNC) != 0 || strstr(m->axes.synchrony, "staleness") != NULL)
         return &effects[STALE];
@@ -46,9 +51,11 @@ const tutti_effect *tutti_plan_effect(const char *method, const char *codec)
         return &effects[PARTIAL];
     if (strstr(m->axes.synchrony, "late") != NULL)
         return &effects[DELAYED];
-    if (codec[0] != 0 || (strncmp(m->axes.codec, "fp32", 4) != 0 && strcmp(m->axes.codec, "none") != 0))
+    if (codec[0] != 0 ||
+        (strncmp(m->axes.codec, "fp32", 4) != 0 && strcmp(m->axes.codec, "none") != 0))
         return &effects[COMPRESSED];
-    return &effects[(traits & TUTTI_REPLICAS_EQUAL) != 0 || strncmp(m->axes.synchrony, "every step", 10) == 0
+    return &effects[(traits & TUTTI_REPLICAS_EQUAL) != 0 ||
+                            strncmp(m->axes.synchrony, "every step", 10) == 0
                         ? SYNCHRONOUS
                         : LOCAL];
 }
@@ -82,17 +89,20 @@ static bool read_row(tutti_planned *row, const tutti_history *h, const tutti_tra
     const tutti_moment from = settled_at(h, row->settled);
     const double step = (double)tutti_train_step_samples(c),
                  all = tutti_history_number(s, "samples") / step, steps = all - from.samples / step,
-                 sent = tutti_history_number(s, "bytes_sent_total"), waited = sum_of(workers, "exposed_comm_seconds");
+                 sent = tutti_history_number(s, "bytes_sent_total"),
+                 waited = sum_of(workers, "exposed_comm_seconds");
 
     row->seconds = (tutti_history_number(s, "wall_seconds") - from.seconds) / steps;
     row->memory = tutti_history_number(json_object_get(s, "memory"), "total");
     /* without a meeting the others' figures are not known at that time: these are of the whole
        run */
     row->exposed = isfinite(from.waited)
-                       ? (waited - from.waited) / (sum_of(workers, "wall_seconds") - (double)c->n * from.seconds)
+                       ? (waited - from.waited) /
+                             (sum_of(workers, "wall_seconds") - (double)c->n * from.seconds)
                        : waited / sum_of(workers, "wall_seconds");
     row->bytes = (isfinite(from.bytes) ? (sent - from.bytes) / steps : sent / all) / (double)c->n;
-    return isfinite(row->seconds) && isfinite(row->exposed) && isfinite(row->memory) && isfinite(row->bytes);
+    return isfinite(row->seconds) && isfinite(row->exposed) && isfinite(row->memory) &&
+           isfinite(row->bytes);
 }
 
 static int sooner(const void *a, const void *b)
@@ -119,7 +129,8 @@ static const json_t *of_row(const json_t *list, size_t row)
     return found;
 }
 
-static tutti_status add_refusal(tutti_plan_findings *f, const json_t *row, const char *why, tutti_error *err)
+static tutti_status add_refusal(tutti_plan_findings *f, const json_t *row, const char *why,
+                                tutti_error *err)
 {
     json_t *one = json_pack("{s:s, s:s, s:s}", "method", tutti_history_text(row, "method"), "codec",
                             tutti_history_text(row, "codec"), "why", why);
@@ -131,7 +142,8 @@ static tutti_status add_refusal(tutti_plan_findings *f, const json_t *row, const
 
 /* ---- reasons ---- */
 
-static void times(double ratio, const char *more, const char *less, const char *same, char *text, size_t bytes)
+static void times(double ratio, const char *more, const char *less, const char *same, char *text,
+                  size_t bytes)
 {
     if (ratio > 1.02)
         snprintf(text, bytes, more, ratio);
@@ -146,15 +158,17 @@ static void beware(const tutti_plan_findings *f, const tutti_planned *row, char 
 {
     text[0] = 0;
     if (row->settled > 0)
-        snprintf(text, bytes, "; without its first %llu steps, which are other ones", (unsigned long long)row->settled);
+        snprintf(text, bytes, "; without its first %llu steps, which are other ones",
+                 (unsigned long long)row->settled);
     else if (row->settles == TUTTI_SETTLES_UNKNOWN)
         snprintf(text, bytes,
-                 "; it settles as it trains, maybe behind the %lld steps of this look, which was then too short",
+                 "; it settles as it trains, maybe behind the %lld steps of this look, which was "
+                 "then too short",
                  (long long)f->over);
     else if (row->settles > 0)
         snprintf(text, bytes,
-                 "; its first %llu steps are other ones, so this look at %lld was too short: the figures are of those "
-                 "(--over %llu looks beyond them)",
+                 "; its first %llu steps are other ones, so this look at %lld was too short: the "
+                 "figures are of those (--over %llu looks beyond them)",
                  (unsigned long long)row->settles, (long long)f->over,
                  (unsigned long long)(row->settles / TUTTI_PLAN_LOOKS + 1));
 }
@@ -165,23 +179,26 @@ static void give_reasons(tutti_plan_findings *f)
     const tutti_planned *ddp = NULL;
 
     for (size_t i = 0; i < f->n; i++)
-        if (strcmp(f->rows[i].method, "ddp") == 0 && f->rows[i].codec[0] == 0 && f->rows[i].condition[0] == 0)
+        if (strcmp(f->rows[i].method, "ddp") == 0 && f->rows[i].codec[0] == 0 &&
+            f->rows[i].condition[0] == 0)
             ddp = &f->rows[i];
     for (size_t i = 0; i < f->n; i++) {
         tutti_planned *row = &f->rows[i];
         char speed[60], sent[60], warm[260];
         beware(f, row, warm, sizeof warm);
         if (ddp == NULL || row == ddp) {
-            snprintf(row->reason, sizeof row->reason, "%.3g s a step; workers wait for %.0f %% of it; %s%s.",
-                     row->seconds, 100 * row->exposed, row->effect->text, warm);
+            snprintf(row->reason, sizeof row->reason,
+                     "%.3g s a step; workers wait for %.0f %% of it; %s%s.", row->seconds,
+                     100 * row->exposed, row->effect->text, warm);
             continue;
         }
-        times(ddp->seconds / row->seconds, "%.3g times as fast as ddp", "%.2g of ddp's speed", "as fast as ddp", speed,
-              sizeof speed);
-        times(ddp->bytes > 0 ? row->bytes / ddp->bytes : 1, "%.3g times its bytes", "%.2g of its bytes",
-              "as many bytes", sent, sizeof sent);
-        snprintf(row->reason, sizeof row->reason, "%s: it sends %s and waits %.0f %% of the time (ddp %.0f %%); %s%s.",
-                 speed, sent, 100 * row->exposed, 100 * ddp->exposed, row->effect->text, warm);
+        times(ddp->seconds / row->seconds, "%.3g times as fast as ddp", "%.2g of ddp's speed",
+              "as fast as ddp", speed, sizeof speed);
+        times(ddp->bytes > 0 ? row->bytes / ddp->bytes : 1, "%.3g times its bytes",
+              "%.2g of its bytes", "as many bytes", sent, sizeof sent);
+        snprintf(row->reason, sizeof row->reason,
+                 "%s: it sends %s and waits %.0f %% of the time (ddp %.0f %%); %s%s.", speed, sent,
+                 100 * row->exposed, 100 * ddp->exposed, row->effect->text, warm);
     }
 }
 
@@ -245,8 +262,8 @@ static tutti_status find_row(tutti_plan_findings *f, tutti_runtime *rt,
     else if (in->cut[strtoul(tutti_history_text(run, "name"), NULL, 10)])
         status = add_refusal(
             f, row,
-            "its simulation had not ended when the time for this plan had passed; give it "
-            "more --minutes, or fewer --methods",
+            "its simulation had not ended when the time for this plan had passed; give it more "
+            "--minutes, or fewer --methods",
             err);
     else {
         if (!tutti_compare_failure_report(rt, in->directory, tutti_history_text(run, "name"), why,
@@ -267,7 +284,8 @@ tutti_status tutti_plan_find(tutti_plan_findings *f, tutti_runtime *rt,
     f->refused = json_array();
     f->rows = tutti_alloc(json_array_size(rows) + 1, sizeof *f->rows);
     if (f->rows == NULL || f->refused == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the plan of %zu methods", json_array_size(rows));
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the plan of %zu methods",
+                          json_array_size(rows));
     for (size_t i = 0; i < json_array_size(rows) && status == TUTTI_OK; i++)
         status = find_row(f, rt, in, i, err);
     qsort(f->rows, f->n, sizeof *f->rows, sooner);
@@ -305,12 +323,15 @@ static void print_setting(const tutti_plan_findings *f)
     const tutti_measured *m = f->measured;
     char text[1000];
 
-    snprintf(text, sizeof text, "%s on %s, %lld worker%s, batches of %lld; %lld simulated steps of each method",
-             c->model, c->data, (long long)c->n, c->n > 1 ? "s" : "", (long long)c->batch, (long long)f->over);
+    snprintf(text, sizeof text,
+             "%s on %s, %lld worker%s, batches of %lld; %lld simulated steps of each method",
+             c->model, c->data, (long long)c->n, c->n > 1 ? "s" : "", (long long)c->batch,
+             (long long)f->over);
     tutti_cli_wrap(stdout, "", 0, text);
     if (m != NULL) {
         snprintf(text, sizeof text,
-                 "measured here: a pass takes %.3g ms and the rest of a step %.3g ms, with all workers at work%s%s%s",
+                 "measured here: a pass takes %.3g ms and the rest of a step %.3g ms, with all "
+                 "workers at work%s%s%s",
                  m->pass_seconds * 1e3, m->update_seconds * 1e3,
                  m->platform[0] != 0 ? "; hosts and links are tutti platform '" : "", m->platform,
                  m->platform[0] != 0 ? "'" : "");
@@ -346,7 +367,8 @@ static tutti_status print_table(const tutti_plan_findings *f, tutti_error *err)
     if (whole)
         tutti_cells_print(t, stdout);
     tutti_cells_close(t);
-    return whole ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "a table of %zu methods", f->n);
+    return whole ? TUTTI_OK
+                 : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "a table of %zu methods", f->n);
 }
 
 /* ---- the `tutti compare` that measures accuracy, too ---- */
@@ -463,9 +485,10 @@ static void print_comparison(const tutti_plan_findings *f)
     if (words == NULL)
         return;
     tutti_cli_wrap(stdout, "", 0,
-                   "The order below is that of the time per step. How many steps an accuracy takes, and whether a "
-                   "method reaches it at all, is not in it. This command trains the fastest ones and ddp under the "
-                   "same conditions, and reports which reaches it first:");
+                   "The order below is that of the time per step. How many steps an accuracy "
+                   "takes, and whether a method reaches it at all, is not in it. This command "
+                   "trains the fastest ones and ddp under the same conditions, and reports which "
+                   "reaches it first:");
     if (f->measured != NULL && f->measured->platform[0] != 0)
         printf("  tutti platform '%s' > plan.xml\n", f->measured->platform);
     fputs("  ", stdout);
@@ -482,18 +505,20 @@ static void print_choice(const tutti_plan_findings *f)
     putchar('\n');
     if (f->shares != NULL)
         tutti_cli_wrap(stdout, "", 0,
-                       "Workers are unequal: try ddp --batch-share auto first. Each gets samples by its speed, and the "
-                       "steps are ddp's but for rounding.");
+                       "Workers are unequal: try ddp --batch-share auto first. Each gets samples "
+                       "by its speed, and the steps are ddp's but for rounding.");
     if (f->synchronous != NULL) {
         label(f->synchronous, name, sizeof name);
-        snprintf(text, sizeof text, "Shortest steps with the gradients of all workers in each, as ddp: %s.", name);
+        snprintf(text, sizeof text,
+                 "Shortest steps with the gradients of all workers in each, as ddp: %s.", name);
         tutti_cli_wrap(stdout, "", 0, text);
     }
     if (f->synchronous != f->fastest) {
         label(f->fastest, name, sizeof name);
         snprintf(text, sizeof text,
-                 "Shortest steps of all: %s. They are others than ddp's (%s), and more of them may be needed.", name,
-                 f->fastest->effect->name);
+                 "Shortest steps of all: %s. They are others than ddp's (%s), and more of them may "
+                 "be needed.",
+                 name, f->fastest->effect->name);
         tutti_cli_wrap(stdout, "", 0, text);
     }
 }
@@ -518,8 +543,8 @@ tutti_status tutti_plan_print(const tutti_plan_findings *f, tutti_error *err)
     for (size_t i = 0; i < json_array_size(f->refused); i++) {
         const json_t *one = json_array_get(f->refused, i);
         const char *codec = tutti_history_text(one, "codec");
-        snprintf(text, sizeof text, "%s%s%s: %s", tutti_history_text(one, "method"), codec[0] != 0 ? " with " : "",
-                 codec, tutti_history_text(one, "why"));
+        snprintf(text, sizeof text, "%s%s%s: %s", tutti_history_text(one, "method"),
+                 codec[0] != 0 ? " with " : "", codec, tutti_history_text(one, "why"));
         if (i == 0)
             printf("\nNot for this run:\n");
         tutti_cli_wrap(stdout, "  ", 4, text);
@@ -531,34 +556,40 @@ tutti_status tutti_plan_print(const tutti_plan_findings *f, tutti_error *err)
 
 static json_t *name_json(const tutti_planned *row)
 {
-    return row == NULL ? json_null() : json_pack("{s:s, s:s}", "method", row->method, "codec", row->codec);
+    return row == NULL ? json_null()
+                       : json_pack("{s:s, s:s}", "method", row->method, "codec", row->codec);
 }
 
 static json_t *row_json(const tutti_planned *row)
 {
-    return json_pack("{s:s, s:s, s:s, s:I, s:f, s:f, s:f, s:f, s:s, s:s, s:O}", "method", row->method, "codec",
-                     row->codec, "condition", row->condition, "settled", (json_int_t)row->settled, "seconds_a_step",
-                     row->seconds, "exposed_share", row->exposed, "memory_bytes", row->memory, "bytes_sent_a_step",
-                     row->bytes, "effect", row->effect->name, "reason", row->reason, "command", row->command);
+    return json_pack("{s:s, s:s, s:s, s:I, s:f, s:f, s:f, s:f, s:s, s:s, s:O}", "method",
+                     row->method, "codec", row->codec, "condition", row->condition, "settled",
+                     (json_int_t)row->settled, "seconds_a_step", row->seconds, "exposed_share",
+                     row->exposed, "memory_bytes", row->memory, "bytes_sent_a_step", row->bytes,
+                     "effect", row->effect->name, "reason", row->reason, "command", row->command);
 }
 
 json_t *tutti_plan_json(const tutti_plan_findings *f)
 {
     const tutti_train_config *c = f->config;
     const tutti_measured *m = f->measured;
-    json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I}", "schema", "tutti-plan-methods-1", "version",
-                          tutti_version(), "model", c->model, "data", c->data, "workers", (json_int_t)c->n, "batch",
-                          (json_int_t)c->batch, "accumulate", (json_int_t)c->accumulate, "steps", (json_int_t)f->over),
+    json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I}", "schema",
+                          "tutti-plan-methods-1", "version", tutti_version(), "model", c->model,
+                          "data", c->data, "workers", (json_int_t)c->n, "batch",
+                          (json_int_t)c->batch, "accumulate", (json_int_t)c->accumulate, "steps",
+                          (json_int_t)f->over),
            *rows = json_array(), *compare = comparison(f);
 
-    json_object_set_new(o, "platform", f->platform[0] != 0 ? json_string(f->platform) : json_null());
+    json_object_set_new(o, "platform",
+                        f->platform[0] != 0 ? json_string(f->platform) : json_null());
     json_object_set_new(o, "step_time", f->step_time > 0 ? json_real(f->step_time) : json_null());
     json_object_set_new(o, "slow", json_string(f->slow));
-    json_object_set_new(o, "measured",
-                        m == NULL ? json_null()
-                                  : json_pack("{s:f, s:f, s:o}", "pass_seconds", m->pass_seconds, "update_seconds",
-                                              m->update_seconds, "platform",
-                                              m->platform[0] != 0 ? json_string(m->platform) : json_null()));
+    json_object_set_new(
+        o, "measured",
+        m == NULL ? json_null()
+                  : json_pack("{s:f, s:f, s:o}", "pass_seconds", m->pass_seconds, "update_seconds",
+                              m->update_seconds, "platform",
+                              m->platform[0] != 0 ? json_string(m->platform) : json_null()));
     json_object_set_new(o, "fastest", name_json(f->fastest));
     json_object_set_new(o, "fastest_synchronous", name_json(f->synchronous));
     json_object_set_new(o, "compare", compare != NULL ? compare : json_null());

@@ -24,7 +24,15 @@
 #include "record/files.h"
 #include "runtime/files.h"
 
-enum { WARM = 3, MORE = 16, SMALL = 4, LARGE = 1 << 20, HEADER = 40, SMALL_ROUNDS = 200, LARGE_ROUNDS = 24 };
+enum {
+    WARM = 3,
+    MORE = 16,
+    SMALL = 4,
+    LARGE = 1 << 20,
+    HEADER = 40,
+    SMALL_ROUNDS = 200,
+    LARGE_ROUNDS = 24
+};
 #define SPEED 50e9
 
 /* ---- runs without an exchange ---- */
@@ -63,8 +71,9 @@ static tutti_status run_single(const tutti_plan_measurement *at, const char *nam
     status =
         tutti_plan_of(&(tutti_plan_flags){ at->argc, at->argv, flags }, "single", "", &plan, err);
     if (status == TUTTI_OK && json_array_size(json_object_get(plan, "runs")) == 0)
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s",
-                            tutti_history_text(json_array_get(json_object_get(plan, "left_out"), 0), "why"));
+        status = tutti_fail(
+            err, TUTTI_ERR_USAGE, 0, "%s",
+            tutti_history_text(json_array_get(json_object_get(plan, "left_out"), 0), "why"));
     if (status == TUTTI_OK)
         status = tutti_directory_make(at->rt, where, err);
     if (status == TUTTI_OK)
@@ -74,9 +83,11 @@ static tutti_status run_single(const tutti_plan_measurement *at, const char *nam
         status = tutti_history_open(&h, at->rt, run, NULL);
         if (status != TUTTI_OK || h.summary == NULL) {
             tutti_compare_failure_report(at->rt, where, "0000", why, sizeof why);
-            status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "measuring what a pass takes here: %s", why);
+            status =
+                tutti_fail(err, TUTTI_ERR_USAGE, 0, "measuring what a pass takes here: %s", why);
         } else
-            *f = (figures){ mean_of(h.summary, "compute_seconds"), mean_of(h.summary, "other_seconds") };
+            *f = (figures){ mean_of(h.summary, "compute_seconds"),
+                            mean_of(h.summary, "other_seconds") };
     }
     tutti_history_close(&h);
     json_decref(plan);
@@ -104,8 +115,10 @@ static tutti_status pass_on(tutti_world *world, float *from, float *to, size_t n
     tutti_request sent, received, *both[] = { &sent, &received };
     tutti_status status;
 
-    TUTTI_TRY(tutti_post_recv(world, &received, (rank + size - 1) % size, port, tutti_host(to, n, TUTTI_F32), err));
-    status = tutti_post_send(world, &sent, (rank + 1) % size, port, &note, tutti_host(from, n, TUTTI_F32), err);
+    TUTTI_TRY(tutti_post_recv(world, &received, (rank + size - 1) % size, port,
+                              tutti_host(to, n, TUTTI_F32), err));
+    status = tutti_post_send(world, &sent, (rank + 1) % size, port, &note,
+                             tutti_host(from, n, TUTTI_F32), err);
     if (status == TUTTI_OK)
         status = tutti_wait_some(world, both, 2, 2, TUTTI_FOREVER, NULL, err);
     if (status != TUTTI_OK) {
@@ -124,8 +137,9 @@ static tutti_status one_rank(tutti_world *world, void *arg, tutti_error *err)
     tutti_runtime *rt = tutti_world_runtime(world);
     float *from = tutti_alloc(LARGE / sizeof(float), sizeof *from),
           *to = tutti_alloc(LARGE / sizeof(float), sizeof *to);
-    tutti_status status =
-        from != NULL && to != NULL ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "measuring messages");
+    tutti_status status = from != NULL && to != NULL
+                              ? TUTTI_OK
+                              : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "measuring messages");
 
     for (size_t k = 0; k < TUTTI_LENGTH(kinds) && status == TUTTI_OK; k++) {
         int64_t since = 0;
@@ -141,7 +155,8 @@ static tutti_status one_rank(tutti_world *world, void *arg, tutti_error *err)
     return status;
 }
 
-static tutti_status measure_network(tutti_measured *m, const tutti_train_config *c, tutti_error *err)
+static tutti_status measure_network(tutti_measured *m, const tutti_train_config *c,
+                                    tutti_error *err)
 {
     ring r = { { 0 } };
     char *transport;
@@ -167,8 +182,9 @@ static tutti_status write_platform(tutti_measured *m, const tutti_plan_measureme
 
     if (out == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, errno, "writing a platform");
-    snprintf(m->platform, sizeof m->platform, "cluster(n=%lld,rate=%.0fbps,latency=%.0fns,speed=%.0ff)",
-             (long long)at->config->n, m->rate, m->latency * 1e9, speed);
+    snprintf(m->platform, sizeof m->platform,
+             "cluster(n=%lld,rate=%.0fbps,latency=%.0fns,speed=%.0ff)", (long long)at->config->n,
+             m->rate, m->latency * 1e9, speed);
     status = tutti_platform_print(out, m->platform, err);
     fclose(out);
     if (status == TUTTI_OK)
@@ -183,7 +199,8 @@ tutti_status tutti_plan_measure(tutti_measured *m, const tutti_plan_measurement 
 {
     figures few = { 0 }, many = { 0 }, simulated = { 0 };
     char path[4200], pass[32];
-    const char *const sim[] = { "--transport", "sim", "--platform", path, "--step-time", pass, "--threads", "1", NULL };
+    const char *const sim[] = { "--transport", "sim",       "--platform", path, "--step-time",
+                                pass,          "--threads", "1",          NULL };
 
     *m = (tutti_measured){ .latency = 50e-6, .rate = 10e9 }; /* of one worker nothing is sent */
     TUTTI_TRY(run_single(at, "few", WARM, NULL, &few, err));
@@ -199,6 +216,7 @@ tutti_status tutti_plan_measure(tutti_measured *m, const tutti_plan_measurement 
     TUTTI_TRY(write_platform(m, at, SPEED, path, sizeof path, err));
     if (*at->signal == 0)
         TUTTI_TRY(run_single(at, "simulated", WARM, sim, &simulated, err));
-    m->speed = fmin(fmax(SPEED * simulated.other / WARM / fmax(m->update_seconds, 1e-9), 1e6), 1e15);
+    m->speed =
+        fmin(fmax(SPEED * simulated.other / WARM / fmax(m->update_seconds, 1e-9), 1e6), 1e15);
     return write_platform(m, at, m->speed, path, sizeof path, err);
 }

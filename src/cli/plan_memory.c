@@ -68,7 +68,9 @@ typedef struct unit { const char *name; double bytes; } unit;
    point. */
 static unit unit_of(uint64_t most)
 {
-    static const unit units[] = { { "bytes", 1 }, { "KiB", 1024 }, { "MiB", 1048576 }, { "GiB", 1073741824 } };
+    static const unit units[] = {
+        { "bytes", 1 }, { "KiB", 1024 }, { "MiB", 1048576 }, { "GiB", 1073741824 }
+    };
     size_t k = 0;
 
     while (k + 1 < TUTTI_LENGTH(units) && (double)most >= 10 * units[k + 1].bytes)
@@ -79,7 +81,8 @@ static unit unit_of(uint64_t most)
 static void name_group(const tutti_train_plan *plan, const group *g, char *text, size_t bytes)
 {
     const bool serves = plan->rank[g->first].serves;
-    const int from = g->first - (serves ? plan->workers : 0), to = g->last - (serves ? plan->workers : 0);
+    const int from = g->first - (serves ? plan->workers : 0),
+              to = g->last - (serves ? plan->workers : 0);
     const char *role = serves ? "server" : "worker";
 
     if (from == to)
@@ -103,8 +106,8 @@ static void print_parts(const tutti_train_plan *plan, const group *g, unit u)
 
     for (size_t i = 0; i < r->n_records; i++)
         if (r->record[i].bytes > 0 && r->record[i].bytes >= total_of(r) / 100)
-            printf("  %-32s %-12s %10.2f\n", r->record[i].name, tutti_memory_name(r->record[i].kind),
-                   (double)r->record[i].bytes / u.bytes);
+            printf("  %-32s %-12s %10.2f\n", r->record[i].name,
+                   tutti_memory_name(r->record[i].kind), (double)r->record[i].bytes / u.bytes);
 }
 
 static void print_wire(const tutti_train_plan *plan)
@@ -124,17 +127,20 @@ static void print_wire(const tutti_train_plan *plan)
            (unsigned long long)plan->steps, plan->steps > 1 ? "s" : "");
 }
 
-static void print_plan(const tutti_train_plan *plan, const tutti_train_config *c, const group *groups, int n)
+static void print_plan(const tutti_train_plan *plan, const tutti_train_config *c,
+                       const group *groups, int n)
 {
     uint64_t most = 0;
     char name[48];
     unit u;
 
     for (int i = 0; i < n; i++)
-        most = total_of(&plan->rank[groups[i].most]) > most ? total_of(&plan->rank[groups[i].most]) : most;
+        most = total_of(&plan->rank[groups[i].most]) > most ? total_of(&plan->rank[groups[i].most])
+                                                            : most;
     u = unit_of(most);
-    printf("%s on %s: %llu parameters, %s, %d worker%s", c->model, c->data, (unsigned long long)plan->parameters,
-           c->method, plan->workers, plan->workers > 1 ? "s" : "");
+    printf("%s on %s: %llu parameters, %s, %d worker%s", c->model, c->data,
+           (unsigned long long)plan->parameters, c->method, plan->workers,
+           plan->workers > 1 ? "s" : "");
     if (plan->servers > 0)
         printf(" and %d that only serve%s", plan->servers, plan->servers > 1 ? "" : "s");
     printf(", %s\n\n%-*s", c->transport, NAME, u.name);
@@ -149,19 +155,21 @@ static void print_plan(const tutti_train_plan *plan, const tutti_train_config *c
             printf(" %*.2f", width_of(k), (double)r->bytes[k] / u.bytes);
         printf(" %*.2f", FIGURE, (double)total_of(r) / u.bytes);
         if (plan->steps > 0)
-            printf(" %*.2f", (int)strlen("sent/step"), (double)groups[i].sent / (double)plan->steps / u.bytes);
+            printf(" %*.2f", (int)strlen("sent/step"),
+                   (double)groups[i].sent / (double)plan->steps / u.bytes);
         printf("\n");
     }
     for (int i = 0; i < n; i++)
-        if (i == 0 || plan->rank[groups[i].first].serves != plan->rank[groups[i - 1].first].serves) {
+        if (i == 0 ||
+            plan->rank[groups[i].first].serves != plan->rank[groups[i - 1].first].serves) {
             name_group(plan, &groups[i], name, sizeof name);
             printf("\n%s: what that is, from a hundredth of the total on\n", name);
             print_parts(plan, &groups[i], u);
         }
     printf("\n");
     if (plan->data_bytes > 0)
-        printf("data: %.2f %s, which the ranks of a host share where they can\n", (double)plan->data_bytes / u.bytes,
-               u.name);
+        printf("data: %.2f %s, which the ranks of a host share where they can\n",
+               (double)plan->data_bytes / u.bytes, u.name);
     print_wire(plan);
 }
 
@@ -172,7 +180,8 @@ static json_t *memory_of(const tutti_train_plan_rank *r)
     json_t *o = json_object();
 
     for (int k = 0; k < TUTTI_MEMORY_KINDS; k++)
-        json_object_set_new(o, tutti_memory_name((tutti_memory)k), json_integer((json_int_t)r->bytes[k]));
+        json_object_set_new(o, tutti_memory_name((tutti_memory)k),
+                            json_integer((json_int_t)r->bytes[k]));
     json_object_set_new(o, "total", json_integer((json_int_t)total_of(r)));
     return o;
 }
@@ -199,8 +208,8 @@ static json_t *groups_of(const tutti_train_plan *plan, const group *groups, int 
 
     for (int i = 0; i < n; i++) {
         const tutti_train_plan_rank *most = &plan->rank[groups[i].most];
-        json_t *o = json_pack("{s:s, s:i, s:i}", "role", most->serves ? "server" : "worker", "first_rank",
-                              groups[i].first, "last_rank", groups[i].last);
+        json_t *o = json_pack("{s:s, s:i, s:i}", "role", most->serves ? "server" : "worker",
+                              "first_rank", groups[i].first, "last_rank", groups[i].last);
         json_object_set_new(o, "memory", memory_of(most));
         json_object_set_new(o, "bytes_sent_a_step", a_step(plan, groups[i].sent));
         json_object_set_new(o, "parts", parts_of(most));
@@ -209,18 +218,21 @@ static json_t *groups_of(const tutti_train_plan *plan, const group *groups, int 
     return array;
 }
 
-static json_t *json_of(const tutti_train_plan *plan, const tutti_train_config *c, const group *groups, int n)
+static json_t *json_of(const tutti_train_plan *plan, const tutti_train_config *c,
+                       const group *groups, int n)
 {
-    json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:i}", "schema", "tutti-plan-memory-1",
-                          "version", tutti_version(), "model", c->model, "data", c->data, "method", c->method,
-                          "transport", c->transport, "optimizer", c->optimizer, "codec", c->codec, "workers",
-                          plan->workers, "servers", plan->servers),
+    json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:i}", "schema",
+                          "tutti-plan-memory-1", "version", tutti_version(), "model", c->model,
+                          "data", c->data, "method", c->method, "transport", c->transport,
+                          "optimizer", c->optimizer, "codec", c->codec, "workers", plan->workers,
+                          "servers", plan->servers),
            *ranks = json_array();
     uint64_t bytes = 0, messages = 0;
 
     for (int r = 0; r < plan->workers + plan->servers; r++) {
         const tutti_train_plan_rank *mine = &plan->rank[r];
-        json_t *row = json_pack("{s:i, s:s}", "rank", r, "role", mine->serves ? "server" : "worker");
+        json_t *row =
+            json_pack("{s:i, s:s}", "rank", r, "role", mine->serves ? "server" : "worker");
         bytes += mine->sent;
         messages += mine->messages;
         json_object_set_new(row, "memory", memory_of(mine));
@@ -233,9 +245,12 @@ static json_t *json_of(const tutti_train_plan *plan, const tutti_train_config *c
     json_object_set_new(o, "params", json_integer((json_int_t)plan->parameters));
     json_object_set_new(o, "data_bytes", json_integer((json_int_t)plan->data_bytes));
     json_object_set_new(o, "steps", json_integer((json_int_t)plan->steps));
-    json_object_set_new(o, "unmeasured", plan->steps == 0 ? json_string(plan->unmeasured) : json_null());
-    json_object_set_new(o, "bytes_sent_total", plan->steps > 0 ? json_integer((json_int_t)bytes) : json_null());
-    json_object_set_new(o, "messages_sent_total", plan->steps > 0 ? json_integer((json_int_t)messages) : json_null());
+    json_object_set_new(o, "unmeasured",
+                        plan->steps == 0 ? json_string(plan->unmeasured) : json_null());
+    json_object_set_new(o, "bytes_sent_total",
+                        plan->steps > 0 ? json_integer((json_int_t)bytes) : json_null());
+    json_object_set_new(o, "messages_sent_total",
+                        plan->steps > 0 ? json_integer((json_int_t)messages) : json_null());
     json_object_set_new(o, "groups", groups_of(plan, groups, n));
     json_object_set_new(o, "ranks", ranks);
     return o;
@@ -247,21 +262,24 @@ static void print_help(void)
 {
     printf("tutti plan memory [FILE] [--over STEPS] [--json] [--OPTION VALUE ...]\n\n");
     tutti_cli_wrap(stdout, "", 0,
-                   "What `tutti train` with the same arguments would take, before it is begun: bytes of values, "
-                   "gradients, states, activations and buffers on each rank, and what a step sends. They are those "
-                   "that the run's summary.json counts (`memory`, `bytes_sent_total`). Nothing is trained and no file "
-                   "is written: the method declares what it keeps, all ranks go through some steps in this process "
+                   "What `tutti train` with the same arguments would take, before it is begun: "
+                   "bytes of values, gradients, states, activations and buffers on each rank, and "
+                   "what a step sends. They are those that the run's summary.json counts "
+                   "(`memory`, `bytes_sent_total`). Nothing is trained and no file is written: the "
+                   "method declares what it keeps, all ranks go through some steps in this process "
                    "with drawn gradients, and one network is opened.");
     printf("\n");
     tutti_cli_wrap(stdout, "  --over STEPS", 18,
-                   "steps to go through, 1 to 100000 [16], at most as many as the run has; of a method that sends in "
-                   "some steps only, a multiple of its period");
+                   "steps to go through, 1 to 100000 [16], at most as many as the run has; of a "
+                   "method that sends in some steps only, a multiple of its period");
     tutti_cli_wrap(stdout, "  --json", 18, "as JSON; docs/PLAN.md has its members");
     printf("\n");
-    tutti_cli_wrap(stdout, "", 0,
-                   "Options that set when, how fast or how long (slow, stream, step-time, fail, target, epochs) and "
-                   "where results go change nothing. Where the engines of all ranks do not fit into three quarters of "
-                   "this machine no steps are run, which is reported; then the traffic is not counted.");
+    tutti_cli_wrap(
+        stdout, "", 0,
+        "Options that set when, how fast or how long (slow, stream, step-time, fail, target, "
+        "epochs) and where results go change nothing. Where the engines of all ranks do not fit "
+        "into three quarters of this machine no steps are run, which is reported; then the traffic "
+        "is not counted.");
     printf("\nExamples:\n"
            "  tutti plan memory --model cnn -n 4 --method 'zero(stage=2)'\n"
            "  tutti plan memory -n 8 --servers 2 --method asgd --transport tcp --json\n");
@@ -285,8 +303,10 @@ static tutti_status take_over(int *argc, char **argv, uint64_t *over, tutti_erro
             text = argv[i] + strlen("--over=");
         errno = 0;
         *over = strtoull(text, &end, 10);
-        if (text[0] < '0' || text[0] > '9' || *end != 0 || errno != 0 || *over < 1 || *over > OVER_MOST)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "over is '%.40s'; it must be a number of steps, 1 to %d", text,
+        if (text[0] < '0' || text[0] > '9' || *end != 0 || errno != 0 || *over < 1 ||
+            *over > OVER_MOST)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "over is '%.40s'; it must be a number of steps, 1 to %d", text,
                               OVER_MOST);
         i += apart;
     }
@@ -301,7 +321,8 @@ static tutti_status settle(tutti_cli_settings *s, tutti_error *err)
 
     if (c->hosts[0] != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "hosts is '%.200s', and a plan is made on this machine alone; give -n, and --transport tcp",
+                          "hosts is '%.200s', and a plan is made on this machine alone; give -n, "
+                          "and --transport tcp",
                           c->hosts);
     TUTTI_TRY(tutti_cli_method_defaults(s, err));
     TUTTI_TRY(tutti_world_check(c->transport, err));
@@ -310,7 +331,8 @@ static tutti_status settle(tutti_cli_settings *s, tutti_error *err)
     return tutti_train_check(c, tutti_cores(), err);
 }
 
-static tutti_status show(const tutti_train_plan *plan, const tutti_train_config *c, bool json, tutti_error *err)
+static tutti_status show(const tutti_train_plan *plan, const tutti_train_config *c, bool json,
+                         tutti_error *err)
 {
     int n;
     group *groups = group_ranks(plan, &n);

@@ -37,17 +37,22 @@ const tutti_option tutti_cli_plan_options[] = {
     { "platform", TUTTI_TEXT, AT(platform), 0, 0, 0, "",
       "hosts and links, a file as of `tutti platform`; default: this machine, which is measured" },
     { "step-time", TUTTI_REAL, AT(step_time), 0, 0, 1e9, NULL,
-      "seconds of a pass over a worker's batch; 0: as measured, or by the speed of the platform's hosts" },
+      "seconds of a pass over a worker's batch; 0: as measured, or by the speed of the platform's "
+      "hosts" },
     { "profile", TUTTI_BOOL, AT(profile), 0, 0, 1, NULL,
-      "with a platform: measure here what a pass takes, instead of going by the speed of its hosts" },
-    { "slow", TUTTI_TEXT, AT(slow), 0, 0, 0, "", "workers that compute slower, 3:5,7:2, as of `tutti train`" },
+      "with a platform: measure here what a pass takes, instead of going by the speed of its "
+      "hosts" },
+    { "slow", TUTTI_TEXT, AT(slow), 0, 0, 0, "",
+      "workers that compute slower, 3:5,7:2, as of `tutti train`" },
     { "over", TUTTI_INT, AT(over), 24, 1, 100000, NULL,
-      "steps to simulate of each method, behind those in which it settles, if these are at most ten times as many; of "
-      "one that sends in some steps only, a multiple of its period" },
+      "steps to simulate of each method, behind those in which it settles, if these are at most "
+      "ten times as many; of one that sends in some steps only, a multiple of its period" },
     { "minutes", TUTTI_REAL, AT(minutes), 10, 0.01, 10000, NULL,
       "for all simulations; methods that are not simulated by then are listed" },
-    { "jobs", TUTTI_INT, AT(jobs), 0, 0, 256, NULL, "simulations at a time; 0: as many as cores, within the memory" },
-    { "out", TUTTI_TEXT, AT(out), 0, 0, 0, "", "directory that keeps plan.json and the simulated runs; default: none" },
+    { "jobs", TUTTI_INT, AT(jobs), 0, 0, 256, NULL,
+      "simulations at a time; 0: as many as cores, within the memory" },
+    { "out", TUTTI_TEXT, AT(out), 0, 0, 0, "",
+      "directory that keeps plan.json and the simulated runs; default: none" },
     { "json", TUTTI_BOOL, AT(json), 0, 0, 1, NULL, "as JSON; docs/PLAN.md has its members" },
     { "quiet", TUTTI_BOOL, AT(quiet), 0, 0, 1, NULL, "print only the table and errors" },
     { 0 }
@@ -58,19 +63,20 @@ static void print_help(void)
     printf("tutti plan [--OPTION VALUE ...] [--TRAIN-OPTION VALUE ...]\n\n");
     tutti_cli_wrap(
         stdout, "", 0,
-        "How fast methods would be in a run, before it starts. Each trains for some simulated steps, "
-        "with its own code and messages. They are listed by the time of a step, which is not the time to an accuracy "
-        "(the plan begins with the comparison that measures that), with the share of it in "
-        "which workers wait, memory, what is sent, what is known of their effect on training, a reason "
-        "and the command. Those that cannot do this run are listed with the reason. All other options "
-        "are those of `tutti train`.");
+        "How fast methods would be in a run, before it starts. Each trains for some simulated "
+        "steps, with its own code and messages. They are listed by the time of a step, which is "
+        "not the time to an accuracy (the plan begins with the comparison that measures that), "
+        "with the share of it in which workers wait, memory, what is sent, what is known of their "
+        "effect on training, a reason and the command. Those that cannot do this run are listed "
+        "with the reason. All other options are those of `tutti train`.");
     printf("\n  option               type   default                    meaning\n");
     tutti_cli_print_options(stdout, tutti_cli_plan_options, true);
     printf(
         "\nExamples:\n"
         "  tutti plan --model cnn -n 4\n"
         "  tutti platform 'cluster(n=16,rate=1Gbps)' > lan.xml\n"
-        "  tutti plan --model mlp -n 16 --platform lan.xml --step-time 0.01 --slow 3:5 --methods ddp,ad-psgd,powersgd\n"
+        "  tutti plan --model mlp -n 16 --platform lan.xml --step-time 0.01 --slow 3:5 --methods "
+        "ddp,ad-psgd,powersgd\n"
         "\n`tutti plan memory --help`: what one method would take of memory and wire.\n"
         "`tutti plan stages --help`: layers to types of resources, so that a run costs least.\n");
 }
@@ -78,7 +84,9 @@ static void print_help(void)
 tutti_status tutti_plan_of(const tutti_plan_flags *flags, const char *methods, const char *codecs,
                            json_t **plan, tutti_error *err)
 {
-    tutti_compare_config c = { .methods = methods, .codecs = codecs, .seeds = "1", .target = "", .of_plan = true };
+    tutti_compare_config c = {
+        .methods = methods, .codecs = codecs, .seeds = "1", .target = "", .of_plan = true
+    };
     json_t *typed = json_array();
     const char **words;
     int n = 0;
@@ -135,34 +143,39 @@ typedef struct work {
 
 /* Appends a row of ddp with shares by speed, the simplest remedy for unequal workers, to a plan
    that has ddp and several workers with even shares. */
-static tutti_status add_shares(const work *w, const char **more, size_t n, json_t *plan, tutti_error *err)
+static tutti_status add_shares(const work *w, const char **more, size_t n, json_t *plan,
+                               tutti_error *err)
 {
-    json_t *rows = json_object_get(plan, "rows"), *runs = json_object_get(plan, "runs"), *other = NULL;
+    json_t *rows = json_object_get(plan, "rows"), *runs = json_object_get(plan, "runs"),
+           *other = NULL;
     const json_t *out;
     const json_int_t at = (json_int_t)json_array_size(rows);
     bool is_there = false, whole = true;
     char name[32];
 
     for (size_t i = 0; i < json_array_size(rows); i++)
-        is_there = is_there || strcmp(tutti_history_text(json_array_get(rows, i), "method"), "ddp") == 0;
+        is_there =
+            is_there || strcmp(tutti_history_text(json_array_get(rows, i), "method"), "ddp") == 0;
     if (!is_there || w->run->n < 2 || strcmp(w->run->batch_share, "even") != 0)
         return TUTTI_OK;
     more[n++] = "--batch-share";
     more[n++] = "auto";
     more[n] = NULL;
     TUTTI_TRY(tutti_plan_of(&(tutti_plan_flags){ w->argc, w->argv, more }, "ddp", "", &other, err));
-    whole = json_array_append_new(
-                rows, json_pack("{s:s, s:s, s:s}", "method", "ddp", "codec", "", "condition", "batch-share=auto")) == 0;
+    whole = json_array_append_new(rows, json_pack("{s:s, s:s, s:s}", "method", "ddp", "codec", "",
+                                                  "condition", "batch-share=auto")) == 0;
     out = json_array_get(json_object_get(other, "left_out"), 0);
     if (out != NULL)
         whole = json_array_append_new(json_object_get(plan, "left_out"),
-                                      json_pack("{s:I, s:s}", "row", at, "why", tutti_history_text(out, "why"))) == 0 &&
+                                      json_pack("{s:I, s:s}", "row", at, "why",
+                                                tutti_history_text(out, "why"))) == 0 &&
                 whole;
     for (size_t i = 0; i < json_array_size(json_object_get(other, "runs")) && whole; i++) {
         json_t *run = json_array_get(json_object_get(other, "runs"), i);
         snprintf(name, sizeof name, "%04zu", json_array_size(runs));
         whole = json_object_set_new(run, "row", json_integer(at)) == 0 &&
-                json_object_set_new(run, "name", json_string(name)) == 0 && json_array_append(runs, run) == 0;
+                json_object_set_new(run, "name", json_string(name)) == 0 &&
+                json_array_append(runs, run) == 0;
     }
     json_decref(other);
     return whole ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the plan");
@@ -196,7 +209,8 @@ static tutti_status look_long_enough(const work *w, json_t *plan, tutti_error *e
         char text[24];
         do { /* of a share of the run, which is longer then */
             before = settles;
-            settles = tutti_method_settles(tutti_history_text(row, "method"), before + over, (uint64_t)ceil(epoch));
+            settles = tutti_method_settles(tutti_history_text(row, "method"), before + over,
+                                           (uint64_t)ceil(epoch));
         } while (settles > before && settles <= most);
         if (strcmp(tutti_history_text(row, "condition"), "batch-share=auto") == 0)
             settles = settles > TUTTI_SHARES_SETTLE ? settles : TUTTI_SHARES_SETTLE;
@@ -239,10 +253,12 @@ static tutti_status list_asked(const work *w, json_t **asked, tutti_error *err)
     left_out = json_object_get(*asked, "left_out");
     if (json_array_size(left_out) < json_array_size(json_object_get(*asked, "rows")))
         return TUTTI_OK;
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s", tutti_history_text(json_array_get(left_out, 0), "why"));
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s",
+                      tutti_history_text(json_array_get(left_out, 0), "why"));
 }
 
-static tutti_status simulate(work *w, const tutti_measured *m, json_t **plan, bool **cut, tutti_error *err)
+static tutti_status simulate(work *w, const tutti_measured *m, json_t **plan, bool **cut,
+                             tutti_error *err)
 {
     const plan_config *c = w->config;
     char over[24], pass[32], path[4200];
@@ -293,11 +309,13 @@ static tutti_status show(const work *w, const tutti_plan_findings *f, tutti_erro
 {
     json_t *o = tutti_plan_json(f);
     char *text = o != NULL ? json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL;
-    tutti_status status = text != NULL ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "showing a plan");
+    tutti_status status =
+        text != NULL ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "showing a plan");
 
     if (status == TUTTI_OK && w->config->out[0] != 0)
         status = tutti_record_write(w->rt, w->directory, "plan.json", text, strlen(text), err);
-    if (status == TUTTI_OK && f->n == 0) /* none has an answer: the first one's reason is the message */
+    if (status == TUTTI_OK &&
+        f->n == 0) /* none has an answer: the first one's reason is the message */
         status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "no method was simulated; %s: %s",
                             tutti_history_text(json_array_get(f->refused, 0), "method"),
                             tutti_history_text(json_array_get(f->refused, 0), "why"));
@@ -358,18 +376,21 @@ static tutti_status plan_somewhere(work *w, tutti_error *err)
 
     if (out[0] != 0) {
         if (strlen(out) > 3000)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the name of --out has %zu bytes; give one of at most 3000",
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "the name of --out has %zu bytes; give one of at most 3000",
                               strlen(out));
         snprintf(path, sizeof path, "%s/runs", out);
         if (access(path, F_OK) == 0)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s holds runs already; give another --out", out);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s holds runs already; give another --out",
+                              out);
         TUTTI_TRY(tutti_launch_claim_open(&claim, w->rt, out, err));
         w->directory = out;
         status = plan_it(w, err);
         tutti_launch_claim_close(claim);
         return status;
     }
-    TUTTI_TRY(tutti_bench_folder_make(&folder, temporary != NULL && temporary[0] != 0 ? temporary : "/tmp", err));
+    TUTTI_TRY(tutti_bench_folder_make(
+        &folder, temporary != NULL && temporary[0] != 0 ? temporary : "/tmp", err));
     sigprocmask(SIG_SETMASK, &folder.mask, NULL); /* the runs receive the signals, and end */
     w->directory = folder.path;
     status = plan_it(w, err);
@@ -378,21 +399,23 @@ static tutti_status plan_somewhere(work *w, tutti_error *err)
 }
 
 /* Checks settings once that each of the methods would otherwise report. */
-static tutti_status check_cluster(const plan_config *c, const tutti_train_config *run, tutti_runtime *rt,
-                                  tutti_error *err)
+static tutti_status check_cluster(const plan_config *c, const tutti_train_config *run,
+                                  tutti_runtime *rt, tutti_error *err)
 {
     if (c->platform[0] != 0 && !tutti_file_exists(rt, c->platform))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "there is no platform file '%.200s'; `tutti platform SPEC > FILE` makes one", c->platform);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "there is no platform file '%.200s'; `tutti platform SPEC > FILE` makes one",
+            c->platform);
     if (run->hosts[0] != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "hosts is '%.200s', and a plan is made on this machine alone; give -n, and their network as "
-                          "--platform",
+                          "hosts is '%.200s', and a plan is made on this machine alone; give -n, "
+                          "and their network as --platform",
                           run->hosts);
     if (c->profile && tutti_world_simulated(run->transport))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "profile measures passes of a real run, and the transport is '%.80s'; leave it out, or give "
-                          "--platform with a transport of this machine",
+                          "profile measures passes of a real run, and the transport is '%.80s'; "
+                          "leave it out, or give --platform with a transport of this machine",
                           run->transport);
     return tutti_world_check(c->platform[0] != 0 ? "sim" : run->transport, err);
 }
@@ -423,7 +446,8 @@ int tutti_cli_plan_methods(int argc, char **argv)
         if (status == TUTTI_OK && all == NULL)
             status = tutti_fail(&err, TUTTI_ERR_MEMORY, ENOMEM, "listing the methods");
         w.run = &s.config;
-        w.optimizer = status == TUTTI_OK && tutti_settings_origin(s.settings, "optimizer", NULL) != TUTTI_FROM_DEFAULT;
+        w.optimizer = status == TUTTI_OK &&
+                      tutti_settings_origin(s.settings, "optimizer", NULL) != TUTTI_FROM_DEFAULT;
         w.rt = s.rt;
         w.argc = argc;
         w.argv = argv;

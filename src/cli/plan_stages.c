@@ -15,7 +15,15 @@
 #include "runtime/files.h"
 #include "base/options.h"
 
-enum { UNITS = 200, PARAMS = 1024, RESOURCES_MOST = 1 << 20, FLOAT = 4, KEY = 8, JSON = 1, COMPARE = 2 };
+enum {
+    UNITS = 200,
+    PARAMS = 1024,
+    RESOURCES_MOST = 1 << 20,
+    FLOAT = 4,
+    KEY = 8,
+    JSON = 1,
+    COMPARE = 2
+};
 
 typedef struct request {
     const char *resources, *search, *schedule, *floor; /* NULL: not given */
@@ -34,7 +42,8 @@ typedef struct placed {
 
 /* Returns the bytes of the rows, with their keys, that a batch reads in the tables of a unit: at
    most as many rows as the batch may name. */
-static double rows_of(const tutti_nn_param *params, const tutti_nn_unit *u, const tutti_nn_task *task, double batch)
+static double rows_of(const tutti_nn_param *params, const tutti_nn_unit *u,
+                      const tutti_nn_task *task, double batch)
 {
     double bytes = 0;
 
@@ -55,8 +64,9 @@ static bool has_tables(const tutti_nn_param *params, const tutti_nn_unit *u)
 }
 
 /* Makes layers of units. Units that cannot be separated are one layer. */
-static tutti_status add_unit(placed *x, const tutti_nn_unit *u, int unit, const tutti_nn_param *params,
-                             const tutti_nn_task *task, tutti_error *err)
+static tutti_status add_unit(placed *x, const tutti_nn_unit *u, int unit,
+                             const tutti_nn_param *params, const tutti_nn_task *task,
+                             tutti_error *err)
 {
     tutti_placement_problem *p = &x->problem;
     const bool tables = has_tables(params, u);
@@ -66,7 +76,8 @@ static tutti_status add_unit(placed *x, const tutti_nn_unit *u, int unit, const 
     int l;
 
     if (u->cut && p->layers == TUTTI_PLACEMENT_LAYERS_MOST)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "model '%.100s' has more than %d layers between which it can be cut",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "model '%.100s' has more than %d layers between which it can be cut",
                           x->model, TUTTI_PLACEMENT_LAYERS_MOST);
     p->layers += u->cut;
     l = p->layers - 1;
@@ -74,7 +85,8 @@ static tutti_status add_unit(placed *x, const tutti_nn_unit *u, int unit, const 
     if (u->cut) {
         const char *name = params[u->param].name, *dot = strrchr(name, '.');
         x->unit[l] = unit;
-        snprintf(layer->name, sizeof layer->name, "%.*s", dot != NULL ? (int)(dot - name) : (int)strlen(name), name);
+        snprintf(layer->name, sizeof layer->name, "%.*s",
+                 dot != NULL ? (int)(dot - name) : (int)strlen(name), name);
         layer->enters = enters;
     }
     x->unit[l + 1] = unit + 1;
@@ -91,7 +103,8 @@ static tutti_status add_unit(placed *x, const tutti_nn_unit *u, int unit, const 
     return TUTTI_OK;
 }
 
-static tutti_status read_task(tutti_nn_task *task, const tutti_train_config *c, tutti_runtime *rt, tutti_error *err)
+static tutti_status read_task(tutti_nn_task *task, const tutti_train_config *c, tutti_runtime *rt,
+                              tutti_error *err)
 {
     char installed[4096];
     tutti_data *data = NULL;
@@ -116,7 +129,8 @@ static tutti_status read_task(tutti_nn_task *task, const tutti_train_config *c, 
     return status;
 }
 
-static tutti_status take_model(placed *x, const tutti_train_config *c, tutti_runtime *rt, tutti_error *err)
+static tutti_status take_model(placed *x, const tutti_train_config *c, tutti_runtime *rt,
+                               tutti_error *err)
 {
     tutti_nn_unit units[UNITS];
     tutti_nn_param *params = tutti_alloc(PARAMS, sizeof *params);
@@ -135,8 +149,8 @@ static tutti_status take_model(placed *x, const tutti_train_config *c, tutti_run
     if (status == TUTTI_OK)
         status = tutti_nn_params(c->model, &task, params, PARAMS, &n_params, err);
     if (status == TUTTI_OK && (n > UNITS || n_params > PARAMS))
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "model '%.100s' has %d layers; a plan takes %d", c->model, n,
-                            UNITS);
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                            "model '%.100s' has %d layers; a plan takes %d", c->model, n, UNITS);
     for (int u = 0; u < n && status == TUTTI_OK; u++)
         status = add_unit(x, &units[u], u, params, &task, err);
     tutti_free(params);
@@ -151,17 +165,19 @@ static void print_plan(const placed *x)
     const tutti_placement_plan *plan = &x->plan;
     char layers[96];
 
-    printf("%d layers on %d stage%s: %.6g examples a second, %.6g s, cost %.6g\n\n", p->layers, plan->stages,
-           plan->stages > 1 ? "s" : "", plan->rate, plan->seconds, plan->cost);
-    printf("%-5s %-16s %7s %11s %11s %6s  %s\n", "stage", "type", "units", "compute/s", "commun./s", "slack", "layers");
+    printf("%d layers on %d stage%s: %.6g examples a second, %.6g s, cost %.6g\n\n", p->layers,
+           plan->stages, plan->stages > 1 ? "s" : "", plan->rate, plan->seconds, plan->cost);
+    printf("%-5s %-16s %7s %11s %11s %6s  %s\n", "stage", "type", "units", "compute/s", "commun./s",
+           "slack", "layers");
     for (int q = 0; q < plan->stages; q++) {
         const tutti_placement_stage *s = &plan->stage[q];
         if (s->end - s->first == 1)
             snprintf(layers, sizeof layers, "%s", p->layer[s->first].name);
         else
-            snprintf(layers, sizeof layers, "%s to %s", p->layer[s->first].name, p->layer[s->end - 1].name);
-        printf("%-5d %-16s %7d %11.4g %11.4g %5.1f%%  %s\n", q, p->type[s->type].name, s->units, 1 / s->compute,
-               1 / s->communicate, 100 * s->slack, layers);
+            snprintf(layers, sizeof layers, "%s to %s", p->layer[s->first].name,
+                     p->layer[s->end - 1].name);
+        printf("%-5d %-16s %7d %11.4g %11.4g %5.1f%%  %s\n", q, p->type[s->type].name, s->units,
+               1 / s->compute, 1 / s->communicate, 100 * s->slack, layers);
     }
 }
 
@@ -196,9 +212,10 @@ static json_t *stages_of(const placed *x)
         json_t *o;
         for (int l = s->first; l < s->end; l++)
             sparse = sparse || x->sparse[l];
-        o = json_pack("{s:s, s:i, s:i, s:i, s:b, s:f, s:f, s:f}", "type", p->type[s->type].name, "first_layer",
-                      s->first, "end_layer", s->end, "units", s->units, "sparse", (int)sparse, "compute_seconds",
-                      s->compute, "communicate_seconds", s->communicate, "slack", s->slack);
+        o = json_pack("{s:s, s:i, s:i, s:i, s:b, s:f, s:f, s:f}", "type", p->type[s->type].name,
+                      "first_layer", s->first, "end_layer", s->end, "units", s->units, "sparse",
+                      (int)sparse, "compute_seconds", s->compute, "communicate_seconds",
+                      s->communicate, "slack", s->slack);
         if (x->model != NULL) {
             json_object_set_new(o, "first_unit", json_integer(x->unit[s->first]));
             json_object_set_new(o, "end_unit", json_integer(x->unit[s->end]));
@@ -211,9 +228,10 @@ static json_t *stages_of(const placed *x)
 static json_t *json_of(const placed *x, const char *search)
 {
     const tutti_placement_plan *plan = &x->plan;
-    json_t *o = json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:f}", "schema", "tutti-stages-1", "version",
-                          tutti_version(), "search", search, "batch", x->problem.batch, "floor", x->problem.floor,
-                          "examples_a_second", plan->rate, "seconds", plan->seconds, "cost", plan->cost),
+    json_t *o = json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:f}", "schema", "tutti-stages-1",
+                          "version", tutti_version(), "search", search, "batch", x->problem.batch,
+                          "floor", x->problem.floor, "examples_a_second", plan->rate, "seconds",
+                          plan->seconds, "cost", plan->cost),
            *layers = json_array();
 
     if (x->model != NULL) {
@@ -221,8 +239,8 @@ static json_t *json_of(const placed *x, const char *search)
         json_object_set_new(o, "data", json_string(x->data));
     }
     for (int l = 0; l < x->problem.layers; l++)
-        json_array_append_new(layers, json_pack("{s:s, s:s, s:s}", "name", x->problem.layer[l].name, "kind",
-                                                x->problem.layer[l].kind, "type",
+        json_array_append_new(layers, json_pack("{s:s, s:s, s:s}", "name", x->problem.layer[l].name,
+                                                "kind", x->problem.layer[l].kind, "type",
                                                 x->problem.type[plan->on[l]].name));
     json_object_set_new(o, "stages", stages_of(x));
     json_object_set_new(o, "layers", layers);
@@ -246,14 +264,17 @@ static json_t *compare(const placed *x, tutti_runtime *rt)
             continue;
         found = tutti_placement_find(&x->problem, search, &plan, NULL) == TUTTI_OK;
         least = found ? fmin(least, plan.cost) : least;
-        json_array_append_new(array, json_pack("{s:s, s:o, s:f}", "search", search, "cost",
-                                               found ? json_real(plan.cost) : json_null(), "seconds",
-                                               1e-9 * (double)(tutti_now_ns(rt) - begun)));
+        json_array_append_new(array,
+                              json_pack("{s:s, s:o, s:f}", "search", search, "cost",
+                                        found ? json_real(plan.cost) : json_null(), "seconds",
+                                        1e-9 * (double)(tutti_now_ns(rt) - begun)));
     }
     json_array_foreach(array, i, row) {
         const json_t *cost = json_object_get(row, "cost");
-        json_object_set_new(row, "of_least", json_is_number(cost) && least > 0
-                                                 ? json_real(json_number_value(cost) / least) : json_null());
+        json_object_set_new(row, "of_least",
+                            json_is_number(cost) && least > 0
+                                ? json_real(json_number_value(cost) / least)
+                                : json_null());
     }
     return array;
 }
@@ -278,13 +299,16 @@ static void print_help(void)
 {
     printf("tutti plan stages --resources FILE [--OPTION VALUE ...]\n\n");
     tutti_cli_wrap(stdout, "", 0,
-                   "Which consecutive layers make a stage, on which type of resources, and how many units of it, so "
-                   "that a run reaches a floor of examples a second and costs least (HeterPS). Layers' times stand in "
-                   "the file of resources, or are modelled for a network from its operations and bytes. docs/PLAN.md "
-                   "has the file's members.");
+                   "Which consecutive layers make a stage, on which type of resources, and how "
+                   "many units of it, so that a run reaches a floor of examples a second and costs "
+                   "least (HeterPS). Layers' times stand in the file of resources, or are modelled "
+                   "for a network from its operations and bytes. docs/PLAN.md has the file's "
+                   "members.");
     printf("\n");
-    tutti_cli_wrap(stdout, "  --resources FILE", 20, "JSON: types with price and number of units, floor, layers");
-    tutti_cli_wrap(stdout, "  --model, --data, --batch", 20, "as for `tutti train`, where the file has no layers");
+    tutti_cli_wrap(stdout, "  --resources FILE", 20,
+                   "JSON: types with price and number of units, floor, layers");
+    tutti_cli_wrap(stdout, "  --model, --data, --batch", 20,
+                   "as for `tutti train`, where the file has no layers");
     tutti_cli_wrap(stdout, "  --floor RATE", 20, "examples a second, in place of the file's");
     tutti_cli_wrap(stdout, "  --schedule FILE", 20, "writes the schedule there, as JSON");
     tutti_cli_wrap(stdout, "  --compare", 20, "what every search finds, and in what time");
@@ -298,22 +322,26 @@ static void print_help(void)
         printf("\n  %s\n", name);
         tutti_cli_print_options(stdout, options, false);
     }
-    printf("\nExample:\n  tutti plan stages --resources cluster.json --search dp --schedule stages.json\n");
+    printf("\nExample:\n  tutti plan stages --resources cluster.json --search dp --schedule "
+           "stages.json\n");
 }
 
 /* Removes "--NAME VALUE" and "--NAME=VALUE" of this command from the words. */
 static tutti_status take_own(int *argc, char **argv, request *r, tutti_error *err)
 {
-    const struct { const char *name; const char **value; } own[] = {
-        { "resources", &r->resources }, { "search", &r->search }, { "schedule", &r->schedule }, { "floor", &r->floor }
-    };
+    const struct { const char *name; const char **value;
+    } own[] = { { "resources", &r->resources },
+                { "search", &r->search },
+                { "schedule", &r->schedule },
+                { "floor", &r->floor } };
     int n = 1;
 
     for (int i = 1; i < *argc; i++) {
         const char *word = strncmp(argv[i], "--", 2) == 0 ? argv[i] + 2 : "";
         const size_t length = strcspn(word, "=");
         size_t k = 0;
-        while (k < TUTTI_LENGTH(own) && (strlen(own[k].name) != length || strncmp(own[k].name, word, length) != 0))
+        while (k < TUTTI_LENGTH(own) &&
+               (strlen(own[k].name) != length || strncmp(own[k].name, word, length) != 0))
             k++;
         if (k == TUTTI_LENGTH(own)) {
             argv[n++] = argv[i];
@@ -335,7 +363,8 @@ static tutti_status read_resources(placed *x, const char *path, tutti_runtime *r
     uint64_t bytes;
 
     if (status != TUTTI_OK)
-        return status == TUTTI_ERR_IO ? tutti_fail_within(err, TUTTI_ERR_USAGE, "resources") : status;
+        return status == TUTTI_ERR_IO ? tutti_fail_within(err, TUTTI_ERR_USAGE, "resources")
+                                      : status;
     bytes = tutti_file_bytes(f);
     if (bytes > RESOURCES_MOST)
         status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "%.200s: %llu bytes; at most %d (1 MiB)", path,
@@ -359,28 +388,34 @@ static tutti_status check_speeds(const placed *x, tutti_error *err)
         const tutti_placement_speed *s = &x->speed[t];
         if (!(s->flops > 0 && s->flops <= 1e30 && s->bandwidth > 0 && s->bandwidth <= 1e30))
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "type '%s': flops is %g and bandwidth %g; for the layers of a model both must be above "
-                              "0, in operations and bytes a second", x->problem.type[t].name, s->flops, s->bandwidth);
+                              "type '%s': flops is %g and bandwidth %g; for the layers of a model "
+                              "both must be above 0, in operations and bytes a second",
+                              x->problem.type[t].name, s->flops, s->bandwidth);
     }
     return TUTTI_OK;
 }
 
-static tutti_status prepare(placed *x, const request *r, const tutti_cli_settings *s, tutti_error *err)
+static tutti_status prepare(placed *x, const request *r, const tutti_cli_settings *s,
+                            tutti_error *err)
 {
-    const bool model_given = tutti_settings_origin(s->settings, "model", NULL) != TUTTI_FROM_DEFAULT;
+    const bool model_given =
+        tutti_settings_origin(s->settings, "model", NULL) != TUTTI_FROM_DEFAULT;
     static const tutti_option floor = { "floor", TUTTI_REAL, 0, 1, 1e-9, 1e15, NULL, "" };
 
     if (r->resources == NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "it needs --resources FILE; `tutti plan stages --help` explains it");
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "it needs --resources FILE; `tutti plan stages --help` explains it");
     TUTTI_TRY(read_resources(x, r->resources, s->rt, err));
     if (r->floor != NULL)
         TUTTI_TRY(tutti_option_set(&floor, "plan stages", r->floor, &x->problem.floor, err));
     if (x->problem.layers > 0 && model_given)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%.200s has layers of its own, and --model names others; leave one of them out",
-                          r->resources);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "%.200s has layers of its own, and --model names others; leave one of them out",
+            r->resources);
     if (x->problem.layers == 0 && !model_given)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%.200s has no layers; give them there, or --model and --data",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%.200s has no layers; give them there, or --model and --data",
                           r->resources);
     if (x->problem.layers > 0) {
         for (int l = 0; l < x->problem.layers; l++)
@@ -392,8 +427,8 @@ static tutti_status prepare(placed *x, const request *r, const tutti_cli_setting
     return tutti_fail_within(err, tutti_placement_check(&x->problem, err), "%.200s", r->resources);
 }
 
-static tutti_status search_and_show(placed *x, const request *r, const tutti_cli_settings *s, tutti_file *schedule,
-                                    tutti_error *err)
+static tutti_status search_and_show(placed *x, const request *r, const tutti_cli_settings *s,
+                                    tutti_file *schedule, tutti_error *err)
 {
     const char *search = r->search != NULL ? r->search : "rl";
     tutti_status status = tutti_placement_find(&x->problem, search, &x->plan, err);

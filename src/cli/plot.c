@@ -16,8 +16,9 @@
 /* The colours can be distinguished on white and on black, by colour-blind readers too. */
 const char *tutti_plot_colour(int colour)
 {
-    static const char *const colours[TUTTI_PLOT_COLOURS] = { "#3b82c4", "#d9772b", "#2a9d6f", "#c4508f",
-                                                             "#8a6fd1", "#a98914", "#1f9fb5", "#8c7264" };
+    static const char *const colours[TUTTI_PLOT_COLOURS] = { "#3b82c4", "#d9772b", "#2a9d6f",
+                                                             "#c4508f", "#8a6fd1", "#a98914",
+                                                             "#1f9fb5", "#8c7264" };
     return colours[(unsigned)colour % TUTTI_PLOT_COLOURS];
 }
 
@@ -76,7 +77,8 @@ static void spread(label *labels, int n, double wide, double high)
     qsort(labels, (size_t)n, sizeof *labels, by_height);
     for (int i = 1; i < n; i++)
         for (int k = 0; k < i; k++)
-            if (fabs(labels[i].x - labels[k].x) < 0.05 * wide && labels[i].y < labels[k].y + 0.045 * high)
+            if (fabs(labels[i].x - labels[k].x) < 0.05 * wide &&
+                labels[i].y < labels[k].y + 0.045 * high)
                 labels[i].y = labels[k].y + 0.045 * high;
 }
 
@@ -103,8 +105,10 @@ static void put_numbers(FILE *script, const tutti_plot *plot)
         fputs("set rmargin 5\n", script);
         spread(labels, n, right - left, plot->from_zero ? high : high - low);
         for (int i = 0; i < n; i++)
-            fprintf(script, "set label '%d' at %.9g,%.9g left offset character 0.6,0 font ',11' tc rgb '%s'\n",
-                    labels[i].number, labels[i].x, labels[i].y, tutti_plot_colour(labels[i].colour));
+            fprintf(
+                script,
+                "set label '%d' at %.9g,%.9g left offset character 0.6,0 font ',11' tc rgb '%s'\n",
+                labels[i].number, labels[i].x, labels[i].y, tutti_plot_colour(labels[i].colour));
     }
     tutti_free(labels);
 }
@@ -128,8 +132,8 @@ static void put_style(FILE *script, const tutti_plot *plot, const tutti_plot_ser
     const int sort = s->colour / TUTTI_PLOT_COLOURS % TUTTI_PLOT_DASHED;
 
     if (s->low != NULL)
-        fprintf(script, "1:2:3:4 with %s pt %d ps 0.7 lw 1.6", plot->by_name ? "xerrorbars" : "yerrorbars",
-                points[sort]);
+        fprintf(script, "1:2:3:4 with %s pt %d ps 0.7 lw 1.6",
+                plot->by_name ? "xerrorbars" : "yerrorbars", points[sort]);
     else if (s->kind == TUTTI_PLOT_BARS)
         fputs("1:2 with boxes fs solid noborder", script);
     else if (s->kind == TUTTI_PLOT_POINTS || is_dot(s))
@@ -137,7 +141,8 @@ static void put_style(FILE *script, const tutti_plot *plot, const tutti_plot_ser
     else if (s->kind == TUTTI_PLOT_DASHES)
         fputs("1:2 with lines lw 1.8 dt 2", script);
     else
-        fprintf(script, "1:2 with linespoints lw 1.6 dt %s pt %d ps 0.25", dashes[sort], points[sort]);
+        fprintf(script, "1:2 with linespoints lw 1.6 dt %s pt %d ps 0.25", dashes[sort],
+                points[sort]);
 }
 
 /* Puts the names of series at the axis, from the top. */
@@ -150,7 +155,8 @@ static void put_names(FILE *script, const tutti_plot *plot)
         longest = length > longest ? length : longest;
     }
     longest = longest < TUTTI_PLOT_NAME ? longest : TUTTI_PLOT_NAME;
-    fprintf(script, "set lmargin %zu\nset yrange [%d.5:0.5]\nset ytics font ',11' (", longest + 1, plot->n);
+    fprintf(script, "set lmargin %zu\nset yrange [%d.5:0.5]\nset ytics font ',11' (", longest + 1,
+            plot->n);
     for (int k = 0; k < plot->n; k++)
         fprintf(script, "%s'~%d~' %d", k > 0 ? "," : "", k, k + 1);
     fputs(")\n", script);
@@ -163,12 +169,13 @@ int tutti_plot_high(const tutti_plot *plot)
 
 static void put_script(FILE *script, const tutti_plot *plot)
 {
-    fprintf(script,
-            "set terminal svg size %d,%d dynamic noenhanced font 'sans-serif,13'\nset encoding utf8\n"
-            "set decimalsign '.'\nset border 3\nset tics nomirror out scale 0.5\n"
-            "set grid back lt 1 lc rgb 'gray' lw 0.5\nunset key\n"
-            "set boxwidth 0.8\nset format '%%g'\nset xlabel '%s'\nset ylabel '%s'\n",
-            TUTTI_PLOT_WIDE, tutti_plot_high(plot), plot->x, plot->y);
+    fprintf(
+        script,
+        "set terminal svg size %d,%d dynamic noenhanced font 'sans-serif,13'\nset encoding utf8\n"
+        "set decimalsign '.'\nset border 3\nset tics nomirror out scale 0.5\n"
+        "set grid back lt 1 lc rgb 'gray' lw 0.5\nunset key\n"
+        "set boxwidth 0.8\nset format '%%g'\nset xlabel '%s'\nset ylabel '%s'\n",
+        TUTTI_PLOT_WIDE, tutti_plot_high(plot), plot->x, plot->y);
     if (plot->by_name)
         put_names(script, plot);
     else if (plot->from_zero)
@@ -193,14 +200,16 @@ static void become_gnuplot(int in, int out, const char *argument)
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     setenv("LC_ALL", "C.UTF-8", 1);
-    if (dup2(in, STDIN_FILENO) >= 0 && dup2(out, STDOUT_FILENO) >= 0 && dup2(nowhere, STDERR_FILENO) >= 0)
+    if (dup2(in, STDIN_FILENO) >= 0 && dup2(out, STDOUT_FILENO) >= 0 &&
+        dup2(nowhere, STDERR_FILENO) >= 0)
         execlp("gnuplot", "gnuplot", "-d", argument, (char *)NULL);
     _exit(127);
 }
 
 /* Runs gnuplot with a script and reads all that it prints. *code: its exit code; 127: it is not
    installed. */
-static tutti_status run_gnuplot(FILE *script, const char *argument, char **text, int *code, tutti_error *err)
+static tutti_status run_gnuplot(FILE *script, const char *argument, char **text, int *code,
+                                tutti_error *err)
 {
     size_t bytes = 0;
     FILE *kept = open_memstream(text, &bytes), *printed = NULL;
@@ -229,7 +238,9 @@ static tutti_status run_gnuplot(FILE *script, const char *argument, char **text,
         fclose(printed);
     if (fclose(kept) != 0 || *text == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "drawing a picture");
-    return *code >= 0 ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_IO, state, "starting gnuplot, which draws the pictures");
+    return *code >= 0
+               ? TUTTI_OK
+               : tutti_fail(err, TUTTI_ERR_IO, state, "starting gnuplot, which draws the pictures");
 }
 
 tutti_status tutti_plot_check(tutti_error *err)
@@ -237,15 +248,17 @@ tutti_status tutti_plot_check(tutti_error *err)
     FILE *nothing = tmpfile();
     char *text = NULL;
     int code = -1;
-    tutti_status status = nothing != NULL ? run_gnuplot(nothing, "--version", &text, &code, err)
-                                          : tutti_fail(err, TUTTI_ERR_IO, errno, "making a temporary file");
+    tutti_status status = nothing != NULL
+                              ? run_gnuplot(nothing, "--version", &text, &code, err)
+                              : tutti_fail(err, TUTTI_ERR_IO, errno, "making a temporary file");
 
     if (nothing != NULL)
         fclose(nothing);
     if (status == TUTTI_OK && (code != 0 || strncmp(text, "gnuplot ", 8) != 0))
         status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "gnuplot, which draws the pictures, cannot be started; install it (Debian: gnuplot-nox), "
-                            "or give --pictures off for a page with only tables");
+                            "gnuplot, which draws the pictures, cannot be started; install it "
+                            "(Debian: gnuplot-nox), or give --pictures off for a page with only "
+                            "tables");
     free(text);
     return status;
 }
@@ -266,12 +279,13 @@ tutti_status tutti_plot_svg(const tutti_plot *plot, char **inside, char **marks,
     defs = status == TUTTI_OK ? strstr(svg, "<defs>") : NULL;
     drawn = defs != NULL ? strstr(defs, "</defs>") : NULL;
     end = drawn != NULL ? strstr(drawn, "</svg>") : NULL;
-    while (end != NULL && end > drawn && strncmp(end, "</g>", 4) != 0) /* that of its canvas, which has an id */
+    while (end != NULL && end > drawn &&
+           strncmp(end, "</g>", 4) != 0) /* that of its canvas, which has an id */
         end--;
     if (status == TUTTI_OK && (code != 0 || end == NULL || end == drawn))
         status = tutti_fail(err, TUTTI_ERR_IO, 0,
-                            "gnuplot has drawn no picture that can be read (code %d); "
-                            "give --pictures off for a page with only tables",
+                            "gnuplot has drawn no picture that can be read (code %d); give "
+                            "--pictures off for a page with only tables",
                             code);
     if (status == TUTTI_OK) {
         drawn += strlen("</defs>");

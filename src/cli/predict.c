@@ -17,8 +17,10 @@ typedef struct predict_config {
 #define AT(member) TUTTI_AT(predict_config, member)
 const tutti_option tutti_cli_predict_options[] = {
     { "top", TUTTI_INT, AT(top), 1, 1, 256, NULL, "how many classes to name, the likeliest first" },
-    { "logits", TUTTI_BOOL, AT(logits), 0, 0, 1, NULL, "with json: what the model gives for all classes, too" },
-    { "threads", TUTTI_INT, AT(threads), 0, 0, 1024, NULL, "compute threads; 0: as many as there are cores" },
+    { "logits", TUTTI_BOOL, AT(logits), 0, 0, 1, NULL,
+      "with json: what the model gives for all classes, too" },
+    { "threads", TUTTI_INT, AT(threads), 0, 0, 1024, NULL,
+      "compute threads; 0: as many as there are cores" },
     { "json", TUTTI_BOOL, AT(json), 0, 0, 1, NULL, "print a JSON object a file, each on a line" },
     { 0 }
 };
@@ -54,7 +56,8 @@ static tutti_status print_json(const seer *s, const char *file, const predict_co
     json_t *o = json_object(), *top = json_array(), *all = json_array();
     char *text;
 
-    json_object_set_new(o, "file", json_stringn(file, tutti_utf8_valid((const uint8_t *)file, strlen(file))));
+    json_object_set_new(o, "file",
+                        json_stringn(file, tutti_utf8_valid((const uint8_t *)file, strlen(file))));
     json_object_set_new(o, "class", class_of(s->f, s->order[0]));
     json_object_set_new(o, "probability", json_real(s->p[s->order[0]]));
     for (int k = 0; k < c->top && k < s->f->task.classes; k++)
@@ -69,14 +72,15 @@ static tutti_status print_json(const seer *s, const char *file, const predict_co
     text = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(9));
     json_decref(o);
     if (text == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "printing what was seen in '%.300s'", file);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "printing what was seen in '%.300s'",
+                          file);
     puts(text);
     free(text);
     return TUTTI_OK;
 }
 
-static void print_plain(const tutti_trained_facts *f, const char *file, const double *p, const int *order,
-                        const predict_config *c)
+static void print_plain(const tutti_trained_facts *f, const char *file, const double *p,
+                        const int *order, const predict_config *c)
 {
     printf("%s:", file);
     for (int k = 0; k < c->top && k < f->task.classes; k++) {
@@ -92,17 +96,19 @@ static tutti_status take_room(seer *s, tutti_error *err)
 {
     const size_t classes = (size_t)s->f->task.classes;
 
-    s->pixels = tutti_alloc((size_t)s->f->task.channels * (size_t)s->f->task.height, (size_t)s->f->task.width);
+    s->pixels = tutti_alloc((size_t)s->f->task.channels * (size_t)s->f->task.height,
+                            (size_t)s->f->task.width);
     s->logits = tutti_alloc(classes, sizeof *s->logits);
     s->p = tutti_alloc(classes, sizeof *s->p);
     s->order = tutti_alloc(classes, sizeof *s->order);
     return s->pixels != NULL && s->logits != NULL && s->p != NULL && s->order != NULL
                ? TUTTI_OK
-               : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for a picture of %d x %d", s->f->task.height,
-                            s->f->task.width);
+               : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for a picture of %d x %d",
+                            s->f->task.height, s->f->task.width);
 }
 
-static tutti_status see(seer *s, tutti_runtime *rt, const char *file, const predict_config *c, tutti_error *err)
+static tutti_status see(seer *s, tutti_runtime *rt, const char *file, const predict_config *c,
+                        tutti_error *err)
 {
     const int classes = s->f->task.classes;
 
@@ -118,7 +124,8 @@ static tutti_status see(seer *s, tutti_runtime *rt, const char *file, const pred
 }
 
 /* A file that cannot be used does not prevent the others' predictions. */
-static tutti_status predict(const char *run, char **files, const predict_config *c, tutti_error *err)
+static tutti_status predict(const char *run, char **files, const predict_config *c,
+                            tutti_error *err)
 {
     tutti_runtime *rt;
     seer s = { .t = NULL };
@@ -126,7 +133,8 @@ static tutti_status predict(const char *run, char **files, const predict_config 
     tutti_status status = tutti_runtime_open_posix(&rt, err), worst = TUTTI_OK;
 
     if (status == TUTTI_OK)
-        status = tutti_trained_open(&s.t, rt, run, c->threads > 0 ? (int)c->threads : tutti_cores(), err);
+        status = tutti_trained_open(&s.t, rt, run, c->threads > 0 ? (int)c->threads : tutti_cores(),
+                                    err);
     if (status == TUTTI_OK)
         status = tutti_trained_takes_pictures(s.t, err);
     if (status == TUTTI_OK) {
@@ -154,10 +162,12 @@ static tutti_status predict(const char *run, char **files, const predict_config 
 static void print_help(void)
 {
     printf("tutti predict RUN FILE... [--top K] [--json [--logits]] [--threads T]\n\n");
-    tutti_cli_wrap(stdout, "", 0,
-                   "Which class the model of RUN sees in each PNG or JPEG file, and with which probability. RUN: as "
-                   "`tutti eval` takes it, of a run on images. A picture is brought to the size of the run's: its "
-                   "middle square, scaled. Classes have the names of the run's folders, else their numbers.");
+    tutti_cli_wrap(
+        stdout, "", 0,
+        "Which class the model of RUN sees in each PNG or JPEG file, and with which probability. "
+        "RUN: as `tutti eval` takes it, of a run on images. A picture is brought to the size of "
+        "the run's: its middle square, scaled. Classes have the names of the run's folders, else "
+        "their numbers.");
     printf("\n  option               type   default                    meaning\n");
     tutti_cli_print_options(stdout, tutti_cli_predict_options, true);
 }
@@ -180,7 +190,8 @@ int tutti_cli_predict(int argc, char **argv)
     if (status == TUTTI_OK)
         status = tutti_cli_one_run("predict", argc, argv, tutti_cli_predict_options, &run, &err);
     if (status == TUTTI_OK && argc < 3)
-        status = tutti_fail(&err, TUTTI_ERR_USAGE, 0, "which pictures? give PNG or JPEG files behind the run");
+        status = tutti_fail(&err, TUTTI_ERR_USAGE, 0,
+                            "which pictures? give PNG or JPEG files behind the run");
     if (status == TUTTI_OK && c.logits && !c.json)
         status = tutti_fail(&err, TUTTI_ERR_USAGE, 0, "--logits is for --json; give both");
     if (status == TUTTI_OK)

@@ -16,18 +16,20 @@ typedef struct report_config {
     bool pictures;
 } report_config;
 
-const tutti_option tutti_cli_report_options[] = { { "pictures", TUTTI_BOOL, TUTTI_AT(report_config, pictures), 1, 0, 1,
-                                                    NULL, "draw them, by gnuplot; off: a page with only tables" },
-                                                  { 0 } };
+const tutti_option tutti_cli_report_options[] = {
+    { "pictures", TUTTI_BOOL, TUTTI_AT(report_config, pictures), 1, 0, 1, NULL,
+      "draw them, by gnuplot; off: a page with only tables" },
+    { 0 }
+};
 
 static void print_help(void)
 {
     printf("tutti report DIR [--pictures on|off]\n\n");
     tutti_cli_wrap(stdout, "", 0,
-                   "Makes DIR/report.html of a run (DIR: its --out, or the trace= of a script), one file that needs no "
-                   "network: loss and accuracy against time, steps and bytes, where each worker's time went, what each "
-                   "has sent, bytes by tensor, staleness, events, and the command. A run that has not ended has one "
-                   "too.");
+                   "Makes DIR/report.html of a run (DIR: its --out, or the trace= of a script), "
+                   "one file that needs no network: loss and accuracy against time, steps and "
+                   "bytes, where each worker's time went, what each has sent, bytes by tensor, "
+                   "staleness, events, and the command. A run that has not ended has one too.");
     printf("\n  option               type   default                    meaning\n");
     tutti_cli_print_options(stdout, tutti_cli_report_options, true);
 }
@@ -36,8 +38,8 @@ static void print_help(void)
 
 static tutti_status draw_curves(tutti_page *p, const tutti_history *h, tutti_error *err)
 {
-    double *room = tutti_alloc(h->n + 1, 4 * sizeof *room), *x = room, *train = room + h->n, *test = train + h->n,
-           *accuracy = test + h->n;
+    double *room = tutti_alloc(h->n + 1, 4 * sizeof *room), *x = room, *train = room + h->n,
+           *test = train + h->n, *accuracy = test + h->n;
     tutti_status status = TUTTI_OK;
 
     if (room == NULL)
@@ -50,16 +52,21 @@ static tutti_status draw_curves(tutti_page *p, const tutti_history *h, tutti_err
     for (size_t k = 0; k < 2 * TUTTI_OVER && status == TUTTI_OK; k++) {
         const tutti_over_axis *o = &tutti_over[k % TUTTI_OVER];
         const bool loss = k < TUTTI_OVER;
-        const tutti_plot_series losses[] = { { TUTTI_PLOT_DASHES, 1, h->n, x, train, NULL, NULL, "training loss", 0 },
-                                             { TUTTI_PLOT_LINE, 0, h->n, x, test, NULL, NULL, "on the test set", 0 } },
-                                hits = { TUTTI_PLOT_LINE, 0, h->n, x, accuracy, NULL, NULL, "on the test set", 0 };
-        const tutti_plot plot = {
-            .x = o->title, .y = loss ? "loss" : "test accuracy, %", .series = loss ? losses : &hits, .n = loss ? 2 : 1
-        };
+        const tutti_plot_series losses[] = { { TUTTI_PLOT_DASHES, 1, h->n, x, train, NULL, NULL,
+                                               "training loss", 0 },
+                                             { TUTTI_PLOT_LINE, 0, h->n, x, test, NULL, NULL,
+                                               "on the test set", 0 } },
+                                hits = { TUTTI_PLOT_LINE,   0, h->n, x, accuracy, NULL, NULL,
+                                         "on the test set", 0 };
+        const tutti_plot plot = { .x = o->title,
+                                  .y = loss ? "loss" : "test accuracy, %",
+                                  .series = loss ? losses : &hits,
+                                  .n = loss ? 2 : 1 };
         char caption[80];
         for (size_t i = 0; i < h->n; i++)
             x[i] = tutti_moment_at(&h->moments[i], o);
-        snprintf(caption, sizeof caption, "%s against %s.", loss ? "Loss" : "Test accuracy", o->words);
+        snprintf(caption, sizeof caption, "%s against %s.", loss ? "Loss" : "Test accuracy",
+                 o->words);
         status = tutti_page_figure(p, &plot, caption, "command", err);
     }
     tutti_free(room);
@@ -102,8 +109,8 @@ static const tutti_column worker_columns[] = {
 static tutti_status draw_workers(tutti_page *p, const json_t *rows, tutti_error *err)
 {
     const size_t n = json_array_size(rows);
-    double *x = tutti_alloc(n + 1, 5 * sizeof *x), *other = x + n, *waiting = other + n, *computing = waiting + n,
-           *sent = computing + n;
+    double *x = tutti_alloc(n + 1, 5 * sizeof *x), *other = x + n, *waiting = other + n,
+           *computing = waiting + n, *sent = computing + n;
     tutti_status status;
 
     if (x == NULL)
@@ -116,13 +123,16 @@ static tutti_status draw_workers(tutti_page *p, const json_t *rows, tutti_error 
         other[i] = waiting[i] + tutti_history_number(row, "other_seconds");
         sent[i] = tutti_history_number(row, "bytes_sent") / 1e6;
     }
-    const tutti_plot_series stack[] = { { TUTTI_PLOT_BARS, 7, n, x, other, NULL, NULL, "batches, updates", 0 },
-                                        { TUTTI_PLOT_BARS, 1, n, x, waiting, NULL, NULL, "waiting for communication",
-                                          0 },
-                                        { TUTTI_PLOT_BARS, 0, n, x, computing, NULL, NULL, "computing", 0 } },
+    const tutti_plot_series stack[] = { { TUTTI_PLOT_BARS, 7, n, x, other, NULL, NULL,
+                                          "batches, updates", 0 },
+                                        { TUTTI_PLOT_BARS, 1, n, x, waiting, NULL, NULL,
+                                          "waiting for communication", 0 },
+                                        { TUTTI_PLOT_BARS, 0, n, x, computing, NULL, NULL,
+                                          "computing", 0 } },
                             bytes = { TUTTI_PLOT_BARS, 2, n, x, sent, NULL, NULL, "sent", 0 };
-    const tutti_plot times = { .x = "worker", .y = "seconds", .from_zero = true, .series = stack, .n = 3 },
-                     by_bytes = { .x = "worker", .y = "MB sent", .from_zero = true, .series = &bytes, .n = 1 };
+    const tutti_plot
+        times = { .x = "worker", .y = "seconds", .from_zero = true, .series = stack, .n = 3 },
+        by_bytes = { .x = "worker", .y = "MB sent", .from_zero = true, .series = &bytes, .n = 1 };
     status = tutti_page_figure(p, &times, "Where the time went, by worker.", "command", err);
     if (status == TUTTI_OK)
         status = tutti_page_figure(p, &by_bytes, "What each worker has sent.", "command", err);
@@ -182,7 +192,9 @@ static tutti_status put_staleness(tutti_page *p, const json_t *histogram, tutti_
     for (size_t i = 0; i < n; i++)
         y[i] *= all > 0 ? 100 / all : 0;
     const tutti_plot_series bars = { TUTTI_PLOT_BARS, 4, n, x, y, NULL, NULL, "gradients", 0 };
-    const tutti_plot plot = { .x = "steps late", .y = "gradients, %", .from_zero = true, .series = &bars, .n = 1 };
+    const tutti_plot plot = {
+        .x = "steps late", .y = "gradients, %", .from_zero = true, .series = &bars, .n = 1
+    };
     fputs("<h2>Staleness</h2>\n", p->out);
     tutti_page_figures_begin(p);
     status = tutti_page_figure(p, &plot, "How many steps late gradients were.", "command", err);
@@ -220,7 +232,8 @@ static tutti_status put_rows(tutti_page *p, const table *of, const json_t *rows,
     for (size_t i = 0; i < json_array_size(rows) && t != NULL; i++) {
         const json_t *row = json_array_get(rows, i);
         if (tensors) {
-            const double bytes = tutti_history_number(row, "bytes"), params = tutti_history_number(row, "params");
+            const double bytes = tutti_history_number(row, "bytes"),
+                         params = tutti_history_number(row, "params");
             tutti_cells_text(t, tutti_history_text(row, "tensor"));
             tutti_cells_number(t, params);
             tutti_cells_number(t, bytes / 1e6);
@@ -263,7 +276,8 @@ static const struct figure {
     { "servers", "servers", 1 },
     { "params", "parameters", 1 },
 };
-static const tutti_column figure_columns[] = { { "what", "", TUTTI_CELL_TEXT }, { "value", "", TUTTI_CELL_NUMBER } };
+static const tutti_column figure_columns[] = { { "what", "", TUTTI_CELL_TEXT },
+                                               { "value", "", TUTTI_CELL_NUMBER } };
 
 static tutti_status put_figures(tutti_page *p, const json_t *summary, tutti_error *err)
 {
@@ -283,15 +297,16 @@ static tutti_status put_figures(tutti_page *p, const json_t *summary, tutti_erro
         tutti_cells_html(t, p->out);
     tutti_cells_close(t);
     if (json_is_true(json_object_get(summary, "simulated")))
-        fputs("<p class=\"soft\">A simulated run: its times are those of the simulated machines, and all workers "
-              "were in one process.</p>\n",
+        fputs("<p class=\"soft\">A simulated run: its times are those of the simulated machines, "
+              "and all workers were in one process.</p>\n",
               p->out);
     return status;
 }
 
 static tutti_status put_summary(tutti_page *p, const json_t *s, tutti_error *err)
 {
-    const json_t *tensors = json_object_get(s, "payload_by_tensor"), *events = json_object_get(s, "events");
+    const json_t *tensors = json_object_get(s, "payload_by_tensor"),
+                 *events = json_object_get(s, "events");
 
     TUTTI_TRY(put_workers(p, json_object_get(s, "by_worker"), err));
     if (tutti_history_number(s, "staleness_max") > 0)
@@ -304,7 +319,8 @@ static tutti_status put_summary(tutti_page *p, const json_t *s, tutti_error *err
         TUTTI_TRY(put_rows(p, &(table){ "Events", event_columns, TUTTI_LENGTH(event_columns) },
                            events, 1, err));
     else
-        fputs("<h2>Events</h2>\n<p>None: no worker was lost, and nothing was warned of.</p>\n", p->out);
+        fputs("<h2>Events</h2>\n<p>None: no worker was lost, and nothing was warned of.</p>\n",
+              p->out);
     return TUTTI_OK;
 }
 
@@ -329,7 +345,8 @@ static json_t *words_of_script(const tutti_history *h)
 
 /* Sets *words to the command of the run, from its settings; settings that this version does not
    know are refused. */
-static tutti_status words_of_run(const tutti_history *h, const char *directory, json_t **words, tutti_error *err)
+static tutti_status words_of_run(const tutti_history *h, const char *directory, json_t **words,
+                                 tutti_error *err)
 {
     tutti_train_config config;
     tutti_settings *settings;
@@ -355,17 +372,20 @@ static void describe(const tutti_history *h, char *what, size_t bytes)
     const char *optimizer = tutti_history_text(h->config, "optimizer");
 
     if (is_scripts(h))
-        snprintf(what, bytes, "%.200s, %.0f workers over %.60s%s%.200s", tutti_history_text(h->config, "script"),
-                 tutti_history_number(h->config, "n"), tutti_history_text(h->config, "transport"),
+        snprintf(what, bytes, "%.200s, %.0f workers over %.60s%s%.200s",
+                 tutti_history_text(h->config, "script"), tutti_history_number(h->config, "n"),
+                 tutti_history_text(h->config, "transport"),
                  optimizer[0] != 0 ? ", optimizer " : "", optimizer);
     else
-        snprintf(what, bytes, "%.200s on %.200s, %.0f workers over %.60s, optimizer %.200s, seed %.0f",
+        snprintf(what, bytes,
+                 "%.200s on %.200s, %.0f workers over %.60s, optimizer %.200s, seed %.0f",
                  tutti_history_text(h->config, "model"), tutti_history_text(h->config, "data"),
-                 tutti_history_number(h->config, "n"), tutti_history_text(h->config, "transport"), optimizer,
-                 tutti_history_number(h->config, "seed"));
+                 tutti_history_number(h->config, "n"), tutti_history_text(h->config, "transport"),
+                 optimizer, tutti_history_number(h->config, "seed"));
 }
 
-static tutti_status write_page(tutti_page *p, const tutti_history *h, const json_t *words, tutti_error *err)
+static tutti_status write_page(tutti_page *p, const tutti_history *h, const json_t *words,
+                               tutti_error *err)
 {
     const char *codec = tutti_history_text(h->config, "codec");
     char title[512], what[1024];
@@ -377,15 +397,17 @@ static tutti_status write_page(tutti_page *p, const tutti_history *h, const json
     if (h->summary != NULL)
         TUTTI_TRY(put_figures(p, h->summary, err));
     else
-        fputs("<p>This run has not ended, or was cut off: it has no summary.json, so this page has no figures of its "
-              "end.</p>\n",
+        fputs("<p>This run has not ended, or was cut off: it has no summary.json, so this page has "
+              "no figures of its end.</p>\n",
               p->out);
     TUTTI_TRY(put_curves(p, h, err));
     if (h->summary != NULL)
         TUTTI_TRY(put_summary(p, h->summary, err));
     fputs("<h2>Command</h2>\n", p->out);
-    tutti_page_command(p, "command", is_scripts(h) ? "All figures of this page are of a run of this script:"
-                                                   : "All figures of this page are of this run:", words);
+    tutti_page_command(p, "command",
+                       is_scripts(h) ? "All figures of this page are of a run of this script:"
+                                     : "All figures of this page are of this run:",
+                       words);
     return TUTTI_OK;
 }
 
@@ -401,8 +423,10 @@ static tutti_status report(const char *directory, bool pictures, tutti_error *er
     if (status == TUTTI_OK)
         status = tutti_record_merge(rt, directory, &ranks, &ended, err);
     if (status == TUTTI_OK && ended < ranks)
-        fprintf(stderr, "tutti: %s has the ends of %d of %d ranks, so it gets a trace, but no summary: the others "
-                "train, were lost, or have left their files on their hosts\n", directory, ended, ranks);
+        fprintf(stderr,
+                "tutti: %s has the ends of %d of %d ranks, so it gets a trace, but no summary: the "
+                "others train, were lost, or have left their files on their hosts\n",
+                directory, ended, ranks);
     if (status == TUTTI_OK)
         status = tutti_history_open(&h, rt, directory, err);
     if (status == TUTTI_OK)
@@ -431,15 +455,19 @@ static tutti_status take_directory(int argc, char **argv, const char **directory
     *directory = argc > 1 ? argv[1] : NULL;
     for (int i = 1; i < argc; i++)
         if (argv[i][0] == '-' && argv[i][1] != 0) {
-            tutti_suggest(argv[i] + strspn(argv[i], "-"), names, TUTTI_LENGTH(names), near, sizeof near);
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no option '%.80s'%s; `tutti report --help` lists them",
+            tutti_suggest(argv[i] + strspn(argv[i], "-"), names, TUTTI_LENGTH(names), near,
+                          sizeof near);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "there is no option '%.80s'%s; `tutti report --help` lists them",
                               argv[i], near);
         }
     if (argc > 2)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "two directories, '%.80s' and '%.80s'; give one", argv[1], argv[2]);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "two directories, '%.80s' and '%.80s'; give one",
+                          argv[1], argv[2]);
     if (argc < 2)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "which run? give its directory, the --out of `tutti train` or the trace= of a script");
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "which run? give its directory, the --out of `tutti train` or the trace= of a script");
     return TUTTI_OK;
 }
 

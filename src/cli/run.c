@@ -34,30 +34,34 @@ const tutti_option tutti_cli_run_options[] = {
     { "rsh", TUTTI_TEXT, AT(rsh), 0, 0, 0, "",
       "several hosts: what starts a command on one, as `RSH HOST COMMAND`, instead of ssh" },
     { "meet", TUTTI_TEXT, AT(meet), 0, 0, 0, "",
-      "several hosts: ADDRESS or ADDRESS:PORT by which they reach this one; "
-      "default: the one that the route to them has" },
+      "several hosts: ADDRESS or ADDRESS:PORT by which they reach this one; default: the one that "
+      "the route to them has" },
     { "start-timeout", TUTTI_REAL, AT(start_timeout), 300, 0.1, 86400, NULL,
       "several hosts: seconds until all workers must have opened the run" },
     { "export", TUTTI_TEXT, AT(exports), 0, 0, 0, "",
-      "several hosts: more variables to hand on, PATH,PYTHONPATH; docs/CLUSTERS.md has those that always are" },
+      "several hosts: more variables to hand on, PATH,PYTHONPATH; docs/CLUSTERS.md has those that "
+      "always are" },
     { "servers", TUTTI_INT, AT(servers), 0, 0, 1023, NULL,
-      "ranks that only serve, in addition to the n workers and after them, for methods with servers; "
-      "passed as TUTTI_SERVERS" },
+      "ranks that only serve, in addition to the n workers and after them, for methods with "
+      "servers; passed as TUTTI_SERVERS" },
     { "threads", TUTTI_INT, AT(threads), 0, 0, 1024, NULL,
-      "compute threads a worker, passed as OMP_NUM_THREADS unless that is set; 0: max(1, cores / workers)" },
+      "compute threads a worker, passed as OMP_NUM_THREADS unless that is set; 0: max(1, cores / "
+      "workers)" },
     { "pin", TUTTI_BOOL, AT(pin), 1, 0, 1, NULL, "each worker to cores of its own" },
     { "transport", TUTTI_SPEC, AT(transport), 0, 0, 0, "auto",
-      "what carries messages: shm or tcp, with options (`tutti transports`); "
-      "auto: shm on this machine, tcp on several hosts; passed as TUTTI_TRANSPORT" },
+      "what carries messages: shm or tcp, with options (`tutti transports`); auto: shm on this "
+      "machine, tcp on several hosts; passed as TUTTI_TRANSPORT" },
     { "on-loss", TUTTI_CHOICE, AT(on_loss), 0, 0, 0, "stop|continue",
-      "when a worker is lost: stop (exit code 3), or let the others continue, with methods that can" },
+      "when a worker is lost: stop (exit code 3), or let the others continue, with methods that "
+      "can" },
     { "min-workers", TUTTI_INT, AT(min_workers), 1, 1, 1024, NULL,
       "with on-loss=continue: stop (exit code 3) when fewer workers than these are left" },
     { "grace", TUTTI_REAL, AT(grace), 3, 0.1, 86400, NULL,
       "seconds from a loss to the end of those that do not end by themselves" },
     { "stop-timeout", TUTTI_REAL, AT(stop_timeout), 10, 0.1, 86400, NULL,
       "seconds from a signal, which workers get as SIGTERM, to the end of those that do not end" },
-    { "tag", TUTTI_BOOL, AT(tag), 0, 0, 1, NULL, "begin each line of a worker's output with its rank, [3]" },
+    { "tag", TUTTI_BOOL, AT(tag), 0, 0, 1, NULL,
+      "begin each line of a worker's output with its rank, [3]" },
     { 0 }
 };
 
@@ -66,10 +70,10 @@ static void print_help(void)
     printf("tutti run -n N [--OPTION VALUE ...] -- COMMAND [ARGUMENT ...]\n"
            "tutti run -H a:4,b:4 [--OPTION VALUE ...] -- COMMAND [ARGUMENT ...]\n\n");
     tutti_cli_wrap(stdout, "", 0,
-                   "Starts a command as the workers of a run, and ends when all have ended. "
-                   "Each worker finds its place in TUTTI_RANK and TUTTI_SIZE, and as programs for torchrun expect it: "
-                   "RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT. "
-                   "A worker that fails ends all, with a sentence.");
+                   "Starts a command as the workers of a run, and ends when all have ended. Each "
+                   "worker finds its place in TUTTI_RANK and TUTTI_SIZE, and as programs for "
+                   "torchrun expect it: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, "
+                   "MASTER_ADDR, MASTER_PORT. A worker that fails ends all, with a sentence.");
     printf("\n  option               type   default                    meaning\n");
     tutti_cli_print_options(stdout, tutti_cli_run_options, true);
     printf("\nExamples:\n"
@@ -78,8 +82,8 @@ static void print_help(void)
            "  tutti run -H a:4,b:4 --export PATH,PYTHONPATH -- python train.py\n");
     putchar('\n');
     tutti_cli_wrap(stdout, "", 0,
-                   "Exit codes: 0 all workers ended with 0; 1 one failed with another code than 2 and 3; 2 bad usage; "
-                   "3 a worker was lost; 128 + signal when stopped by one.");
+                   "Exit codes: 0 all workers ended with 0; 1 one failed with another code than 2 "
+                   "and 3; 2 bad usage; 3 a worker was lost; 128 + signal when stopped by one.");
 }
 
 /* ---- the command line ---- */
@@ -89,11 +93,12 @@ static tutti_status no_such(const char *flag, tutti_error *err)
     char near[160];
     size_t n = 0;
 
-    for (const tutti_option *o = tutti_cli_run_options; o->name != NULL && n < TUTTI_LENGTH(names); o++)
+    for (const tutti_option *o = tutti_cli_run_options; o->name != NULL && n < TUTTI_LENGTH(names);
+         o++)
         names[n++] = o->name;
     tutti_suggest(flag, names, n, near, sizeof near);
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no option '--%.80s'%s; `tutti run --help` lists them", flag,
-                      near);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "there is no option '--%.80s'%s; `tutti run --help` lists them", flag, near);
 }
 
 /* Writes the option's name of a flag, --name[=value] or -n[value] or -H[value], to name[64].
@@ -120,7 +125,8 @@ static tutti_status split_flag(const char *arg, char name[64], const char **valu
 }
 
 /* Parses options up to "--" or the first word that is no option. *at: the command's first word. */
-static tutti_status read_options(run_config *c, int argc, char **argv, int *at, bool *help, tutti_error *err)
+static tutti_status read_options(run_config *c, int argc, char **argv, int *at, bool *help,
+                                 tutti_error *err)
 {
     char name[64], what[80];
 
@@ -143,8 +149,12 @@ static tutti_status read_options(run_config *c, int argc, char **argv, int *at, 
             return no_such(name, err);
         value = tutti_cli_flag_value(o, value, argc, argv, at);
         if (value == NULL)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "option '%.60s' needs a value: %s", arg, o->help);
-        snprintf(what, sizeof what, "%s%s", longer ? "--" : "-", longer ? name : arg[1] == 'n' ? "n" : "H");
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "option '%.60s' needs a value: %s", arg,
+                              o->help);
+        snprintf(what, sizeof what, "%s%s", longer ? "--" : "-",
+                 longer          ? name
+                 : arg[1] == 'n' ? "n"
+                                 : "H");
         TUTTI_TRY(tutti_option_set(o, what, value, c, err));
     }
     return TUTTI_OK;
@@ -162,26 +172,40 @@ static tutti_status find_command(const char *name, char *path, size_t bytes, tut
     for (at = at != NULL ? at : "/usr/bin:/bin"; strchr(name, '/') == NULL; at++) {
         const int length = (int)strcspn(at, ":");
         const int n = snprintf(path, bytes, "%.*s%s%s", length, at, length > 0 ? "/" : "", name);
-        if (n > 0 && (size_t)n < bytes && stat(path, &about) == 0 && S_ISREG(about.st_mode) && access(path, X_OK) == 0)
+        if (n > 0 && (size_t)n < bytes && stat(path, &about) == 0 && S_ISREG(about.st_mode) &&
+            access(path, X_OK) == 0)
             return TUTTI_OK;
         at += length;
         if (*at == '\0')
             break;
     }
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no command '%.200s' in PATH; give the path of a program",
-                      name);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "there is no command '%.200s' in PATH; give the path of a program", name);
 }
 
 /* ---- the workers' environment ---- */
 /* Workers must not inherit the rank and size of another run. */
 static void forget_outer_run(void)
 {
-    static const char *const names[] = { "TUTTI_RANK", "TUTTI_SIZE", "TUTTI_SHM_FD", "TUTTI_MEET",
-                                         "TUTTI_MEET_AT_RANK_0", "TUTTI_RUN_ID", "TUTTI_RUN_KEY",
-                                         "TUTTI_RUN_KEY_FILE", "TUTTI_LAUNCHED", "TUTTI_STARTED_NS", "GROUP_RANK",
-                                         "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE", "ROLE_NAME",
-                                         "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
-                                         "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_USE_AGENT_STORE" };
+    static const char *const names[] = { "TUTTI_RANK",
+                                         "TUTTI_SIZE",
+                                         "TUTTI_SHM_FD",
+                                         "TUTTI_MEET",
+                                         "TUTTI_MEET_AT_RANK_0",
+                                         "TUTTI_RUN_ID",
+                                         "TUTTI_RUN_KEY",
+                                         "TUTTI_RUN_KEY_FILE",
+                                         "TUTTI_LAUNCHED",
+                                         "TUTTI_STARTED_NS",
+                                         "GROUP_RANK",
+                                         "GROUP_WORLD_SIZE",
+                                         "ROLE_RANK",
+                                         "ROLE_WORLD_SIZE",
+                                         "ROLE_NAME",
+                                         "TORCHELASTIC_RUN_ID",
+                                         "TORCHELASTIC_RESTART_COUNT",
+                                         "TORCHELASTIC_MAX_RESTARTS",
+                                         "TORCHELASTIC_USE_AGENT_STORE" };
 
     for (size_t i = 0; i < TUTTI_LENGTH(names); i++)
         unsetenv(names[i]);
@@ -261,11 +285,14 @@ static tutti_status read_transport(run_plan *p, tutti_error *err)
     if (strcmp(text, "auto") == 0)
         goto out;
     if (strcmp(name, "shm") != 0 && strcmp(name, "tcp") != 0)
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "transport is '%.80s'; workers that `tutti run` starts meet over shm or tcp, or auto, "
-                            "which takes one of them", text);
+        status = tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "transport is '%.80s'; workers that `tutti run` starts meet over shm or tcp, or auto, "
+            "which takes one of them",
+            text);
     else if (p->n_hosts > 1 && strcmp(name, "shm") == 0)
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "transport shm does not reach several hosts; use tcp");
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                            "transport shm does not reach several hosts; use tcp");
     else
         status = tutti_world_check(text, err);
     if (status == TUTTI_OK)
@@ -282,27 +309,30 @@ static tutti_status make_plan(run_plan *p, int argc, char **argv, int at, tutti_
 
     if (at >= argc)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "there is no command to run; write it behind the options: tutti run -n 4 -- python train.py");
+                          "there is no command to run; write it behind the options: tutti run -n 4 "
+                          "-- python train.py");
     if (c->hosts[0] == 0 && c->n == 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "how many workers? give -n N, or -H HOST:N,HOST:N for several hosts");
     TUTTI_TRY(tutti_launch_find_place(environ, &place, err));
     if (place.by > TUTTI_BY_TUTTI && place.size > 1)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s has started %d processes (%s) already; "
-                          "start the command itself by it, without `tutti run`",
+                          "%s has started %d processes (%s) already; start the command itself by "
+                          "it, without `tutti run`",
                           place.name, place.size, place.found);
     p->workers = (int)c->n;
     if (c->hosts[0] != 0)
         TUTTI_TRY(tutti_launch_parse_hosts(c->hosts, &p->hosts, &p->n_hosts, &p->workers, err));
     if (c->n != 0 && c->n != p->workers)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "n is %lld, but the hosts '%.200s' have %d workers; omit -n, or write HOST:WORKERS",
-                          (long long)c->n, c->hosts, p->workers);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "n is %lld, but the hosts '%.200s' have %d workers; omit -n, or write HOST:WORKERS",
+            (long long)c->n, c->hosts, p->workers);
     if (c->min_workers > p->workers)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "min-workers is %lld, but the run has %d from its beginning; give at most %d",
-                          (long long)c->min_workers, p->workers, p->workers);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "min-workers is %lld, but the run has %d from its beginning; give at most %d",
+            (long long)c->min_workers, p->workers, p->workers);
     TUTTI_TRY(read_transport(p, err));
     TUTTI_TRY(find_command(argv[at], p->path, sizeof p->path, err));
     p->words = tutti_alloc((size_t)(argc - at) + 1, sizeof *p->words);
@@ -356,7 +386,8 @@ static tutti_status start_there(run_plan *p, tutti_launch_result *result, tutti_
     const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
 
     if (length < 0)
-        return tutti_fail(err, TUTTI_ERR_IO, errno, "finding this command's own file (/proc/self/exe)");
+        return tutti_fail(err, TUTTI_ERR_IO, errno,
+                          "finding this command's own file (/proc/self/exe)");
     self[length] = 0;
     if (getcwd(directory, sizeof directory) == NULL)
         return tutti_fail(err, TUTTI_ERR_IO, errno, "finding the working directory");

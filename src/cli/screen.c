@@ -29,7 +29,8 @@ int tutti_screen_columns(void *user)
     const int columns = s->terminal ? tutti_cli_columns(STDOUT_FILENO) : 0;
 
     return columns > 1 ? columns - 1
-                       : columns; /* in its last column a cursor is neither in this line nor in the next */
+                       /* in its last column a cursor is neither in this line nor in the next */
+                       : columns;
 }
 
 void tutti_screen_say(void *user, int status, const char *line)
@@ -66,7 +67,8 @@ int tutti_cli_page_width(void)
 {
     const int columns = tutti_cli_columns(STDOUT_FILENO);
 
-    return columns == 0 ? 80 : columns < 40 ? 40 : columns > 120 ? 120 : columns; /* longer lines are hard to follow */
+    /* longer lines are hard to follow */
+    return columns == 0 ? 80 : columns < 40 ? 40 : columns > 120 ? 120 : columns;
 }
 
 void tutti_cli_wrap(FILE *out, const char *lead, int indent, const char *text)

@@ -20,16 +20,19 @@ static tutti_status no_such_flag(const char *flag, const char *const *extra, tut
     char near[160];
 
     if (ours != NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "there is no option '--%.80s'; here it is %s; `tutti train --help all` lists them", flag,
-                          ours);
-    for (const tutti_option *o = tutti_train_options; o->name != NULL && n < TUTTI_LENGTH(names); o++)
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "there is no option '--%.80s'; here it is %s; `tutti train --help all` lists them",
+            flag, ours);
+    for (const tutti_option *o = tutti_train_options; o->name != NULL && n < TUTTI_LENGTH(names);
+         o++)
         names[n++] = o->name;
     for (size_t i = 0; extra != NULL && extra[i] != NULL && n < TUTTI_LENGTH(names); i++)
         names[n++] = extra[i];
     tutti_suggest(flag, names, n, near, sizeof near);
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no option '--%.80s'%s; `tutti train --help all` lists them",
-                      flag, near);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "there is no option '--%.80s'%s; `tutti train --help all` lists them", flag,
+                      near);
 }
 
 /* Takes --help, --help=all or --help all. value: after the '=', or NULL. */
@@ -72,8 +75,8 @@ static bool split_long(const char *arg, char name[64], const char **value)
 
 /* Takes the flag at argv[*at], with its value: --name=value, --name value, -n4, -n 4; switches
    (booleans that are off by default) need no value. *at: index of its last word on return. */
-static tutti_status take_argument(tutti_cli_settings *s, int argc, char **argv, int *at, const char *const *extra,
-                                  tutti_error *err)
+static tutti_status take_argument(tutti_cli_settings *s, int argc, char **argv, int *at,
+                                  const char *const *extra, tutti_error *err)
 {
     const char *arg = argv[*at];
     char name[64], where[72];
@@ -87,7 +90,8 @@ static tutti_status take_argument(tutti_cli_settings *s, int argc, char **argv, 
         }
         if (arg[1] != 'n' && arg[1] != 'H')
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "there is no option '%.40s'; the only short ones are -n (workers), -H (hosts) and -h",
+                              "there is no option '%.40s'; the only short ones are -n (workers), "
+                              "-H (hosts) and -h",
                               arg);
         strcpy(name, arg[1] == 'n' ? "n" : "hosts");
         value = arg[2] == '=' ? arg + 3 : arg[2] != 0 ? arg + 2 : NULL;
@@ -220,8 +224,8 @@ static tutti_status check_environment(tutti_error *err)
             offer(variables[i], shown, names, &n);
         tutti_suggest(shown, names, n, near, sizeof near);
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "the environment has %s, which nothing reads%s; "
-                          "unset it, or give it the name of an option (`tutti train --help`) in capitals behind TUTTI_",
+                          "the environment has %s, which nothing reads%s; unset it, or give it the "
+                          "name of an option (`tutti train --help`) in capitals behind TUTTI_",
                           shown, near);
     }
     return TUTTI_OK;
@@ -255,18 +259,23 @@ static tutti_status resolve_resume(tutti_cli_settings *s, bool *automatic, tutti
     char path[4096];
     tutti_status status;
 
-    if (s->config.resume[0] == 0 && tutti_settings_origin(s->settings, "resume", NULL) != TUTTI_FROM_DEFAULT)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "resume is empty; give a run's --out, one of its checkpoints, or "
-                          "auto, or omit it");
+    if (s->config.resume[0] == 0 &&
+        tutti_settings_origin(s->settings, "resume", NULL) != TUTTI_FROM_DEFAULT)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "resume is empty; give a run's --out, one of its checkpoints, or auto, "
+                          "or omit it");
     *automatic = strcmp(s->config.resume, "auto") == 0;
     if (!*automatic)
         return TUTTI_OK;
     if (s->config.out[0] == 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "resume is 'auto', which looks for a checkpoint in --out, and "
-                          "there is no --out; give it too");
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "resume is 'auto', which looks for a checkpoint in --out, and there is "
+                          "no --out; give it too");
     status = tutti_checkpoint_find(s->rt, s->config.out, path, sizeof path, NULL, 0, &found);
     s->config.resume = status == TUTTI_OK ? s->config.out : "";
-    return status == TUTTI_OK || status == TUTTI_ERR_USAGE ? TUTTI_OK : tutti_fail(err, status, 0, "%s", found.text);
+    return status == TUTTI_OK || status == TUTTI_ERR_USAGE
+               ? TUTTI_OK
+               : tutti_fail(err, status, 0, "%s", found.text);
 }
 
 /* Sets s->savers from the checkpoint, if the user gives no number of workers, and always with
@@ -276,7 +285,8 @@ static void count_savers(tutti_cli_settings *s, bool automatic)
     const char *where;
     const tutti_origin from = tutti_settings_origin(s->settings, "n", &where);
     const bool is_given = from > TUTTI_FROM_FILE || s->config.hosts[0] != 0 ||
-                      (from == TUTTI_FROM_FILE && s->file != NULL && strncmp(where, s->file, strlen(s->file)) == 0);
+                          (from == TUTTI_FROM_FILE && s->file != NULL &&
+                           strncmp(where, s->file, strlen(s->file)) == 0);
 
     if (automatic || !is_given)
         s->savers.n = tutti_train_savers(s->rt, s->config.resume, &s->savers.began, s->savers.rank);
@@ -306,7 +316,8 @@ static tutti_status read_resumed(tutti_cli_settings *s, bool automatic, bool *sa
     return TUTTI_OK;
 }
 
-tutti_status tutti_cli_read(tutti_cli_settings *s, int argc, char **argv, const char *const *extra, tutti_error *err)
+tutti_status tutti_cli_read(tutti_cli_settings *s, int argc, char **argv, const char *const *extra,
+                            tutti_error *err)
 {
     bool only_files = false, saved = false, automatic;
 
@@ -320,9 +331,10 @@ tutti_status tutti_cli_read(tutti_cli_settings *s, int argc, char **argv, const 
         else if (!only_files && argv[i][0] == '-' && argv[i][1] != 0)
             TUTTI_TRY(take_argument(s, argc, argv, &i, extra, err));
         else if (s->file != NULL)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "two configuration files, '%.80s' and '%.80s'; give one (flags begin with --)", s->file,
-                              argv[i]);
+            return tutti_fail(
+                err, TUTTI_ERR_USAGE, 0,
+                "two configuration files, '%.80s' and '%.80s'; give one (flags begin with --)",
+                s->file, argv[i]);
         else
             s->file = argv[i];
     }
@@ -338,15 +350,16 @@ tutti_status tutti_cli_read(tutti_cli_settings *s, int argc, char **argv, const 
     s->transport_saved = saved;
     if (s->config.out[0] != 0)
         snprintf(s->out, sizeof s->out, "%s", s->config.out);
-    tutti_train_pair(&s->config, tutti_settings_origin(s->settings, "model", NULL) != TUTTI_FROM_DEFAULT,
+    tutti_train_pair(&s->config,
+                     tutti_settings_origin(s->settings, "model", NULL) != TUTTI_FROM_DEFAULT,
                      tutti_settings_origin(s->settings, "data", NULL) != TUTTI_FROM_DEFAULT);
     return TUTTI_OK;
 }
 
 /* Sets an option that the user has not set to the method's default, or completes a value that the
    user has given. */
-static tutti_status set_default(tutti_cli_settings *s, const tutti_method_ops *method, const char *option,
-                                const char *where, tutti_error *err)
+static tutti_status set_default(tutti_cli_settings *s, const tutti_method_ops *method,
+                                const char *option, const char *where, tutti_error *err)
 {
     const tutti_option *const o = tutti_option_find(tutti_train_options, option);
     const bool given = tutti_settings_origin(s->settings, option, NULL) != TUTTI_FROM_DEFAULT;
@@ -411,8 +424,13 @@ void tutti_cli_print_options(FILE *out, const tutti_option *options, bool flags)
     for (const tutti_option *o = options; o != NULL && o->name != NULL; o++) {
         char name[64], value[256] = "", line[360];
         print_default(o, value, sizeof value);
-        snprintf(name, sizeof name, "%s%s", !flags ? "" : strlen(o->name) == 1 ? "-" : "--", o->name);
-        snprintf(line, sizeof line, "  %-20s %-6s %-26s", name, tutti_option_type_name(o->type), value);
+        snprintf(name, sizeof name, "%s%s",
+                 !flags                 ? ""
+                 : strlen(o->name) == 1 ? "-"
+                                        : "--",
+                 o->name);
+        snprintf(line, sizeof line, "  %-20s %-6s %-26s", name, tutti_option_type_name(o->type),
+                 value);
         if (tutti_cli_columns(STDOUT_FILENO) == 0 || /* for a program or a page: a row a line */
             strlen(line) + 1 + strlen(o->help) <= (size_t)tutti_cli_page_width())
             fprintf(out, "%s %s\n", line, o->help);

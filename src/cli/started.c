@@ -9,7 +9,8 @@
 
 /* Ranks that only serve are the last ones. So each host gets a second entry for its servers, except
    the last host, whose servers follow its workers directly. */
-tutti_status tutti_cli_place_servers(tutti_launch_host **all, int *n_hosts, int servers, int workers, tutti_error *err)
+tutti_status tutti_cli_place_servers(tutti_launch_host **all, int *n_hosts, int servers,
+                                     int workers, tutti_error *err)
 {
     const int n = *n_hosts;
     tutti_launch_host *hosts;
@@ -19,7 +20,8 @@ tutti_status tutti_cli_place_servers(tutti_launch_host **all, int *n_hosts, int 
         return TUTTI_OK;
     hosts = tutti_alloc(2 * (size_t)n, sizeof *hosts);
     if (hosts == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "placing %d servers on %d hosts", servers, n);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "placing %d servers on %d hosts", servers,
+                          n);
     memcpy(hosts, *all, (size_t)n * sizeof *hosts);
     for (int k = 0; k < n && k < servers; k++) { /* from the last host on */
         const int here = servers / n + (k < servers % n);
@@ -37,7 +39,8 @@ tutti_status tutti_cli_place_servers(tutti_launch_host **all, int *n_hosts, int 
     return TUTTI_OK;
 }
 
-void tutti_cli_keep_left(const tutti_cli_savers *of, tutti_launch_host *hosts, int *n_hosts, int *workers)
+void tutti_cli_keep_left(const tutti_cli_savers *of, tutti_launch_host *hosts, int *n_hosts,
+                         int *workers)
 {
     const bool same = of->began == *workers;
     int kept = 0, first = 0;
@@ -50,7 +53,8 @@ void tutti_cli_keep_left(const tutti_cli_savers *of, tutti_launch_host *hosts, i
         if (same) {
             left = 0;
             for (int k = 0; k < of->n; k++)
-                left += of->rank[k] >= hosts[h].first && of->rank[k] < hosts[h].first + hosts[h].workers;
+                left += of->rank[k] >= hosts[h].first &&
+                        of->rank[k] < hosts[h].first + hosts[h].workers;
         }
         if (left == 0)
             continue;

@@ -94,11 +94,14 @@ static void print_product(const tutti_graph *g)
    measure of docs/TOPOLOGY.md. factor: of the distance, for each `rounds` rounds. */
 static void print_rounds_to_a_hundredth(const tutti_graph *g, double factor, double rounds)
 {
-    const double needed = factor > 1e-12 ? ceil(log(100) / (-2 * log(factor)) - 1e-9) * rounds : rounds;
+    const double needed =
+        factor > 1e-12 ? ceil(log(100) / (-2 * log(factor)) - 1e-9) * rounds : rounds;
 
     if (needed < 1e15)
-        printf("to 1 %%:      %.0f round%s for the squared distance from the mean; %g messages a member\n", needed,
-               needed > 1 ? "s" : "", needed * tutti_graph_messages(g) / tutti_graph_size(g));
+        printf("to 1 %%:      %.0f round%s for the squared distance from the mean; %g messages a "
+               "member\n",
+               needed, needed > 1 ? "s" : "",
+               needed * tutti_graph_messages(g) / tutti_graph_size(g));
 }
 
 static void print_gap(const tutti_graph *g, const char *spec)
@@ -119,13 +122,16 @@ static void print_gap(const tutti_graph *g, const char *spec)
     if (gap > 1 - 1e-12)
         printf("gap:         1: the exact mean after %s\n", rounds > 1 ? "a period" : "one round");
     else if (rounds > 1)
-        printf("gap:         %.5f a period, which shrinks the distance from the mean by %.5f; %.5f a round\n", gap,
-               1 - gap, pow(1 - gap, 1 / period));
+        printf("gap:         %.5f a period, which shrinks the distance from the mean by %.5f; %.5f "
+               "a round\n",
+               gap, 1 - gap, pow(1 - gap, 1 / period));
     else if (rounds == 0)
-        printf("gap:         %.5f: a round shrinks the squared distance from the mean by %.5f on average\n", gap,
-               (1 - gap) * (1 - gap));
+        printf("gap:         %.5f: a round shrinks the squared distance from the mean by %.5f on "
+               "average\n",
+               gap, (1 - gap) * (1 - gap));
     else
-        printf("gap:         %.5f: a round shrinks the distance from the mean by %.5f\n", gap, 1 - gap);
+        printf("gap:         %.5f: a round shrinks the distance from the mean by %.5f\n", gap,
+               1 - gap);
     if (gap < 0.01 && n > 1)
         printf("             mixes slowly: consider exponential or one-peer-exponential\n");
     if (gap <= 1 - 1e-12 && rounds > 1)
@@ -139,7 +145,8 @@ static void print_gap(const tutti_graph *g, const char *spec)
 static void print_graph(const tutti_graph *g, const char *spec, row *r)
 {
     static const char *const properties[] = {
-        "static", "symmetric", "regular", "doubly-stochastic", "column-stochastic", "bipartite", "connected"
+        "static",    "symmetric", "regular", "doubly-stochastic", "column-stochastic",
+        "bipartite", "connected"
     };
     const int n = tutti_graph_size(g);
     const uint64_t period = tutti_graph_period(g);
@@ -151,11 +158,12 @@ static void print_graph(const tutti_graph *g, const char *spec, row *r)
         printf("%llu\n", (unsigned long long)period);
     else
         printf("none: each round is newly drawn\n");
-    printf("degree:      at most %d\nmessages:    %g a round in all, %g a member\nproperties: ", tutti_graph_degree(g),
-           sent, sent / n);
+    printf("degree:      at most %d\nmessages:    %g a round in all, %g a member\nproperties: ",
+           tutti_graph_degree(g), sent, sent / n);
     for (size_t i = 0; i < TUTTI_LENGTH(properties); i++)
         /* what is doubly so is so by columns */
-        if ((!doubly || strcmp(properties[i], "column-stochastic") != 0) && tutti_graph_is(g, properties[i])) {
+        if ((!doubly || strcmp(properties[i], "column-stochastic") != 0) &&
+            tutti_graph_is(g, properties[i])) {
             printf(" %s", properties[i]);
             doubly = doubly || strcmp(properties[i], "doubly-stochastic") == 0;
         }
@@ -185,7 +193,8 @@ static int show(const char *spec, int n)
         if (r.in != NULL && r.out != NULL && r.w_in != NULL && r.w_out != NULL)
             print_graph(g, spec, &r);
         else
-            status = tutti_fail(&err, TUTTI_ERR_MEMORY, 0, "no memory for the rows of '%s' with %d members", spec, n);
+            status = tutti_fail(&err, TUTTI_ERR_MEMORY, 0,
+                                "no memory for the rows of '%s' with %d members", spec, n);
         tutti_free(r.in);
         tutti_free(r.out);
         tutti_free(r.w_in);
@@ -197,17 +206,21 @@ static int show(const char *spec, int n)
 
 int tutti_cli_topology(int argc, char **argv)
 {
-    static const tutti_option size = { "n", TUTTI_INT, 0, 8, 1, TUTTI_GRAPH_SIZE_MAX, NULL, "members" };
+    static const tutti_option size = { "n",  TUTTI_INT, 0, 8, 1, TUTTI_GRAPH_SIZE_MAX,
+                                       NULL, "members" };
     int64_t n = (int64_t)size.initial;
     const char *spec = NULL;
 
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
             char text[512];
-            snprintf(text, sizeof text, "Shows a graph of N members (default 8): degree, messages a round, properties, "
-                     "spectral gap and, up to %d members, the mixing matrix of each round: row i holds the weights "
-                     "member i gives to the models of all; then what a period's rounds do together. Without SPEC it "
-                     "lists the graphs:", MATRIX_MOST);
+            snprintf(
+                text, sizeof text,
+                "Shows a graph of N members (default 8): degree, messages a round, properties, "
+                "spectral gap and, up to %d members, the mixing matrix of each round: row i holds "
+                "the weights member i gives to the models of all; then what a period's rounds do "
+                "together. Without SPEC it lists the graphs:",
+                MATRIX_MOST);
             printf("tutti topology [SPEC] [-n N]\n\n");
             tutti_cli_wrap(stdout, "", 0, text);
             putchar('\n');
@@ -223,7 +236,8 @@ int tutti_cli_topology(int argc, char **argv)
         } else if (argv[i][0] == '-')
             return tutti_cli_usage("topology", "there is no option '%s'", argv[i]);
         else if (spec != NULL)
-            return tutti_cli_usage("topology", "it takes one graph, not '%s' and '%s'", spec, argv[i]);
+            return tutti_cli_usage("topology", "it takes one graph, not '%s' and '%s'", spec,
+                                   argv[i]);
         else
             spec = argv[i];
     }

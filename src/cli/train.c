@@ -29,8 +29,10 @@ enum { STOP_SECONDS = 120 };     /* to save a checkpoint; then the run is ended 
 
 static struct {                          /* written by signal handlers */
     volatile sig_atomic_t by;            /* the first signal; 0: none yet */
-    volatile sig_atomic_t echo_over;     /* it is a second ago, so that another one is a second request */
-    volatile sig_atomic_t has_launcher;  /* our launcher started this process, and handles second signals */
+    /* it is a second ago, so that another one is a second request */
+    volatile sig_atomic_t echo_over;
+    /* our launcher started this process, and handles second signals */
+    volatile sig_atomic_t has_launcher;
     volatile sig_atomic_t by_launcher;   /* a signal came from our launcher */
 } asked;
 
@@ -71,7 +73,9 @@ static void handle_signals(tutti_train_io *io, bool launched)
     static char room[1 << 16];
     static const int wanted[] = { SIGTERM, SIGINT };
     const stack_t stack = { .ss_sp = room, .ss_size = sizeof room };
-    struct sigaction note = { .sa_sigaction = note_signal, .sa_flags = SA_RESTART | SA_SIGINFO | SA_ONSTACK }, now;
+    struct sigaction note = { .sa_sigaction = note_signal,
+                              .sa_flags = SA_RESTART | SA_SIGINFO | SA_ONSTACK },
+                     now;
     struct sigaction time = { .sa_handler = note_time, .sa_flags = SA_RESTART | SA_ONSTACK };
 
     sigaltstack(&stack, NULL);
@@ -103,8 +107,8 @@ static void write_flight(tutti_world *world, const char *out, tutti_status statu
 {
     if ((status == TUTTI_ERR_PEER || status == TUTTI_TIMEOUT) && out[0] != '\0' &&
         tutti_world_flight(world, out, NULL) == TUTTI_OK)
-        fprintf(stderr, "tutti: the last events of rank %d are in %s/flight-%d.json\n", tutti_world_rank(world), out,
-                tutti_world_rank(world));
+        fprintf(stderr, "tutti: the last events of rank %d are in %s/flight-%d.json\n",
+                tutti_world_rank(world), out, tutti_world_rank(world));
 }
 
 /* Returns the inode of config.json, which is replaced when a run has begun; 0: there is none. */
@@ -154,7 +158,8 @@ static tutti_status take_part(tutti_cli_settings *s, standing *at, tutti_error *
     const int workers = at->place.size - (int)s->config.servers, spare = workers - s->savers.n;
     char part[32];
 
-    if (s->savers.n == 0 || spare <= 0 || at->place.by <= TUTTI_BY_TUTTI || strncmp(s->config.transport, "mpi", 3) == 0)
+    if (s->savers.n == 0 || spare <= 0 || at->place.by <= TUTTI_BY_TUTTI ||
+        strncmp(s->config.transport, "mpi", 3) == 0)
         return TUTTI_OK; /* MPI's processes cannot leave */
     s->config.n = s->savers.n;
     at->leaves = at->place.rank >= s->savers.n && at->place.rank < workers;
@@ -171,8 +176,10 @@ static void say_savers(const tutti_cli_settings *s, int before)
         return;
     if (s->savers.began > s->savers.n)
         snprintf(of, sizeof of, ", the remaining ones of %d", s->savers.began);
-    fprintf(stderr, "tutti: the checkpoint in %s is of %d worker%s%s, and no other number can resume it: "
-            "%d resume\n", s->config.resume, s->savers.n, s->savers.n == 1 ? "" : "s", of, s->savers.n);
+    fprintf(stderr,
+            "tutti: the checkpoint in %s is of %d worker%s%s, and no other number can resume it: "
+            "%d resume\n",
+            s->config.resume, s->savers.n, s->savers.n == 1 ? "" : "s", of, s->savers.n);
 }
 
 /* Checks that the flags agree with the number of processes that a launcher has started. */
@@ -191,15 +198,17 @@ static tutti_status check_started(const tutti_cli_settings *s, const standing *a
         snprintf(more, sizeof more, ", and servers for %lld ranks besides", (long long)c->servers);
     if ((n_given || hosts_given) && c->n + c->servers != at->place.size)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s asks for %lld workers%s, but %s has started %d processes (%s); "
-                          "omit %s, or start `tutti train` once",
-                          flag, (long long)c->n, more, at->place.by == TUTTI_BY_TUTTI ? "somebody" : at->place.name,
+                          "%s asks for %lld workers%s, but %s has started %d processes (%s); omit "
+                          "%s, or start `tutti train` once",
+                          flag, (long long)c->n, more,
+                          at->place.by == TUTTI_BY_TUTTI ? "somebody" : at->place.name,
                           at->place.size, at->place.found, flag);
     if (c->servers >= at->place.size)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "servers is %lld, but %s has started %d processes (%s), which leaves no worker; start more, "
-                          "or give fewer servers",
-                          (long long)c->servers, at->place.by == TUTTI_BY_TUTTI ? "somebody" : at->place.name,
+                          "servers is %lld, but %s has started %d processes (%s), which leaves no "
+                          "worker; start more, or give fewer servers",
+                          (long long)c->servers,
+                          at->place.by == TUTTI_BY_TUTTI ? "somebody" : at->place.name,
                           at->place.size, at->place.found);
     return TUTTI_OK;
 }
@@ -217,10 +226,10 @@ static tutti_status choose_transport(tutti_cli_settings *s, const standing *at, 
         (s->transport_saved && here && (at->worker || at->n_hosts > 1)))
         c->transport = usual;
     if ((at->worker || at->n_hosts > 0) && tutti_world_simulated(c->transport))
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "the workers of transport '%.60s' live in one process; start `tutti train -n N` once, by itself",
-            c->transport);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "the workers of transport '%.60s' live in one process; start `tutti "
+                          "train -n N` once, by itself",
+                          c->transport);
     return TUTTI_OK;
 }
 
@@ -280,7 +289,8 @@ static void default_out(tutti_cli_settings *s);
 
 /* Claims the output directory. If a default name is in use, by another run that began in the same
    second, tries the next one. */
-static tutti_status claim_out(tutti_cli_settings *s, const standing *at, tutti_launch_claim **claim, tutti_error *err)
+static tutti_status claim_out(tutti_cli_settings *s, const standing *at, tutti_launch_claim **claim,
+                              tutti_error *err)
 {
     tutti_status status = tutti_launch_claim_open(claim, s->rt, s->out, err);
 
@@ -293,8 +303,8 @@ static tutti_status claim_out(tutti_cli_settings *s, const standing *at, tutti_l
 
 /* Makes the output directory where no launcher of ours has done so: rank 0 does, on its host, and
    all ranks use its name, which may contain the time. Collective. */
-static tutti_status prepare(tutti_cli_settings *s, const standing *at, tutti_world *world, tutti_launch_claim **claim,
-                            tutti_error *err)
+static tutti_status prepare(tutti_cli_settings *s, const standing *at, tutti_world *world,
+                            tutti_launch_claim **claim, tutti_error *err)
 {
     tutti_group all = tutti_group_workers(world, tutti_port_of("name of the results", 0, 0));
 
@@ -315,7 +325,8 @@ static bool reports_end(const standing *at, tutti_world *world)
 {
     char why[8];
 
-    return at->place.rank == 0 || (at->place.rank == 1 && tutti_world_dead(world, why, sizeof why) == 0);
+    return at->place.rank == 0 ||
+           (at->place.rank == 1 && tutti_world_dead(world, why, sizeof why) == 0);
 }
 
 /* Reports which workers are missing, over tcp without a launcher of ours. */
@@ -331,14 +342,15 @@ static void begin_work(const tutti_cli_settings *s, const standing *at, tutti_tr
 {
     const char *started = getenv("TUTTI_STARTED_NS"), *launched = getenv("TUTTI_LAUNCHED");
     if (launched != NULL)
-        signal(SIGINT, SIG_IGN); /* the launcher receives the terminal's signal and sends us SIGTERM */
+        /* the launcher receives the terminal's signal and sends us SIGTERM */
+        signal(SIGINT, SIG_IGN);
     if (s->config.checkpoint_on_signal)
         handle_signals(io, launched != NULL);
     io->started_ns = started != NULL ? strtoll(started, NULL, 10) : 0;
     io->installed_data = tutti_cli_installed(installed, 4096, "data");
     if (at->place.by > TUTTI_BY_TUTTI && at->place.rank == 0 && !s->config.quiet)
-        printf("tutti: %d workers started by %s (%s), transport %s\n", at->place.size, at->place.name, at->place.found,
-               s->config.transport);
+        printf("tutti: %d workers started by %s (%s), transport %s\n", at->place.size,
+               at->place.name, at->place.found, s->config.transport);
 }
 
 /* Joins the world of a run, by its transport. */
@@ -450,8 +462,8 @@ static void show_simulated_loss(void *user, int rank, const char *why)
     sim->workers[rank].lost = true;
     sim->left--;
     if (sim->left >= sim->config->min_workers)
-        fprintf(stderr, "tutti: %s; if the others can, the run continues with %d worker%s\n", why, sim->left,
-                sim->left == 1 ? "" : "s");
+        fprintf(stderr, "tutti: %s; if the others can, the run continues with %d worker%s\n", why,
+                sim->left, sim->left == 1 ? "" : "s");
 }
 
 static tutti_status simulated_worker(tutti_world *world, void *arg, tutti_error *err)
@@ -487,7 +499,8 @@ static tutti_status outcome(const simulation *sim, tutti_status status, tutti_er
 
     if (!sim->config->continue_on_loss || sim->left == 0)
         return status;
-    for (const simulated *w = sim->workers; w < sim->workers + sim->config->n + sim->config->servers; w++) {
+    for (const simulated *w = sim->workers;
+         w < sim->workers + sim->config->n + sim->config->servers; w++) {
         if (!w->lost && !w->ended && status != TUTTI_ERR_PEER)
             return status;
         well = well || (!w->lost && w->ended && w->status == TUTTI_OK);
@@ -522,12 +535,15 @@ static int simulate(tutti_cli_settings *s, int64_t started_ns, tutti_error *err)
         handle_signals(&sim.io, false);
     sim.workers = tutti_alloc((size_t)(s->config.n + s->config.servers), sizeof *sim.workers);
     if (sim.workers == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %lld simulated workers", (long long)s->config.n);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %lld simulated workers",
+                            (long long)s->config.n);
     else
         status = tutti_train_transport(&s->config, &transport, err);
     if (status == TUTTI_OK)
-        status = outcome(
-            &sim, tutti_world_run(transport, (int)(s->config.n + s->config.servers), simulated_worker, &sim, err), err);
+        status = outcome(&sim,
+                         tutti_world_run(transport, (int)(s->config.n + s->config.servers),
+                                         simulated_worker, &sim, err),
+                         err);
     tutti_free(transport);
     tutti_free(sim.workers);
     tutti_screen_end(&sim.display);
@@ -560,8 +576,8 @@ static void default_out(tutti_cli_settings *s)
    sees fewer cores); the last of two equal flags counts. *threads_word: index of the word with the
    number of threads. tutti_free it. */
 enum { MORE = 3 };
-static const char **worker_words(int argc, char **argv, const char *self, const char *const more[MORE],
-                                 int *threads_word)
+static const char **worker_words(int argc, char **argv, const char *self,
+                                 const char *const more[MORE], int *threads_word)
 {
     const char **words = tutti_alloc((size_t)argc + 2 + MORE, sizeof *words);
     int n = argc + 1, end = 2;
@@ -582,8 +598,8 @@ static const char **worker_words(int argc, char **argv, const char *self, const 
 }
 
 /* Starts the workers of this host: all of a run, or an agent's. */
-static tutti_status launch_here(const tutti_cli_settings *s, const char *const *words, tutti_launch_result *result,
-                                tutti_error *err)
+static tutti_status launch_here(const tutti_cli_settings *s, const char *const *words,
+                                tutti_launch_result *result, tutti_error *err)
 {
     const tutti_launch_options options = {
         .workers = (int)(s->config.n + s->config.servers),
@@ -650,12 +666,15 @@ static tutti_status launch(tutti_cli_settings *s, const standing *at, int *code,
     int threads_word;
 
     if (length < 0)
-        return tutti_fail(err, TUTTI_ERR_IO, errno, "finding this command's own file (/proc/self/exe)");
+        return tutti_fail(err, TUTTI_ERR_IO, errno,
+                          "finding this command's own file (/proc/self/exe)");
     self[length] = 0;
     snprintf(out, sizeof out, "--out=%s", s->out);
     snprintf(threads, sizeof threads, "--threads=%lld", (long long)s->config.threads);
-    if ((size_t)snprintf(transport, sizeof transport, "--transport=%s", s->config.transport) >= sizeof transport)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "transport '%.60s...' is too long", s->config.transport);
+    if ((size_t)snprintf(transport, sizeof transport, "--transport=%s", s->config.transport) >=
+        sizeof transport)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "transport '%.60s...' is too long",
+                          s->config.transport);
     snprintf(started, sizeof started, "%lld", (long long)at->started_ns);
     words = worker_words(at->argc, at->argv, self, more, &threads_word);
     if (words == NULL)
@@ -685,14 +704,14 @@ static tutti_status start_run(tutti_cli_settings *s, const standing *at, int *co
 
     TUTTI_TRY(tutti_world_check(s->config.transport, err));
     if (at->n_hosts > 1 && !is_tcp(s->config.transport))
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "transport '%.60s' does not reach several hosts from here; use tcp, or start the run by mpirun",
-            s->config.transport);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "transport '%.60s' does not reach several hosts from here; use tcp, or "
+                          "start the run by mpirun",
+                          s->config.transport);
     if (at->n_hosts == 0) { /* else rank 0 does it, on its host */
         char installed[4096];
-        TUTTI_TRY(
-            tutti_train_check_data(s->rt, &s->config, tutti_cli_installed(installed, sizeof installed, "data"), err));
+        TUTTI_TRY(tutti_train_check_data(
+            s->rt, &s->config, tutti_cli_installed(installed, sizeof installed, "data"), err));
         TUTTI_TRY(claim_out(s, at, &claim, err));
         status = tutti_train_prepare(s->rt, &s->config, err);
     }

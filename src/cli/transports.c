@@ -44,8 +44,9 @@ static json_t *transport_json(size_t i)
 
     for (const tutti_option *o = ops->options; o != NULL && o->name != NULL; o++)
         json_array_append_new(options, tutti_cli_option_json(o));
-    return json_pack("{s:s, s:s, s:s, s:b, s:b, s:o}", "name", ops->name, "help", ops->help, "kind", transport_group(i),
-                     "survives_losses", ops->events != NULL, "simulated", ops->simulated, "options", options);
+    return json_pack("{s:s, s:s, s:s, s:b, s:b, s:o}", "name", ops->name, "help", ops->help, "kind",
+                     transport_group(i), "survives_losses", ops->events != NULL, "simulated",
+                     ops->simulated, "options", options);
 }
 
 static void print_one(size_t i)
@@ -54,7 +55,8 @@ static void print_one(size_t i)
 
     printf("%s: %s\n  %s; %s\n", ops->name, ops->help,
            strcmp(transport_group(i), "built-in") == 0 ? "built in" : "a plug-in",
-           ops->events != NULL ? "a run can continue after the loss of a worker" : "the loss of a worker ends the run");
+           ops->events != NULL ? "a run can continue after the loss of a worker"
+                               : "the loss of a worker ends the run");
     if (ops->options != NULL && ops->options[0].name != NULL) {
         printf("\n  option               type   default                    meaning\n");
         tutti_cli_print_options(stdout, ops->options, false);
@@ -69,13 +71,19 @@ static void line(size_t i, char *text, size_t bytes)
 int tutti_cli_transports(int argc, char **argv)
 {
     static const tutti_cli_catalogue catalogue = {
-        .command = "transports", .kind = "transport", .room = 12,
+        .command = "transports",
+        .kind = "transport",
+        .room = 12,
         .help = "Lists what carries messages between workers, or explains one with its options. "
                 "Use: tutti train --transport 'tcp(peer-timeout=30)'.",
-        .advice = "`tutti transports NAME` explains one. Without --transport it is shm on this machine and tcp over "
-                  "several hosts.",
-        .name = transport_name, .json = transport_json, .print = print_one,
-        .group = transport_group, .group_title = group_title, .line = line,
+        .advice = "`tutti transports NAME` explains one. Without --transport it is shm on this "
+                  "machine and tcp over several hosts.",
+        .name = transport_name,
+        .json = transport_json,
+        .print = print_one,
+        .group = transport_group,
+        .group_title = group_title,
+        .line = line,
     };
     return tutti_cli_list(&catalogue, argc, argv);
 }

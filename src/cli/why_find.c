@@ -74,7 +74,8 @@ static tutti_status read_record(tutti_runtime *rt, int fd, why_rank *rank, tutti
 {
     const size_t bytes = tutti_activity_size();
     unsigned char *copy = tutti_alloc(2, bytes + 1);
-    tutti_status status = copy != NULL ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading a record");
+    tutti_status status =
+        copy != NULL ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading a record");
 
     rank->view.changing = 1;
     for (int k = 0; k < TRIES && status == TUTTI_OK && (k == 0 || rank->view.changing > 0); k++) {
@@ -82,11 +83,14 @@ static tutti_status read_record(tutti_runtime *rt, int fd, why_rank *rank, tutti
         if (k > 0)
             tutti_sleep_until(rt, tutti_now_ns(rt) + PAUSE_NS);
         for (int i = 0; i < 2; i++)
-            n[i] = pread(fd, copy + (size_t)i * (bytes + 1), bytes + 1, 0); /* a byte more: is it longer? */
+            /* a byte more: is it longer? */
+            n[i] = pread(fd, copy + (size_t)i * (bytes + 1), bytes + 1, 0);
         if (n[0] < 0 || n[1] < 0)
-            status = tutti_fail(err, TUTTI_ERR_IO, errno, "reading the record of process %ld", rank->process);
+            status = tutti_fail(err, TUTTI_ERR_IO, errno, "reading the record of process %ld",
+                                rank->process);
         else
-            status = tutti_activity_read(&rank->view, copy, copy + bytes + 1, (size_t)(n[0] < n[1] ? n[0] : n[1]), err);
+            status = tutti_activity_read(&rank->view, copy, copy + bytes + 1,
+                                         (size_t)(n[0] < n[1] ? n[0] : n[1]), err);
     }
     tutti_free(copy);
     return status;
@@ -124,7 +128,8 @@ static tutti_status take_record(why_found *found, long pid, const char *path, tu
     rank->process = pid;
     if (read_record(found->rt, fd, rank, &why) != TUTTI_OK) {
         if (found->damaged++ == 0)
-            snprintf(found->why_damaged, sizeof found->why_damaged, "process %ld: %.300s", pid, why.text);
+            snprintf(found->why_damaged, sizeof found->why_damaged, "process %ld: %.300s", pid,
+                     why.text);
     } else if (is_itself(pid, (long)rank->view.about.process)) {
         if (!stat_of(pid, &rank->state, &parent))
             rank->state = 0;
@@ -165,7 +170,8 @@ static tutti_status take_all(why_found *found, tutti_error *err)
     DIR *all = opendir("/proc");
 
     if (all == NULL)
-        return tutti_fail(err, TUTTI_ERR_IO, errno, "listing /proc, where the ranks of a run are found");
+        return tutti_fail(err, TUTTI_ERR_IO, errno,
+                          "listing /proc, where the ranks of a run are found");
     while (status == TUTTI_OK && (entry = readdir(all)) != NULL)
         if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9')
             status = take_process(found, strtol(entry->d_name, NULL, 10), err);
@@ -196,7 +202,9 @@ static int by_rank(const void *a, const void *b)
 
     if (x->view.about.rank != y->view.about.rank)
         return x->view.about.rank < y->view.about.rank ? -1 : 1;
-    return x->view.about.opened_ns < y->view.about.opened_ns ? -1 : x->view.about.opened_ns > y->view.about.opened_ns;
+    return x->view.about.opened_ns < y->view.about.opened_ns
+               ? -1
+               : x->view.about.opened_ns > y->view.about.opened_ns;
 }
 
 /* Keeps the ranks of the run that was asked for: the newest world of that run, since a process may
@@ -220,7 +228,8 @@ static int keep_run(why_found *found, const char *folder, long pid)
     qsort(found->ranks, (size_t)n, sizeof *found->ranks, by_rank);
     found->n = n;
     n = 0;
-    for (int k = 0; k < found->n; k++) { /* of a rank's several worlds the newest, which is the last */
+    for (int k = 0; k < found->n; k++) {
+        /* of a rank's several worlds the newest, which is the last */
         if (n > 0 && found->ranks[n - 1].view.about.rank == found->ranks[k].view.about.rank)
             n--;
         found->ranks[n++] = found->ranks[k];
@@ -235,17 +244,22 @@ static tutti_status none_of_process(const why_found *found, long pid, tutti_erro
 
     snprintf(path, sizeof path, "/proc/%ld", pid);
     if (pid <= 0 || stat(path, &about) != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no process %ld: the run has ended, or is on another host",
-                          pid);
-    if (about.st_uid != geteuid() && geteuid() != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "process %ld belongs to another user (number %ld), who alone can look into it", pid,
-                          (long)about.st_uid);
+                          "there is no process %ld: the run has ended, or is on another host", pid);
+    if (about.st_uid != geteuid() && geteuid() != 0)
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "process %ld belongs to another user (number %ld), who alone can look into it", pid,
+            (long)about.st_uid);
     if (found->damaged > 0)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "no rank of a run can be read: %s", found->why_damaged);
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "process %ld is no rank of a run of Tutti, and has started none that has joined its run; give "
-                      "the process of `tutti train` or `tutti run`, that of a worker, or the run's directory", pid);
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "no rank of a run can be read: %s",
+                          found->why_damaged);
+    return tutti_fail(
+        err, TUTTI_ERR_USAGE, 0,
+        "process %ld is no rank of a run of Tutti, and has started none that has joined its run; "
+        "give the process of `tutti train` or `tutti run`, that of a worker, or the run's "
+        "directory",
+        pid);
 }
 
 tutti_status tutti_why_find(why_found *found, const char *given, tutti_error *err)
@@ -257,8 +271,8 @@ tutti_status tutti_why_find(why_found *found, const char *given, tutti_error *er
 
     memset(found, 0, sizeof *found);
     if (!process && folder == NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, errno, "'%.300s' is neither the number of a process nor a directory",
-                          given);
+        return tutti_fail(err, TUTTI_ERR_USAGE, errno,
+                          "'%.300s' is neither the number of a process nor a directory", given);
     status = tutti_runtime_open_posix(&found->rt, err);
     if (status == TUTTI_OK)
         status = take_all(found, err);
@@ -267,10 +281,12 @@ tutti_status tutti_why_find(why_found *found, const char *given, tutti_error *er
         if (found->n == 0 && process)
             status = none_of_process(found, pid, err);
         else if (found->n == 0)
-            status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                                "no process of this host has '%.300s' as its run's directory: the run has ended, is on "
-                                "another host or of another user; a script names its directory with trace=DIR, or "
-                                "give a process", folder);
+            status = tutti_fail(
+                err, TUTTI_ERR_USAGE, 0,
+                "no process of this host has '%.300s' as its run's directory: the run has ended, "
+                "is on another host or of another user; a script names its directory with "
+                "trace=DIR, or give a process",
+                folder);
     }
     free(folder);
     return status;

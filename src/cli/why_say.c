@@ -6,7 +6,8 @@
 
 #define LONG_NS INT64_C(1000000000) /* a wait of which something is said */
 
-static void add(char *text, size_t bytes, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static void add(char *text, size_t bytes, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 static void add(char *text, size_t bytes, const char *format, ...)
 {
     const size_t used = strlen(text);
@@ -106,16 +107,19 @@ static void describe_entry(const tutti_activity_entry *e, char *text, size_t byt
     }
 }
 
-void tutti_why_describe(const why_found *found, const why_rank *rank, char *text, size_t bytes, double *seconds)
+void tutti_why_describe(const why_found *found, const why_rank *rank, char *text, size_t bytes,
+                        double *seconds)
 {
     static const tutti_activity_kind order[] = { TUTTI_ACTIVITY_CLIENT, TUTTI_ACTIVITY_EXCHANGE,
-                                                 TUTTI_ACTIVITY_COLLECTIVE, TUTTI_ACTIVITY_MESSAGE };
+                                                 TUTTI_ACTIVITY_COLLECTIVE,
+                                                 TUTTI_ACTIVITY_MESSAGE };
 
     text[0] = '\0';
     *seconds = 0;
     for (size_t k = 0; k < TUTTI_LENGTH(order); k++) {
         const tutti_activity_entry *e = in_kind(rank, order[k]);
-        if (e == NULL || (order[k] == TUTTI_ACTIVITY_MESSAGE && in_kind(rank, TUTTI_ACTIVITY_COLLECTIVE) != NULL))
+        if (e == NULL || (order[k] == TUTTI_ACTIVITY_MESSAGE &&
+                          in_kind(rank, TUTTI_ACTIVITY_COLLECTIVE) != NULL))
             continue;
         add(text, bytes, "%s", text[0] != '\0' ? "; " : "");
         describe_entry(e, text, bytes);
@@ -123,7 +127,8 @@ void tutti_why_describe(const why_found *found, const why_rank *rank, char *text
     }
     if (text[0] != '\0')
         return;
-    add(text, bytes, rank->view.changing > 0 ? "many short calls" : "code of its own, in no call of Tutti");
+    add(text, bytes,
+        rank->view.changing > 0 ? "many short calls" : "code of its own, in no call of Tutti");
     if (rank->view.n_events > 0 && rank->view.changing == 0)
         *seconds = seconds_since(found, rank->view.events[rank->view.n_events - 1].ended_ns);
 }
@@ -137,7 +142,8 @@ static int times(const why_rank *rank, uint64_t call, const tutti_activity_entry
     int n = 0;
 
     for (int k = 0; k < rank->view.n_events; k++)
-        if (rank->view.events[k].call == call && rank->view.events[k].kind == TUTTI_ACTIVITY_COLLECTIVE) {
+        if (rank->view.events[k].call == call &&
+            rank->view.events[k].kind == TUTTI_ACTIVITY_COLLECTIVE) {
             *last = &rank->view.events[k];
             n++;
         }
@@ -154,7 +160,8 @@ static bool has_all_events(const why_rank *rank)
 static int has_come(const why_rank *rank, const why_rank *waiter, const tutti_activity_entry *call)
 {
     const tutti_activity_entry *last = NULL, *before = NULL;
-    const int ended = times(rank, call->call, &last), ended_there = times(waiter, call->call, &before);
+    const int ended = times(rank, call->call, &last),
+              ended_there = times(waiter, call->call, &before);
 
     if (in_call(rank, call->call) != NULL)
         return 1;
@@ -166,7 +173,10 @@ static int has_come(const why_rank *rank, const why_rank *waiter, const tutti_ac
         return 1;
     if (last != NULL) /* of a call before this one, if it was over when this one began */
         return last->ended_ns <= call->since_ns ? 0 : -1;
-    return has_all_events(rank) || (rank->view.n_events > 0 && rank->view.events[0].since_ns < call->since_ns) ? 0 : -1;
+    return has_all_events(rank) ||
+                   (rank->view.n_events > 0 && rank->view.events[0].since_ns < call->since_ns)
+               ? 0
+               : -1;
 }
 
 /* What is to be said of a rank that others wait for. Returns whether it is certain. */
@@ -202,7 +212,8 @@ static const tutti_activity_entry *oldest_call(const why_found *found, const why
 
     for (int k = 0; k < found->n; k++) {
         const tutti_activity_entry *e = in_kind(&found->ranks[k], TUTTI_ACTIVITY_COLLECTIVE);
-        if (e != NULL && found->now_ns - e->since_ns >= LONG_NS && (oldest == NULL || e->since_ns < oldest->since_ns)) {
+        if (e != NULL && found->now_ns - e->since_ns >= LONG_NS &&
+            (oldest == NULL || e->since_ns < oldest->since_ns)) {
             oldest = e;
             *waiter = &found->ranks[k];
         }
@@ -217,7 +228,8 @@ typedef struct members {
     uint64_t unknown;
 } members;
 
-static members sort_members(const why_found *found, const why_rank *waiter, const tutti_activity_entry *call)
+static members sort_members(const why_found *found, const why_rank *waiter,
+                            const tutti_activity_entry *call)
 {
     members of = { 0 };
 
@@ -247,15 +259,15 @@ static bool add_stopped(const why_found *found, char *text, size_t bytes)
         const why_rank *rank = &found->ranks[k];
         if (rank->state != 'T' && rank->state != 't' && rank->state != 'Z')
             continue;
-        add(text, bytes, "%srank %d: its process %ld is %s", any ? "; " : "", rank->view.about.rank, rank->process,
-            of_state(rank->state));
+        add(text, bytes, "%srank %d: its process %ld is %s", any ? "; " : "", rank->view.about.rank,
+            rank->process, of_state(rank->state));
         any = true;
     }
     return any;
 }
 
-static bool diagnose_call(const why_found *found, const members *of, const tutti_activity_entry *call, char *text,
-                          size_t bytes)
+static bool diagnose_call(const why_found *found, const members *of,
+                          const tutti_activity_entry *call, char *text, size_t bytes)
 {
     const uint64_t in = of->in, out = of->out, unknown = of->unknown;
     const double seconds = seconds_since(found, call->since_ns);
@@ -265,9 +277,11 @@ static bool diagnose_call(const why_found *found, const members *of, const tutti
     describe_entry(call, name, sizeof name);
     if (out != 0) {
         add_ranks(text, bytes, out);
-        add(text, bytes, " %s not entered %s, in which ", (out & (out - 1)) == 0 ? "has" : "have", name);
+        add(text, bytes, " %s not entered %s, in which ", (out & (out - 1)) == 0 ? "has" : "have",
+            name);
         add_ranks(text, bytes, in);
-        add(text, bytes, " %s for %.1f s", (in & (in - 1)) == 0 ? "has waited" : "have waited", seconds);
+        add(text, bytes, " %s for %.1f s", (in & (in - 1)) == 0 ? "has waited" : "have waited",
+            seconds);
         for (int r = 0; r < TUTTI_ACTIVITY_MEMBERS; r++)
             if ((out >> r & 1) != 0)
                 certain = add_missing(found, r, text, bytes) && certain;
@@ -282,7 +296,9 @@ static bool diagnose_call(const why_found *found, const members *of, const tutti
         add(text, bytes, "; it cannot be seen from here whether it is entered by ");
         add_ranks(text, bytes, unknown);
     } else
-        add(text, bytes, "; all its ranks of this host have come to it, so a connection or a slow transfer holds it");
+        add(text, bytes,
+            "; all its ranks of this host have come to it, so a connection or a slow transfer "
+            "holds it");
     return false;
 }
 
@@ -296,8 +312,8 @@ static bool diagnose_message(const why_found *found, char *text, size_t bytes)
         if (e == NULL || found->now_ns - e->since_ns < LONG_NS ||
             (peer != NULL ? of_state(peer->state) == NULL : !is_here(found, e->peer)))
             continue;
-        add(text, bytes, "rank %d has waited for rank %d for %.1f s (%s)", rank->view.about.rank, e->peer,
-            seconds_since(found, e->since_ns), e->what);
+        add(text, bytes, "rank %d has waited for rank %d for %.1f s (%s)", rank->view.about.rank,
+            e->peer, seconds_since(found, e->since_ns), e->what);
         return add_missing(found, e->peer, text, bytes);
     }
     return false;
@@ -316,8 +332,10 @@ void tutti_why_diagnose(const why_found *found, char *text, size_t bytes, bool *
     } else if (diagnose_message(found, text, bytes) || add_stopped(found, text, bytes))
         *certain = true;
     else if (call != NULL)
-        add(text, bytes, "a collective has lasted for %.1f s", seconds_since(found, call->since_ns));
+        add(text, bytes, "a collective has lasted for %.1f s",
+            seconds_since(found, call->since_ns));
     else
-        add(text, bytes, "no rank of this host has waited in a collective for a second: the run goes on");
+        add(text, bytes,
+            "no rank of this host has waited in a collective for a second: the run goes on");
     add(text, bytes, ".");
 }

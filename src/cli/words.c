@@ -27,9 +27,12 @@ static bool add_option(json_t *words, const tutti_option *o, const tutti_train_c
     char flag[80], value[4200], without[4200];
     bool reported = true;
 
-    if (o->type == TUTTI_TEXT || o->type == TUTTI_SPEC) { /* as it was given: quotes are for specs */
-        snprintf(value, sizeof value, "%s", *(const char *const *)(const void *)((const char *)config + o->offset));
-        snprintf(without, sizeof without, "%s", *(const char *const *)(const void *)((const char *)usual + o->offset));
+    if (o->type == TUTTI_TEXT || o->type == TUTTI_SPEC) {
+        /* as it was given: quotes are for specs */
+        snprintf(value, sizeof value, "%s",
+                 *(const char *const *)(const void *)((const char *)config + o->offset));
+        snprintf(without, sizeof without, "%s",
+                 *(const char *const *)(const void *)((const char *)usual + o->offset));
     } else {
         tutti_option_print(o, config, value, sizeof value);
         tutti_option_print(o, usual, without, sizeof without);
@@ -70,7 +73,8 @@ tutti_status tutti_words_of(const tutti_train_config *config, json_t **words, tu
 
 void tutti_word_print(FILE *out, const char *text)
 {
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:@%+=,-";
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:@%+=,-";
 
     if (text[0] != 0 && text[strspn(text, plain)] == 0) {
         fputs(text, out);

@@ -66,8 +66,8 @@ static const tutti_option options[] = {
     TUTTI_ROW_ACCORDION_NORM_SOURCE(TUTTI_AT(accordion, source), NULL),
     TUTTI_REGIME_REPLAY(accordion, replay),
     TUTTI_REGIME_DRY_RUN(accordion, dry_run),
-    { "dense", TUTTI_SPEC, TUTTI_AT(accordion, dense), 0, 0, 0, "fp32", "codec of all gradients meanwhile",
-      "dry_run=on" },
+    { "dense", TUTTI_SPEC, TUTTI_AT(accordion, dense), 0, 0, 0, "fp32",
+      "codec of all gradients meanwhile", "dry_run=on" },
     { 0 }
 };
 
@@ -78,8 +78,9 @@ static size_t parts(const tutti_codec *c)
 
 static tutti_view part(const tutti_codec *c, size_t k)
 {
-    return ((const accordion *)c->self)->scope == LAYER ? c->space->tensor[k]
-                                                        : (tutti_view){ .tensor = -1, .count = c->space->n };
+    return ((const accordion *)c->self)->scope == LAYER
+               ? c->space->tensor[k]
+               : (tutti_view){ .tensor = -1, .count = c->space->n };
 }
 
 static unsigned accordion_traits(const tutti_codec *c)
@@ -87,7 +88,8 @@ static unsigned accordion_traits(const tutti_codec *c)
     unsigned all = ~0u, any = 0;
 
     for (int k = LOW; k <= HIGH; k++) {
-        const unsigned one = tutti_codec_traits(c->inner[((const accordion *)c->self)->dry_run ? DENSE : k]);
+        const unsigned one =
+            tutti_codec_traits(c->inner[((const accordion *)c->self)->dry_run ? DENSE : k]);
         all &= one, any |= one;
     }
     return all | (any & (TUTTI_CODEC_WHOLE_TENSOR | TUTTI_CODEC_VOTES)) | TUTTI_CODEC_MERGES;
@@ -123,15 +125,15 @@ static tutti_status accordion_check(const tutti_codec *c, tutti_error *err)
     for (int k = LOW; k <= DENSE; k++)
         if (c->inner[k]->ops->choose != NULL)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "%s inside of it is a wrapper, whose state would be one a level; "
-                              "put it round both: %s(accordion(low=..., high=...))",
+                              "%s inside of it is a wrapper, whose state would be one a level; put "
+                              "it round both: %s(accordion(low=..., high=...))",
                               c->inner[k]->ops->name, c->inner[k]->ops->name);
     if (bytes_of(c->inner[LOW]) < bytes_of(c->inner[HIGH]))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "low, %s, sends %.0f bytes of the whole gradient and high, %s, %.0f, "
-                          "so that low compresses more than high; swap them",
-                          c->inner[LOW]->ops->name, bytes_of(c->inner[LOW]), c->inner[HIGH]->ops->name,
-                          bytes_of(c->inner[HIGH]));
+                          "low, %s, sends %.0f bytes of the whole gradient and high, %s, %.0f, so "
+                          "that low compresses more than high; swap them",
+                          c->inner[LOW]->ops->name, bytes_of(c->inner[LOW]),
+                          c->inner[HIGH]->ops->name, bytes_of(c->inner[HIGH]));
     return tutti_regime_check_replay(((const accordion *)c->self)->replay, parts(c),
                                      ((const accordion *)c->self)->dry_run, err);
 }
@@ -140,7 +142,8 @@ static void declare(tutti_codec *c, tutti_plan *plan)
 {
     accordion *s = c->self;
 
-    tutti_codec_declare_vector(c, plan, "sum", s->source == AVERAGED ? TUTTI_SAME : TUTTI_OWN_ZERO, &s->sum);
+    tutti_codec_declare_vector(c, plan, "sum", s->source == AVERAGED ? TUTTI_SAME : TUTTI_OWN_ZERO,
+                               &s->sum);
     tutti_codec_declare_floats(c, plan, "norms", TUTTI_SAME, parts(c), &s->norm);
     tutti_codec_declare_floats(c, plan, "levels", TUTTI_SAME, parts(c), &s->level);
     tutti_codec_declare_floats(c, plan, "numbers", TUTTI_SCRATCH, parts(c), &s->numbers);
@@ -163,7 +166,8 @@ static size_t tensor_of(const tutti_codec *c, const tutti_view *v)
 
     if (v->tensor >= 0)
         return (size_t)v->tensor;
-    while (t + 1 < (size_t)c->space->n_tensors && v->first >= c->space->tensor[t].first + c->space->tensor[t].count)
+    while (t + 1 < (size_t)c->space->n_tensors &&
+           v->first >= c->space->tensor[t].first + c->space->tensor[t].count)
         t++;
     return t;
 }
@@ -185,7 +189,8 @@ static void accordion_watch(tutti_codec *c, const tutti_view *v, const float *x)
 {
     const accordion *s = c->self;
 
-    if (s->now.of.adds && v->stage == 0 && (s->source == LOCAL || (s->source == RANK0 && c->space->rank == 0)))
+    if (s->now.of.adds && v->stage == 0 &&
+        (s->source == LOCAL || (s->source == RANK0 && c->space->rank == 0)))
         tutti_add(c->space->device, v->count, x, s->sum + v->first);
 }
 
@@ -234,18 +239,20 @@ static void accordion_decide(tutti_codec *c, const tutti_codec_moment *m)
         if (was > 0 && isfinite(is) && isfinite(was))
             snprintf(change, sizeof change, " (%.2g)", fabs(is - was) / was);
         if (k < SHOWN)
-            used += (size_t)snprintf(list + used, sizeof list - used, "%s%zu: %.4g -> %.4g%s %s", k > 0 ? ", " : "", k,
-                                     was < 0 ? NAN : was, is, change, s->level[k] == HIGH ? "high" : "low");
+            used += (size_t)snprintf(list + used, sizeof list - used, "%s%zu: %.4g -> %.4g%s %s",
+                                     k > 0 ? ", " : "", k, was < 0 ? NAN : was, is, change,
+                                     s->level[k] == HIGH ? "high" : "low");
         s->norm[k] = (float)is;
     }
     if (m->say == NULL)
         return;
-    snprintf(text, sizeof text,
-             "accordion%s: step %llu: %zu of %zu high; %s%s; %llu bytes saved so far; replay %llu.%s%s",
-             s->dry_run ? " (dry run)" : "", (unsigned long long)m->step, high, parts(c), list,
-             parts(c) > SHOWN ? ", ..." : "",
-             (unsigned long long)atomic_load_explicit(&s->now.saved, memory_order_relaxed),
-             (unsigned long long)m->step, word, parts(c) > WORD ? "..." : "");
+    snprintf(
+        text, sizeof text,
+        "accordion%s: step %llu: %zu of %zu high; %s%s; %llu bytes saved so far; replay %llu.%s%s",
+        s->dry_run ? " (dry run)" : "", (unsigned long long)m->step, high, parts(c), list,
+        parts(c) > SHOWN ? ", ..." : "",
+        (unsigned long long)atomic_load_explicit(&s->now.saved, memory_order_relaxed),
+        (unsigned long long)m->step, word, parts(c) > WORD ? "..." : "");
     m->say(m->with, "accordion", text);
 }
 
@@ -256,9 +263,10 @@ static void all_low(tutti_codec *c, const tutti_codec_moment *m)
     for (size_t k = 0; k < parts(c); k++)
         set(c, k, LOW);
     snprintf(text, sizeof text,
-             "accordion%s: step %llu: the learning rate fell to %g: all low until the next check; replay %llu.l",
-             ((const accordion *)c->self)->dry_run ? " (dry run)" : "", (unsigned long long)m->step, m->lr,
-             (unsigned long long)m->step);
+             "accordion%s: step %llu: the learning rate fell to %g: all low until the next check; "
+             "replay %llu.l",
+             ((const accordion *)c->self)->dry_run ? " (dry run)" : "", (unsigned long long)m->step,
+             m->lr, (unsigned long long)m->step);
     if (m->say != NULL)
         m->say(m->with, "accordion", text);
 }
@@ -271,12 +279,14 @@ static void warn(const tutti_codec *c, const tutti_codec_moment *m)
     char text[320];
 
     if (m->step == 0 && m->say != NULL && s->replay[0] == 0 &&
-        tutti_regime_warning(&s->rule, m->steps, m->epochs, "accordion: nothing is compressed more in this run",
-                             sizeof text, text))
+        tutti_regime_warning(&s->rule, m->steps, m->epochs,
+                             "accordion: nothing is compressed more in this run", sizeof text,
+                             text))
         m->say(m->with, "codec", text);
 }
 
-static size_t accordion_begin(tutti_codec *c, const tutti_codec_moment *m, int round, float **numbers)
+static size_t accordion_begin(tutti_codec *c, const tutti_codec_moment *m, int round,
+                              float **numbers)
 {
     accordion *s = c->self;
     tutti_device *d = c->space->device;
@@ -293,8 +303,8 @@ static size_t accordion_begin(tutti_codec *c, const tutti_codec_moment *m, int r
         s->turn = tutti_regime_begin(&s->rule, &s->now.of, m->epoch, m->lr);
         for (size_t k = 0; k < parts(c) && s->turn.checks; k++) {
             const tutti_view v = part(c, k);
-            s->numbers[k] =
-                (float)(tutti_norm2(d, v.count, s->sum + v.first) / (double)s->turn.steps / (double)s->turn.steps);
+            s->numbers[k] = (float)(tutti_norm2(d, v.count, s->sum + v.first) /
+                                    (double)s->turn.steps / (double)s->turn.steps);
         }
         if (s->turn.ends)
             tutti_fill(d, c->space->n, 0, s->sum);

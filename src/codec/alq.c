@@ -49,7 +49,8 @@
 #include <stdio.h>
 
 enum { COMPONENTS_MOST = TUTTI_ALQ_COMPONENTS_MOST, FIELDS = 3, NORM2 = 0, SINGLE = 1, NORMAL = 0 };
-#define VARIANCE_MOST 1.25 /* of the gradient's square, beyond which what is begun with is warned of: as under nuqsgd */
+#define VARIANCE_MOST \
+    1.25 /* of the gradient's square, beyond which what is begun with is warned of: as under nuqsgd */
 typedef struct alq {
     tutti_codec_quantiser q;
     int variant, fit, weight, initial;
@@ -74,7 +75,9 @@ typedef struct alq {
     TUTTI_ROW_NORM(TUTTI_AT(tutti_codec_quantiser, l2), 1), \
     TUTTI_ROW_CODING(TUTTI_AT(tutti_codec_quantiser, coding), "coding"), \
     TUTTI_ROW_TAIL(TUTTI_AT(tutti_codec_quantiser, tail))
-static const tutti_option alq_options[] = { QUANTISER_ROWS, TUTTI_ROWS_ALQ(alq), TUTTI_ROWS_FIT(alq), { 0 } };
+static const tutti_option alq_options[] = {
+    QUANTISER_ROWS, TUTTI_ROWS_ALQ(alq), TUTTI_ROWS_FIT(alq), { 0 }
+};
 static const tutti_option amq_options[] = { QUANTISER_ROWS, TUTTI_ROWS_FIT(alq), { 0 } };
 
 static int levels_of(const alq *s)
@@ -92,15 +95,17 @@ static tutti_status alq_check(const tutti_codec *c, tutti_error *err)
     const alq *s = c->self;
 
     if (s->second > 0 && s->second <= s->first)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "second is %lld and must be after first, %lld", (long long)s->second,
-                          (long long)s->first);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "second is %lld and must be after first, %lld",
+                          (long long)s->second, (long long)s->first);
     return tutti_codec_quantised_check(c, err);
 }
 
 static size_t numbers_of(const tutti_codec *c)
 {
     const alq *s = c->self;
-    const size_t fit = s->fit == SINGLE ? FIELDS : FIELDS * (size_t)s->components * (size_t)c->space->workers,
+    const size_t fit = s->fit == SINGLE
+                           ? FIELDS
+                           : FIELDS * (size_t)s->components * (size_t)c->space->workers,
                  answer = (size_t)levels_of(s) + FIELDS;
 
     return fit > answer ? fit : answer;
@@ -124,7 +129,8 @@ static void declare(tutti_codec *c, tutti_plan *plan)
     s->q.grid = TUTTI_GRID_ANY;
     s->q.levels = &s->ready;
     tutti_codec_declare_floats(c, plan, "levels", TUTTI_SAME, (size_t)levels_of(s), &s->level);
-    tutti_codec_declare_floats(c, plan, "buckets", TUTTI_OWN_ZERO, FIELDS * slots_of(c), &s->bucket);
+    tutti_codec_declare_floats(c, plan, "buckets", TUTTI_OWN_ZERO, FIELDS * slots_of(c),
+                               &s->bucket);
     if (s->samples > 1)
         tutti_codec_declare_floats(c, plan, "seen", TUTTI_OWN_ZERO, slots_of(c), &s->seen);
     tutti_codec_declare_floats(c, plan, "numbers", TUTTI_SCRATCH, numbers_of(c), &s->numbers);
@@ -160,9 +166,11 @@ static tutti_status verify(const tutti_codec *c, tutti_error *err)
     tutti_levels made;
 
     if (!tutti_levels_make(&made, (int)s->q.bits, s->level))
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "state '%s.levels' does not ascend from -1 to 1, so it is not what was saved; "
-                          "resume from an earlier checkpoint", c->prefix);
+        return tutti_fail(
+            err, TUTTI_ERR_CORRUPT, 0,
+            "state '%s.levels' does not ascend from -1 to 1, so it is not what was saved; resume "
+            "from an earlier checkpoint",
+            c->prefix);
     return TUTTI_OK;
 }
 
@@ -192,8 +200,8 @@ static void sample(const tutti_codec *c, const tutti_view *v, const float *x)
         mean = n > 0 ? sum / (double)n : 0;
         deviation = n > 1 ? sqrt(fmax(squares - sum * mean, 0) / (double)(n - 1)) : 0;
         if (times != NULL && *times > 0) { /* with what was seen before: moments of all */
-            const double before = (double)*times / ((double)*times + 1), now = 1 - before, m0 = (double)slot[1],
-                         d0 = (double)slot[2], all = before * m0 + now * mean;
+            const double before = (double)*times / ((double)*times + 1), now = 1 - before,
+                         m0 = (double)slot[1], d0 = (double)slot[2], all = before * m0 + now * mean;
             deviation = sqrt(before * (d0 * d0 + (m0 - all) * (m0 - all)) +
                              now * (deviation * deviation + (mean - all) * (mean - all)));
             mean = all;
@@ -208,11 +216,13 @@ static void sample(const tutti_codec *c, const tutti_view *v, const float *x)
     tutti_device_charge(c->space->device, 4.0 * (double)v->count, 4.0 * (double)v->count);
 }
 
-static size_t alq_encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out)
+static size_t alq_encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch,
+                         uint8_t *out)
 {
     const alq *s = c->self;
 
-    if (v->stage == 0 && s->now.collect != NEVER && v->step >= s->now.collect && v->step < s->now.fit)
+    if (v->stage == 0 && s->now.collect != NEVER && v->step >= s->now.collect &&
+        v->step < s->now.fit)
         sample(c, v, x);
     return tutti_codec_quantised_encode(c, v, x, scratch, out);
 }
@@ -230,7 +240,8 @@ static size_t greatest(size_t n, const float *of, size_t most, float *to)
         size_t at;
         if (!(of[FIELDS * i] > 0) || (have == most && of[FIELDS * i] <= kept[FIELDS * (most - 1)]))
             continue;
-        for (at = have < most ? have++ : most - 1; at > 0 && kept[FIELDS * (at - 1)] < of[FIELDS * i]; at--)
+        for (at = have < most ? have++ : most - 1;
+             at > 0 && kept[FIELDS * (at - 1)] < of[FIELDS * i]; at--)
             memcpy(kept + FIELDS * at, kept + FIELDS * (at - 1), FIELDS * sizeof *kept);
         memcpy(kept + FIELDS * at, of + FIELDS * i, FIELDS * sizeof *kept);
     }
@@ -284,8 +295,8 @@ static size_t list_components(tutti_codec *c, tutti_codec_mixture *m, tutti_code
         part[m->n++] = (tutti_codec_normal){ 1, (double)s->numbers[1] / s->numbers[0],
                                              sqrt((double)s->numbers[2] / s->numbers[0]), 0 };
     } else {
-        seen =
-            greatest((size_t)s->components * (size_t)c->space->workers, s->numbers, (size_t)s->components, s->numbers);
+        seen = greatest((size_t)s->components * (size_t)c->space->workers, s->numbers,
+                        (size_t)s->components, s->numbers);
         for (size_t k = 0; k < seen; k++) {
             const double norm = (double)s->numbers[FIELDS * k];
             part[m->n++] = (tutti_codec_normal){ s->weight == NORM2 ? norm * norm : norm,
@@ -324,7 +335,8 @@ static void fit(tutti_codec *c)
             tutti_codec_powers(n, tutti_codec_psi_multiplier(&m, n, &psi), level);
         } else
             tutti_codec_psi_minimise(&m, n, level, pinned(s), s->variant == 1);
-        for (int l = 0; l < n / 2 && s->symmetric; l++) { /* as the minimum is, but for the sweeps' last millionth */
+        for (int l = 0; l < n / 2 && s->symmetric; l++) {
+            /* as the minimum is, but for the sweeps' last millionth */
             level[l] = 0.5 * (level[l] - level[n - 1 - l]);
             level[n - 1 - l] = -level[l];
         }
@@ -356,18 +368,21 @@ static void alq_say(const tutti_codec *c, const tutti_codec_moment *m)
         return;
     if (!s->prior)
         snprintf(of, sizeof of, "%.0f buckets", (double)s->numbers[n + 2]);
-    used = (size_t)snprintf(text, sizeof text, "%s: step %llu: ", c->ops->name, (unsigned long long)m->step);
+    used = (size_t)snprintf(text, sizeof text, "%s: step %llu: ", c->ops->name,
+                            (unsigned long long)m->step);
     if (s->numbers[n + 2] < 2 && !s->prior)
-        used += (size_t)snprintf(
-            text + used, sizeof text - used,
-            "levels stay: the gradients have %.0f buckets of %lld elements that are not zero, and a fit takes 2; "
-            "a smaller bucket gives more",
-            (double)s->numbers[n + 2], (long long)s->q.bucket);
+        used += (size_t)snprintf(text + used, sizeof text - used,
+                                 "levels stay: the gradients have %.0f buckets of %lld elements "
+                                 "that are not zero, and a fit takes 2; a smaller bucket gives "
+                                 "more",
+                                 (double)s->numbers[n + 2], (long long)s->q.bucket);
     else
-        used += (size_t)snprintf(text + used, sizeof text - used, "psi %.6g -> %.6g, %s, levels %016llx",
-                                 (double)s->numbers[n], (double)s->numbers[n + 1], of,
-                                 (unsigned long long)tutti_hash(s->level, (size_t)n * sizeof *s->level));
-    for (int l = 0; l < n && n <= SHOWN && (s->numbers[n + 2] >= 2 || s->prior) && used < sizeof text; l++)
+        used += (size_t)snprintf(
+            text + used, sizeof text - used, "psi %.6g -> %.6g, %s, levels %016llx",
+            (double)s->numbers[n], (double)s->numbers[n + 1], of,
+            (unsigned long long)tutti_hash(s->level, (size_t)n * sizeof *s->level));
+    for (int l = 0;
+         l < n && n <= SHOWN && (s->numbers[n + 2] >= 2 || s->prior) && used < sizeof text; l++)
         used += (size_t)snprintf(text + used, sizeof text - used, " %.4g", (double)s->level[l]);
     m->say(m->with, "levels", text);
 }
@@ -389,9 +404,11 @@ static void warn(const tutti_codec *c, const tutti_codec_moment *m)
     if (factor <= VARIANCE_MOST)
         return;
     snprintf(text, sizeof text,
-             "%s: until levels are fitted to gradients, rounding adds about %.3g times their square, and the mean of "
-             "workers as many times less; use more bits or a smaller bucket than %lld%s",
-             c->ops->name, factor, (long long)s->q.bucket, s->initial == NORMAL ? "" : ", or initial=normal");
+             "%s: until levels are fitted to gradients, rounding adds about %.3g times their "
+             "square, and the mean of workers as many times less; use more bits or a smaller "
+             "bucket than %lld%s",
+             c->ops->name, factor, (long long)s->q.bucket,
+             s->initial == NORMAL ? "" : ", or initial=normal");
     m->say(m->with, "codec", text);
 }
 
@@ -404,7 +421,8 @@ static unsigned alq_traits(const tutti_codec *c)
    sampled for: there is none. */
 static uint64_t next_fit(const alq *s, uint64_t step)
 {
-    const uint64_t every = s->every > 0 ? (step / (uint64_t)s->every + 1) * (uint64_t)s->every : NEVER;
+    const uint64_t every =
+        s->every > 0 ? (step / (uint64_t)s->every + 1) * (uint64_t)s->every : NEVER;
     uint64_t next = every;
 
     if ((uint64_t)s->first > step && (uint64_t)s->first < next)

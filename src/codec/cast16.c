@@ -40,22 +40,22 @@ static void widen(const tutti_codec *c, size_t n, void *in, float *y)
     tutti_cast(d, (tutti_buffer){ d, in, n, c->ops->dtype }, tutti_f32(d, y, n));
 }
 
-static void fold_part(tutti_codec *c, const tutti_view *v, size_t from, size_t count, const float *x, void *scratch,
-                      void *const *wire)
+static void fold_part(tutti_codec *c, const tutti_view *v, size_t from, size_t count,
+                      const float *x, void *scratch, void *const *wire)
 {
     (void)v, (void)scratch;
     narrow(c, count, x, (uint16_t *)wire[0] + from);
 }
 
-static void cast16_fold(tutti_codec *c, const tutti_view *v, int round, const float *x, void *scratch,
-                        void *const *wire)
+static void cast16_fold(tutti_codec *c, const tutti_view *v, int round, const float *x,
+                        void *scratch, void *const *wire)
 {
     (void)round;
     fold_part(c, v, 0, v->count, x, scratch, wire);
 }
 
-static void mine(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, void *const *wire, float a,
-                 float *y)
+static void mine(tutti_codec *c, const tutti_view *v, const float *x, void *scratch,
+                 void *const *wire, float a, float *y)
 {
     uint16_t half[TUTTI_CODEC_BLOCK];
     float back[TUTTI_CODEC_BLOCK];

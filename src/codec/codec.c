@@ -41,14 +41,17 @@ static tutti_status unknown(const tutti_codec_space *space, const char *name, tu
     all[0] = '\0';
     for (; n < NAMES_MAX && codec_at(space, n) != NULL && used < sizeof all; n++) {
         names[n] = codec_at(space, n)->name;
-        used += (size_t)snprintf(all + used, sizeof all - used, "%s%s", n == 0 ? "" : ", ", names[n]);
+        used +=
+            (size_t)snprintf(all + used, sizeof all - used, "%s%s", n == 0 ? "" : ", ", names[n]);
     }
     tutti_suggest(name, names, n, near, sizeof near);
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "unknown codec '%.60s'%s (there are %s)", name, near, all);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "unknown codec '%.60s'%s (there are %s)", name, near,
+                      all);
 }
 
-static tutti_status declare(tutti_codec **out, tutti_plan *plan, const char *spec, const char *prefix,
-                            const tutti_codec_space *space, int depth, tutti_error *err);
+static tutti_status declare(tutti_codec **out, tutti_plan *plan, const char *spec,
+                            const char *prefix, const tutti_codec_space *space, int depth,
+                            tutti_error *err);
 
 /* Names all required codecs in one sentence, so that the user is not asked for the next one
    afterwards. */
@@ -58,11 +61,12 @@ static tutti_status wraps_none(const tutti_codec *c, const char *option, tutti_e
 
     for (const tutti_option *o = c->ops->options; o->name != NULL; o++)
         if (o->type == TUTTI_SPEC && o->text[0] == '\0')
-            snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s=topk(ratio=0.01)", all[0] != '\0' ? "," : "",
-                     o->name);
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "codec '%s' wraps another one, '%s', and was given none; write %s(%s), for example", c->ops->name,
-                      option, c->ops->name, all);
+            snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s=topk(ratio=0.01)",
+                     all[0] != '\0' ? "," : "", o->name);
+    return tutti_fail(
+        err, TUTTI_ERR_USAGE, 0,
+        "codec '%s' wraps another one, '%s', and was given none; write %s(%s), for example",
+        c->ops->name, option, c->ops->name, all);
 }
 
 /* The SPEC options of the table, in order. */
@@ -79,21 +83,25 @@ static tutti_status declare_inner(tutti_codec *c, tutti_plan *plan, int depth, t
         if (spec[0] == '\0')
             return wraps_none(c, o->name, err);
         if (depth == NESTED_MAX)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec '%s': codecs are nested more than %d deep; unwrap some",
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "codec '%s': codecs are nested more than %d deep; unwrap some",
                               c->ops->name, NESTED_MAX);
         if ((size_t)snprintf(prefix, sizeof prefix, "%s.%s", c->prefix, o->name) >= sizeof prefix)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "codec '%s': its states' names would have more than %zu bytes; "
-                              "give a shorter prefix than '%.20s...'", c->ops->name, sizeof prefix - 1, c->prefix);
+                              "codec '%s': its states' names would have more than %zu bytes; give "
+                              "a shorter prefix than '%.20s...'",
+                              c->ops->name, sizeof prefix - 1, c->prefix);
         assert(n < TUTTI_LENGTH(c->inner));
-        TUTTI_TRY(tutti_fail_within(err, declare(&c->inner[n++], plan, spec, prefix, c->space, depth + 1, err),
-                                    "within codec '%s'", c->ops->name));
+        TUTTI_TRY(tutti_fail_within(
+            err, declare(&c->inner[n++], plan, spec, prefix, c->space, depth + 1, err),
+            "within codec '%s'", c->ops->name));
     }
     return TUTTI_OK;
 }
 
-static tutti_status declare(tutti_codec **out, tutti_plan *plan, const char *spec, const char *prefix,
-                            const tutti_codec_space *space, int depth, tutti_error *err)
+static tutti_status declare(tutti_codec **out, tutti_plan *plan, const char *spec,
+                            const char *prefix, const tutti_codec_space *space, int depth,
+                            tutti_error *err)
 {
     tutti_codec *c = tutti_alloc(1, sizeof *c);
     tutti_status status;
@@ -108,7 +116,8 @@ static tutti_status declare(tutti_codec **out, tutti_plan *plan, const char *spe
     if ((size_t)snprintf(c->prefix, sizeof c->prefix, "%s", prefix) >= sizeof c->prefix) {
         status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
                             "codec '%.60s': its states' prefix has %zu bytes and may have %zu; "
-                            "give a shorter one than '%.20s...'", spec, strlen(prefix), sizeof c->prefix - 1, prefix);
+                            "give a shorter one than '%.20s...'",
+                            spec, strlen(prefix), sizeof c->prefix - 1, prefix);
         goto out;
     }
     status = tutti_fail_within(err, tutti_spec_open(&c->spec, spec, err), "codec");
@@ -142,8 +151,9 @@ out:
     return status;
 }
 
-tutti_status tutti_codec_declare(tutti_codec **out, tutti_plan *plan, const char *spec, const char *prefix,
-                                 const tutti_codec_space *space, tutti_error *err)
+tutti_status tutti_codec_declare(tutti_codec **out, tutti_plan *plan, const char *spec,
+                                 const char *prefix, const tutti_codec_space *space,
+                                 tutti_error *err)
 {
     return declare(out, plan, spec, prefix, space, 1, err);
 }
@@ -166,14 +176,14 @@ tutti_status tutti_codec_begin(tutti_codec *c, const tutti_codec_moment *m, tutt
         if (c->inner[i] != NULL)
             TUTTI_TRY(tutti_codec_begin(c->inner[i], m, err));
     if (c->ops->verify != NULL)
-        TUTTI_TRY(tutti_fail_within(err, c->ops->verify(c, err), "codec '%s', before step %llu", c->ops->name,
-                                    (unsigned long long)m->step));
+        TUTTI_TRY(tutti_fail_within(err, c->ops->verify(c, err), "codec '%s', before step %llu",
+                                    c->ops->name, (unsigned long long)m->step));
     if (c->ops->begin == NULL)
         return TUTTI_OK;
     for (int round = 0; (n = c->ops->begin(c, m, round, &numbers)) > 0; round++)
         TUTTI_TRY(tutti_fail_within(err, m->sum(m->with, n, numbers, err),
-                                    "codec '%s': merging %zu numbers before step %llu", c->ops->name, n,
-                                    (unsigned long long)m->step));
+                                    "codec '%s': merging %zu numbers before step %llu",
+                                    c->ops->name, n, (unsigned long long)m->step));
     return TUTTI_OK;
 }
 
@@ -212,7 +222,8 @@ static void codec_watch(tutti_codec *c, const tutti_view *v, const float *x)
 }
 
 /* Calls `before` of the wrappers for a part of the view v, or for all of it. */
-static const float *codec_before(tutti_codec *c, const tutti_view *v, const tutti_view *part, const float *x)
+static const float *codec_before(tutti_codec *c, const tutti_view *v, const tutti_view *part,
+                                 const float *x)
 {
     for (; c->ops->choose != NULL; c = c->ops->choose(c, v))
         if (c->ops->before != NULL)
@@ -241,8 +252,8 @@ static size_t part_of(tutti_codec *c, const tutti_view *v)
     return asked && c->ops->fold_part != NULL ? 4 * (rows > 0 ? rows : 1) * cols : v->count;
 }
 
-const float *tutti_codec_fold_first(tutti_codec *c, const tutti_view *v, const float *x, void *scratch,
-                                    void *const *wire)
+const float *tutti_codec_fold_first(tutti_codec *c, const tutti_view *v, const float *x,
+                                    void *scratch, void *const *wire)
 {
     tutti_codec *leaf = tutti_codec_chosen(c, v);
     const size_t most = part_of(c, v);
@@ -269,7 +280,8 @@ const float *tutti_codec_fold_first(tutti_codec *c, const tutti_view *v, const f
     return x;
 }
 
-static void mark(tutti_codec *c, tutti_codec *leaf, const tutti_view *v, const uint8_t *in, size_t bytes)
+static void mark(tutti_codec *c, tutti_codec *leaf, const tutti_view *v, const uint8_t *in,
+                 size_t bytes)
 {
     uint8_t *to = c->ops->marks != NULL ? c->ops->marks(c, v) : NULL;
 
@@ -279,7 +291,8 @@ static void mark(tutti_codec *c, tutti_codec *leaf, const tutti_view *v, const u
         memset(to, 1, v->count);
 }
 
-tutti_status tutti_codec_sent(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, tutti_error *err)
+tutti_status tutti_codec_sent(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes,
+                              tutti_error *err)
 {
     tutti_codec *leaf = tutti_codec_chosen(c, v);
 
@@ -293,7 +306,8 @@ tutti_status tutti_codec_sent(tutti_codec *c, const tutti_view *v, const uint8_t
     return TUTTI_OK;
 }
 
-void tutti_codec_sent_rounds(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, void *const *wire)
+void tutti_codec_sent_rounds(tutti_codec *c, const tutti_view *v, const float *x, void *scratch,
+                             void *const *wire)
 {
     tutti_codec *leaf = tutti_codec_chosen(c, v);
 
@@ -360,8 +374,9 @@ static tutti_status add_tree(const tree *t, const tutti_codec_message *m, int n,
     return TUTTI_OK;
 }
 
-tutti_status tutti_codec_mean(tutti_codec *c, const tutti_view *v, const tutti_codec_message *m, size_t stride, int n,
-                              float *y, float *sums, int *bad, tutti_error *err)
+tutti_status tutti_codec_mean(tutti_codec *c, const tutti_view *v, const tutti_codec_message *m,
+                              size_t stride, int n, float *y, float *sums, int *bad,
+                              tutti_error *err)
 {
     tutti_fill(c->space->device, v->count, 0, y);
     return add_tree(&(tree){ c, v, m, stride, (float)(1.0 / n), bad }, m, n, y, sums, err);

@@ -12,7 +12,8 @@
 #define STREAM_STAGE  0x0000000080000000u
 
 /* All codecs inside a wrapper that only chooses (large, accordion) must qualify. */
-static tutti_status check_fed(const tutti_codec *c, const tutti_codec *inner, unsigned needed, tutti_error *err)
+static tutti_status check_fed(const tutti_codec *c, const tutti_codec *inner, unsigned needed,
+                              tutti_error *err)
 {
     const unsigned traits = inner->ops->traits(inner);
 
@@ -27,21 +28,23 @@ static tutti_status check_fed(const tutti_codec *c, const tutti_codec *inner, un
                           "%s inside of it feeds back by itself, and a loss is made good once; "
                           "give %s the codec itself", inner->ops->name, c->ops->name);
     if ((traits & TUTTI_CODEC_VOTES) != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s makes a vote of what is sent, and of a vote nothing can be made good; "
-                          "use it without %s, or take sign, which has a scale", inner->ops->name, c->ops->name);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "%s makes a vote of what is sent, and of a vote nothing can be made good; use it "
+            "without %s, or take sign, which has a scale",
+            inner->ops->name, c->ops->name);
     if ((traits & (TUTTI_CODEC_UNBIASED | TUTTI_CODEC_CONTRACTIVE)) == TUTTI_CODEC_UNBIASED)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s is unbiased and may lose more than it was given, "
-                          "so that a residual can grow without end; "
-                          "use it without %s, or with a codec that loses less than it was given, such as topk, sign "
-                          "or powersgd",
+                          "%s is unbiased and may lose more than it was given, so that a residual "
+                          "can grow without end; use it without %s, or with a codec that loses "
+                          "less than it was given, such as topk, sign or powersgd",
                           inner->ops->name, c->ops->name);
     if ((traits & needed) != needed)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s may lose as much as it was given, "
-                          "and %s converges with codecs that always keep a part, such as topk, sign or powersgd",
-                          inner->ops->name, c->ops->name);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "%s may lose as much as it was given, and %s converges with codecs that always keep a "
+            "part, such as topk, sign or powersgd",
+            inner->ops->name, c->ops->name);
     return TUTTI_OK;
 }
 
@@ -63,7 +66,8 @@ const uint16_t *tutti_codec_draws(const tutti_codec *c, tutti_rng rng, uint64_t 
     const size_t skip = at % TUTTI_DRAWS;
 
     assert(count <= TUTTI_CODEC_BLOCK);
-    tutti_draws(c->space->device, rng, at / TUTTI_DRAWS, (skip + count + TUTTI_DRAWS - 1) / TUTTI_DRAWS, room);
+    tutti_draws(c->space->device, rng, at / TUTTI_DRAWS,
+                (skip + count + TUTTI_DRAWS - 1) / TUTTI_DRAWS, room);
     return room + skip;
 }
 
@@ -79,7 +83,8 @@ uint32_t tutti_codec_word(const tutti_codec *c, tutti_codec_words *held, uint64_
     return held->draws[i] | (uint32_t)held->draws[i + 1] << 16;
 }
 
-void tutti_codec_declare_vector(tutti_codec *c, tutti_plan *plan, const char *name, tutti_keep keep, float **slot)
+void tutti_codec_declare_vector(tutti_codec *c, tutti_plan *plan, const char *name, tutti_keep keep,
+                                float **slot)
 {
     char full[sizeof c->prefix + 32];
 
@@ -87,8 +92,8 @@ void tutti_codec_declare_vector(tutti_codec *c, tutti_plan *plan, const char *na
     tutti_declare_vector(plan, full, keep, slot);
 }
 
-void tutti_codec_declare_floats(tutti_codec *c, tutti_plan *plan, const char *name, tutti_keep keep, size_t count,
-                                float **slot)
+void tutti_codec_declare_floats(tutti_codec *c, tutti_plan *plan, const char *name, tutti_keep keep,
+                                size_t count, float **slot)
 {
     char full[sizeof c->prefix + 32];
     const tutti_state state = { .name = full, .keep = keep, .dtype = TUTTI_F32, .count = count };
@@ -97,8 +102,8 @@ void tutti_codec_declare_floats(tutti_codec *c, tutti_plan *plan, const char *na
     tutti_declare(plan, &state, slot);
 }
 
-void tutti_codec_declare_bytes(tutti_codec *c, tutti_plan *plan, const char *name, tutti_keep keep, size_t count,
-        uint8_t **slot)
+void tutti_codec_declare_bytes(tutti_codec *c, tutti_plan *plan, const char *name, tutti_keep keep,
+                               size_t count, uint8_t **slot)
 {
     char full[sizeof c->prefix + 32];
     const tutti_state state = { .name = full, .keep = keep, .dtype = TUTTI_U8, .count = count };
@@ -107,8 +112,8 @@ void tutti_codec_declare_bytes(tutti_codec *c, tutti_plan *plan, const char *nam
     tutti_declare(plan, &state, slot);
 }
 
-void tutti_codec_declare_value(tutti_codec *c, tutti_plan *plan, const char *name, tutti_keep keep, void *value,
-                               size_t bytes)
+void tutti_codec_declare_value(tutti_codec *c, tutti_plan *plan, const char *name, tutti_keep keep,
+                               void *value, size_t bytes)
 {
     char full[sizeof c->prefix + 32];
 
@@ -123,11 +128,12 @@ size_t tutti_codec_fraction(double ratio, size_t n)
     return n == 0 ? 0 : k < 1 ? 1 : k > (double)n ? n : (size_t)k;
 }
 
-tutti_status tutti_codec_wrong_size(const tutti_codec *c, const tutti_view *v, size_t bytes, size_t wanted,
-                                    tutti_error *err)
+tutti_status tutti_codec_wrong_size(const tutti_codec *c, const tutti_view *v, size_t bytes,
+                                    size_t wanted, tutti_error *err)
 {
-    return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                      "codec '%s': a message of %zu bytes for the %zu elements from %zu on should have %zu; "
-                      "do both workers run the same codec with the same options?",
-                      c->ops->name, bytes, v->count, v->first, wanted);
+    return tutti_fail(
+        err, TUTTI_ERR_CORRUPT, 0,
+        "codec '%s': a message of %zu bytes for the %zu elements from %zu on should have %zu; do "
+        "both workers run the same codec with the same options?",
+        c->ops->name, bytes, v->count, v->first, wanted);
 }

@@ -31,17 +31,17 @@ typedef struct dgc {
     double momentum, clip;
     bool nesterov, masking, server;
     float *u, *v, *owner;
-    uint8_t *sent;               /* 1 where v was sent, 0 otherwise and from `after` on; NULL: masking is off */
+    /* 1 where v was sent, 0 otherwise and from `after` on; NULL: masking is off */
+    uint8_t *sent;
 } dgc;
-static const tutti_option options[] = {
-    { "codec", TUTTI_SPEC, TUTTI_AT(dgc, codec), 0, 0, 0, "topk(ratio=0.001,warmup=4)", "that selects" },
-    TUTTI_ROW_DGC_MOMENTUM(TUTTI_AT(dgc, momentum)),
-    TUTTI_ROW_DGC_NESTEROV(TUTTI_AT(dgc, nesterov)),
-    TUTTI_ROW_DGC_MASKING(TUTTI_AT(dgc, masking)),
-    TUTTI_ROW_DGC_CLIP(TUTTI_AT(dgc, clip)),
-    TUTTI_ROW_SERVER(TUTTI_AT(dgc, server), "server", 1),
-    { 0 }
-};
+static const tutti_option options[] = { { "codec", TUTTI_SPEC, TUTTI_AT(dgc, codec), 0, 0, 0,
+                                          "topk(ratio=0.001,warmup=4)", "that selects" },
+                                        TUTTI_ROW_DGC_MOMENTUM(TUTTI_AT(dgc, momentum)),
+                                        TUTTI_ROW_DGC_NESTEROV(TUTTI_AT(dgc, nesterov)),
+                                        TUTTI_ROW_DGC_MASKING(TUTTI_AT(dgc, masking)),
+                                        TUTTI_ROW_DGC_CLIP(TUTTI_AT(dgc, clip)),
+                                        TUTTI_ROW_SERVER(TUTTI_AT(dgc, server), "server", 1),
+                                        { 0 } };
 
 static unsigned dgc_traits(const tutti_codec *c)
 {
@@ -93,7 +93,8 @@ static const float *dgc_before(tutti_codec *c, const tutti_view *v, const float 
         return held;
     }
     if (s->clip > 0) {
-        const double norm = sqrt(tutti_norm2(d, v->count, x)), most = s->clip / sqrt(c->space->workers);
+        const double norm = sqrt(tutti_norm2(d, v->count, x)),
+                     most = s->clip / sqrt(c->space->workers);
         by = norm > most ? (float)(most / norm) : 1;
     }
     tutti_blend(d, v->count, s->nesterov ? m * by : by, x, m, u);

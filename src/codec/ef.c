@@ -52,22 +52,27 @@ static const tutti_option options[] = {
     TUTTI_ROW_SERVER(TUTTI_AT(ef, server), "server", 0),
     { "momentum", TUTTI_REAL, TUTTI_AT(ef, momentum), 0, 0, 0.9999, NULL,
       "of each worker's gradients, before they are encoded; the optimiser should have none then" },
-    { "nesterov", TUTTI_BOOL, TUTTI_AT(ef, nesterov), 0, 0, 1, NULL, "with momentum: Nesterov's", "momentum>0" },
+    { "nesterov", TUTTI_BOOL, TUTTI_AT(ef, nesterov), 0, 0, 1, NULL, "with momentum: Nesterov's",
+      "momentum>0" },
     { "lr", TUTTI_CHOICE, TUTTI_AT(ef, lr), OUTSIDE, 0, 0, "outside|inside",
-      "when the learning rate changes: residuals weigh with the new rate, or stay what they weighed (the paper's)" },
+      "when the learning rate changes: residuals weigh with the new rate, or stay what they "
+      "weighed (the paper's)" },
     { "decay", TUTTI_REAL, TUTTI_AT(ef, decay), 1, 0, 1, NULL,
       "what is kept of a residual from step to step; below 1 the rest is lost" },
     { "reset_on_lr_drop", TUTTI_BOOL, TUTTI_AT(ef, reset_on_lr_drop), 0, 0, 1, NULL,
       "forget residuals when the learning rate falls to a half or less" },
     { "flush_every", TUTTI_INT, TUTTI_AT(ef, flush_every), 0, 0, 1e12, NULL,
-      "the last step of each period of this many sends the whole residual, encoded by `flush`; 0: none does" },
-    { "flush", TUTTI_SPEC, TUTTI_AT(ef, flush), 0, 0, 0, "fp32", "codec of those steps", "flush_every>0" },
+      "the last step of each period of this many sends the whole residual, encoded by `flush`; 0: "
+      "none does" },
+    { "flush", TUTTI_SPEC, TUTTI_AT(ef, flush), 0, 0, 0, "fp32", "codec of those steps",
+      "flush_every>0" },
     { 0 }
 };
 
 static unsigned ef_traits(const tutti_codec *c)
 {
-    return ((tutti_codec_traits(c->inner[CODEC]) | tutti_codec_traits(c->inner[FLUSH])) & TUTTI_CODEC_WHOLE_TENSOR) |
+    return ((tutti_codec_traits(c->inner[CODEC]) | tutti_codec_traits(c->inner[FLUSH])) &
+            TUTTI_CODEC_WHOLE_TENSOR) |
            (((const ef *)c->self)->momentum > 0 ? TUTTI_CODEC_MOMENTUM : 0);
 }
 
@@ -88,13 +93,17 @@ static tutti_status ef_check(const tutti_codec *c, tutti_error *err)
     const tutti_codec *flush = c->inner[FLUSH], *watch = find_watch(c->inner[CODEC]);
 
     if (flush->ops->choose != NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "flush is %s, a wrapper, and the whole residual must be sent by a codec that is not a "
-                          "wrapper: fp32, bf16 or fp16", flush->ops->name);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "flush is %s, a wrapper, and the whole residual must be sent by a codec that is not a "
+            "wrapper: fp32, bf16 or fp16",
+            flush->ops->name);
     if (s->flush_every > 0 && watch != NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "flush_every is %lld, and %s inside of it would not see the gradients of the steps "
-                          "that flush; omit flush_every", (long long)s->flush_every, watch->ops->name);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "flush_every is %lld, and %s inside of it would not see the gradients of the steps "
+            "that flush; omit flush_every",
+            (long long)s->flush_every, watch->ops->name);
     return tutti_codec_check_fed(c, 0, err);
 }
 
@@ -130,7 +139,8 @@ static size_t ef_begin(tutti_codec *c, const tutti_codec_moment *m, int round, f
 {
     ef *s = c->self;
     float *const all[] = { s->e, s->owner };
-    const double by = s->rate > 0 && m->lr > 0 && m->lr != s->rate && s->lr == INSIDE ? s->rate / m->lr : 1;
+    const double by =
+        s->rate > 0 && m->lr > 0 && m->lr != s->rate && s->lr == INSIDE ? s->rate / m->lr : 1;
     const bool forget = s->reset_on_lr_drop && s->rate > 0 && m->lr <= 0.5 * s->rate;
 
     (void)round, (void)numbers;

@@ -22,7 +22,11 @@
 #include "codec_internal.h"
 #include "registry.h"
 
-typedef struct ef21 { const char *codec; double eta; float *h, *own, *owner, *v, *correction; } ef21;
+typedef struct ef21 {
+    const char *codec;
+    double eta;
+    float *h, *own, *owner, *v, *correction;
+} ef21;
 static const tutti_option options[] = {
     { "codec", TUTTI_SPEC, TUTTI_AT(ef21, codec), 0, 0, 0, "", "of the corrections" },
     { "eta", TUTTI_REAL, TUTTI_AT(ef21, eta), 1, 1e-6, 1, NULL,
@@ -88,7 +92,8 @@ static void after(tutti_codec *c, const tutti_view *v, float *y)
 {
     float *h = ((const ef21 *)c->self)->h + v->first;
 
-    if (!tutti_finite(c->space->device, v->count, y)) /* not accounted for; it is reported, and h stays */
+    if (!tutti_finite(c->space->device, v->count,
+                      y)) /* not accounted for; it is reported, and h stays */
         return;
     tutti_add(c->space->device, v->count, y, h);
     tutti_copy(c->space->device, v->count, h, y);

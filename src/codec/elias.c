@@ -57,7 +57,9 @@ size_t tutti_codec_elias_bound(const tutti_codec_quantiser *q, size_t n)
 
     const size_t longest = (size_t)tutti_codec_elias_length((tutti_codec_coding)q->coding, most);
 
-    return ((32 + (has_origin(q) ? longest : 0)) * tutti_codec_buckets(q, n) + n * (longest + 1) + 7) / 8;
+    return ((32 + (has_origin(q) ? longest : 0)) * tutti_codec_buckets(q, n) + n * (longest + 1) +
+            7) /
+           8;
 }
 
 /* ---- codes, levels, indexes of levels ---- */
@@ -65,7 +67,9 @@ static uint32_t level_of(const tutti_codec_quantiser *q, uint32_t code)
 {
     const uint32_t half = 1u << (q->bits - 1);
 
-    return q->grid != TUTTI_GRID_ANY ? code & (half - 1) : code < half ? half - 1 - code : code - half;
+    return q->grid != TUTTI_GRID_ANY ? code & (half - 1)
+           : code < half             ? half - 1 - code
+                                     : code - half;
 }
 
 static uint32_t sign_of(const tutti_codec_quantiser *q, uint32_t code)
@@ -95,7 +99,8 @@ static uint32_t reach_of(uint32_t origin, uint32_t top)
 /* The index of a level, from 0 on (see above). */
 static uint32_t index_of(uint32_t level, uint32_t origin, uint32_t top)
 {
-    const uint32_t reach = reach_of(origin, top), away = level > origin ? level - origin : origin - level;
+    const uint32_t reach = reach_of(origin, top),
+                   away = level > origin ? level - origin : origin - level;
 
     return away > reach ? reach + away : 2 * away - (level > origin);
 }
@@ -103,7 +108,8 @@ static uint32_t index_of(uint32_t level, uint32_t origin, uint32_t top)
 /* The level of an index: the inverse of index_of. */
 static uint32_t level_at(uint32_t index, uint32_t origin, uint32_t top)
 {
-    const uint32_t reach = reach_of(origin, top), away = index > 2 * reach ? index - reach : (index + 1) / 2;
+    const uint32_t reach = reach_of(origin, top),
+                   away = index > 2 * reach ? index - reach : (index + 1) / 2;
     const bool above = index > 2 * reach ? origin == reach : index % 2 == 1;
 
     return above ? origin + away : origin - away;
@@ -132,8 +138,8 @@ static void put_elias(tutti_codec_writer *w, tutti_codec_coding code, uint32_t k
     tutti_codec_write(w, 0, 1);
 }
 
-size_t tutti_codec_elias_encode(const tutti_codec *c, const tutti_codec_quantiser *q, const tutti_view *v,
-                                const float *x, uint8_t *out)
+size_t tutti_codec_elias_encode(const tutti_codec *c, const tutti_codec_quantiser *q,
+                                const tutti_view *v, const float *x, uint8_t *out)
 {
     const tutti_codec_coding code = (tutti_codec_coding)q->coding;
     const size_t bucket = (size_t)q->bucket;
@@ -170,8 +176,9 @@ size_t tutti_codec_elias_encode(const tutti_codec *c, const tutti_codec_quantise
                     if (writing == 0) {
                         seen[level]++;
                         if (level > 0)
-                            sparse += (uint64_t)tutti_codec_elias_length(code, (uint32_t)(at + i - before)) + 1 +
-                                      (uint64_t)tutti_codec_elias_length(code, level);
+                            sparse += (uint64_t)tutti_codec_elias_length(
+                                          code, (uint32_t)(at + i - before)) +
+                                      1 + (uint64_t)tutti_codec_elias_length(code, level);
                     } else if (!is_sparse) {
                         put_elias(&w, code, index_of(level, origin, top) + 1);
                         if (has_sign(q, level))
@@ -186,15 +193,17 @@ size_t tutti_codec_elias_encode(const tutti_codec *c, const tutti_codec_quantise
                 }
             }
             if (writing == 0) {
-                sparse = q->grid == TUTTI_GRID_ANY
-                             ? UINT64_MAX
-                             : sparse + (uint64_t)tutti_codec_elias_length(code, (uint32_t)(end - before));
+                sparse = q->grid == TUTTI_GRID_ANY ? UINT64_MAX
+                                                   : sparse + (uint64_t)tutti_codec_elias_length(
+                                                                  code, (uint32_t)(end - before));
                 for (uint32_t l = 1; l <= top && has_origin(q); l++)
                     origin = seen[l] > seen[origin] ? l : origin;
                 dense = has_origin(q) ? (uint64_t)tutti_codec_elias_length(code, origin + 1) : 0;
                 for (uint32_t l = 0; l <= top; l++)
-                    dense += seen[l] *
-                             (uint64_t)(tutti_codec_elias_length(code, index_of(l, origin, top) + 1) + has_sign(q, l));
+                    dense +=
+                        seen[l] *
+                        (uint64_t)(tutti_codec_elias_length(code, index_of(l, origin, top) + 1) +
+                                   has_sign(q, l));
             } else if (is_sparse)
                 put_elias(&w, code, (uint32_t)(end - before));
         }
@@ -354,8 +363,8 @@ tutti_status tutti_codec_elias_decode(const tutti_codec *c, const tutti_view *v,
 
     if (wrong != NULL)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "codec '%s': element %zu of %zu in a message of %zu bytes: %s; "
-                          "the message was damaged or is another codec's",
+                          "codec '%s': element %zu of %zu in a message of %zu bytes: %s; the "
+                          "message was damaged or is another codec's",
                           c->ops->name, at < v->count ? at + 1 : at, v->count, m->bytes, wrong);
     walk(q, v->count, m, a, y, &at);
     return TUTTI_OK;

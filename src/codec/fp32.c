@@ -18,21 +18,22 @@ static size_t fp32_width(const tutti_codec *c, const tutti_view *v, int round)
     return v->count;
 }
 
-static void fold_part(tutti_codec *c, const tutti_view *v, size_t from, size_t count, const float *x, void *scratch,
-                      void *const *wire)
+static void fold_part(tutti_codec *c, const tutti_view *v, size_t from, size_t count,
+                      const float *x, void *scratch, void *const *wire)
 {
     (void)v, (void)scratch;
     tutti_copy(c->space->device, count, x, (float *)wire[0] + from);
 }
 
-static void fp32_fold(tutti_codec *c, const tutti_view *v, int round, const float *x, void *scratch, void *const *wire)
+static void fp32_fold(tutti_codec *c, const tutti_view *v, int round, const float *x, void *scratch,
+                      void *const *wire)
 {
     (void)round;
     fold_part(c, v, 0, v->count, x, scratch, wire);
 }
 
-static void mine(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, void *const *wire, float a,
-                 float *y)
+static void mine(tutti_codec *c, const tutti_view *v, const float *x, void *scratch,
+                 void *const *wire, float a, float *y)
 {
     (void)scratch, (void)wire;
     tutti_axpy(c->space->device, v->count, a, x, y);
@@ -44,8 +45,8 @@ static void unfold(tutti_codec *c, const tutti_view *v, void *scratch, void *con
     tutti_copy(c->space->device, v->count, wire[0], y);
 }
 
-static void fp32_report(const tutti_codec *c, const tutti_view *v, const float *x, const float *decoded,
-                        const tutti_codec_listener *listener)
+static void fp32_report(const tutti_codec *c, const tutti_view *v, const float *x,
+                        const float *decoded, const tutti_codec_listener *listener)
 {
     (void)c, (void)v, (void)x, (void)decoded;
     listener->receive(listener->user, "bound", 1, &(double){ 0 });

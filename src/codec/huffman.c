@@ -34,7 +34,8 @@ static int attempt(int n, const int *order, const uint32_t *count, uint8_t *leng
     for (; made < 2 * n - 1; made++) {
         weight[made] = 0;
         for (int two = 0; two < 2; two++) {
-            const int it = leaf < n && (tree == made || weight[leaf] <= weight[tree]) ? leaf++ : tree++;
+            const int it =
+                leaf < n && (tree == made || weight[leaf] <= weight[tree]) ? leaf++ : tree++;
             weight[made] += weight[it];
             parent[it] = made;
         }
@@ -99,8 +100,8 @@ size_t tutti_codec_huffman_bound(const tutti_codec_quantiser *q, size_t n)
            tutti_packed_bytes((int)q->bits, n);
 }
 
-size_t tutti_codec_huffman_encode(const tutti_codec *c, const tutti_codec_quantiser *q, const tutti_view *v,
-                                  const float *x, uint8_t *codes, uint8_t *out)
+size_t tutti_codec_huffman_encode(const tutti_codec *c, const tutti_codec_quantiser *q,
+                                  const tutti_view *v, const float *x, uint8_t *codes, uint8_t *out)
 {
     const size_t n = v->count, bucket = (size_t)q->bucket, buckets = tutti_codec_buckets(q, n);
     const int symbols = 1 << q->bits;
@@ -144,7 +145,9 @@ size_t tutti_codec_huffman_encode(const tutti_codec *c, const tutti_codec_quanti
 }
 
 /* ---- reading ---- */
-typedef struct entry { uint8_t code, length; } entry; /* of the next LONGEST bits; length 0: no word begins so */
+typedef struct entry {
+    uint8_t code, length;
+} entry; /* of the next LONGEST bits; length 0: no word begins so */
 
 /* The next LONGEST bits from bit `at` on, zeros beyond the end. */
 static uint32_t peek(const uint8_t *in, size_t bytes, uint64_t at)
@@ -222,8 +225,9 @@ tutti_status tutti_codec_huffman_decode(const tutti_codec *c, const tutti_view *
 
     if (bytes < head || (n == 0 && bytes > 0))
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "codec '%s': a message of %zu bytes for the %zu elements from %zu on should have %zu%s; "
-                          "do both workers run the same codec with the same options?",
+                          "codec '%s': a message of %zu bytes for the %zu elements from %zu on "
+                          "should have %zu%s; do both workers run the same codec with the same "
+                          "options?",
                           c->ops->name, bytes, n, v->first, head, n > 0 ? " or more" : "");
     if (n == 0)
         return TUTTI_OK;
@@ -232,27 +236,31 @@ tutti_status tutti_codec_huffman_decode(const tutti_codec *c, const tutti_view *
         length[s] = in[scales + (size_t)s / 2] >> 4 * (s % 2) & 15;
     for (int s = 0; s < symbols; s++)
         if (length[s] > LONGEST)
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                              "codec '%s': the word of code %d has %d bits, and words have %d at most; "
-                              "the message was damaged or is another codec's", c->ops->name, s, length[s], LONGEST);
+            return tutti_fail(
+                err, TUTTI_ERR_CORRUPT, 0,
+                "codec '%s': the word of code %d has %d bits, and words have %d at most; the "
+                "message was damaged or is another codec's",
+                c->ops->name, s, length[s], LONGEST);
     for (int s = 0; s < symbols; s++)
         if (length[s] > 0 && !tutti_codec_code_is_valid(q, s))
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                              "codec '%s': code %d has a word, and its level is beyond the greatest, %d; "
-                              "the message was damaged or is another codec's", c->ops->name, s, tutti_codec_steps(q));
+            return tutti_fail(
+                err, TUTTI_ERR_CORRUPT, 0,
+                "codec '%s': code %d has a word, and its level is beyond the greatest, %d; the "
+                "message was damaged or is another codec's",
+                c->ops->name, s, tutti_codec_steps(q));
     if (!words_of(symbols, length, word))
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "codec '%s': the lengths of its words are those of no prefix code; "
-                          "the message was damaged or is another codec's", c->ops->name);
+                          "codec '%s': the lengths of its words are those of no prefix code; the "
+                          "message was damaged or is another codec's", c->ops->name);
     for (int s = 0; s < symbols; s++)
         for (uint32_t k = word[s]; length[s] > 0 && k < 1u << LONGEST; k += 1u << length[s])
             table[k] = (entry){ (uint8_t)s, length[s] };
     wrong = walk(q, n, &(words){ in, in + head, bytes - head, table }, a, NULL, &at);
     if (wrong != NULL)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "codec '%s': element %zu of %zu in a message of %zu bytes: %s; "
-                          "the message was damaged or is another codec's", c->ops->name, at < n ? at + 1 : at, n,
-                          bytes, wrong);
+                          "codec '%s': element %zu of %zu in a message of %zu bytes: %s; the "
+                          "message was damaged or is another codec's",
+                          c->ops->name, at < n ? at + 1 : at, n, bytes, wrong);
     walk(q, n, &(words){ in, in + head, bytes - head, table }, a, y, &at);
     tutti_device_charge(c->space->device, 4.0 * (double)n, 10.0 * (double)n);
     return TUTTI_OK;

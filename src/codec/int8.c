@@ -13,7 +13,8 @@ static const int64_t whole = INT64_C(1) << 31; /* more elements than any view ha
 
 static const tutti_option options[] = {
     { "bucket", TUTTI_INT, TUTTI_AT(tutti_codec_quantiser, bucket), 2048, 0, 1 << 24, NULL,
-      "elements with a scale of their own, from 16 on; rounded up to a multiple of 8. 0: one scale a message" },
+      "elements with a scale of their own, from 16 on; rounded up to a multiple of 8. 0: one scale "
+      "a message" },
     { 0 }
 };
 
@@ -28,7 +29,8 @@ static tutti_status int8_check(const tutti_codec *c, tutti_error *err)
     const int64_t bucket = ((const tutti_codec_quantiser *)c->self)->bucket;
 
     if (bucket != 0 && bucket < 16)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "bucket is %lld and must be 0 or at least 16", (long long)bucket);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "bucket is %lld and must be 0 or at least 16",
+                          (long long)bucket);
     return TUTTI_OK;
 }
 

@@ -11,10 +11,13 @@
 
 typedef struct large { const char *codec, *small, *exclude; int64_t min; } large;
 static const tutti_option options[] = {
-    { "codec", TUTTI_SPEC, TUTTI_AT(large, codec), 0, 0, 0, "", "of tensors of at least `min` elements" },
-    { "min", TUTTI_INT, TUTTI_AT(large, min), 1024, 0, 1e12, NULL, "elements from which on a tensor is large" },
+    { "codec", TUTTI_SPEC, TUTTI_AT(large, codec), 0, 0, 0, "",
+      "of tensors of at least `min` elements" },
+    { "min", TUTTI_INT, TUTTI_AT(large, min), 1024, 0, 1e12, NULL,
+      "elements from which on a tensor is large" },
     { "small", TUTTI_SPEC, TUTTI_AT(large, small), 0, 0, 0, "fp32", "codec of smaller tensors" },
-    TUTTI_ROW_LARGE_EXCLUDE(TUTTI_AT(large, exclude), "tensors that count as small whatever their size"),
+    TUTTI_ROW_LARGE_EXCLUDE(TUTTI_AT(large, exclude),
+                            "tensors that count as small whatever their size"),
     { 0 }
 };
 
@@ -56,7 +59,8 @@ static tutti_status large_check(const tutti_codec *c, tutti_error *err)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "exclude is '%.80s', and the tensors have no names here; omit it", list);
     for (int t = 0; space->name != NULL && t < space->n_tensors && used < sizeof names; t++)
-        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", t == 0 ? "" : ", ", space->name[t]);
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", t == 0 ? "" : ", ",
+                                 space->name[t]);
     if (used >= sizeof names)
         memcpy(names + sizeof names - 4, "...", 4);
     while (next(&list, pattern)) {
@@ -65,12 +69,14 @@ static tutti_status large_check(const tutti_codec *c, tutti_error *err)
             found = fnmatch(pattern, space->name[t], 0) == 0;
         if (!found)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "exclude has '%.80s', and no tensor has such a name; there are %s", pattern, names);
+                              "exclude has '%.80s', and no tensor has such a name; there are %s",
+                              pattern, names);
     }
     if (*list != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "exclude has a pattern of %zu bytes, '%.40s...', and patterns have at most %d",
-                          strcspn(list, ":"), list, PATTERN - 1);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "exclude has a pattern of %zu bytes, '%.40s...', and patterns have at most %d",
+            strcspn(list, ":"), list, PATTERN - 1);
     return TUTTI_OK;
 }
 
@@ -78,8 +84,8 @@ static unsigned large_traits(const tutti_codec *c)
 {
     const unsigned a = tutti_codec_traits(c->inner[0]), b = tutti_codec_traits(c->inner[1]);
 
-    return (a & b) |
-           ((a | b) & (TUTTI_CODEC_WHOLE_TENSOR | TUTTI_CODEC_MERGES | TUTTI_CODEC_MOMENTUM | TUTTI_CODEC_VOTES));
+    return (a & b) | ((a | b) & (TUTTI_CODEC_WHOLE_TENSOR | TUTTI_CODEC_MERGES |
+                                 TUTTI_CODEC_MOMENTUM | TUTTI_CODEC_VOTES));
 }
 
 /* Sends nothing, asks for nothing: reports once which matrices are too small. Vectors are not
@@ -101,8 +107,8 @@ static size_t large_begin(tutti_codec *c, const tutti_codec_moment *m, int round
     if (small == 0 || m->step > 0 || m->say == NULL)
         return 0;
     snprintf(text, sizeof text,
-             "large: %zu of %zu matrices, %zu elements together, are smaller than min, %lld, and travel as %.40s; a "
-             "smaller min encodes them",
+             "large: %zu of %zu matrices, %zu elements together, are smaller than min, %lld, and "
+             "travel as %.40s; a smaller min encodes them",
              small, matrices, elements, (long long)s->min, s->small);
     m->say(m->with, "codec", text);
     return 0;
@@ -113,7 +119,8 @@ static tutti_codec *large_choose(tutti_codec *c, const tutti_view *v)
     const large *s = c->self;
     const size_t count = v->tensor >= 0 ? c->space->tensor[v->tensor].count : v->count;
 
-    return c->inner[count >= (size_t)s->min && (v->tensor < 0 || !is_excluded(c, v->tensor)) ? 0 : 1];
+    return c
+        ->inner[count >= (size_t)s->min && (v->tensor < 0 || !is_excluded(c, v->tensor)) ? 0 : 1];
 }
 
 const tutti_codec_ops tutti_codec_large = {

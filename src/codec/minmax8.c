@@ -20,7 +20,8 @@ static const tutti_option options[] = {
 static unsigned minmax8_traits(const tutti_codec *c)
 {
     (void)c;
-    return TUTTI_CODEC_FIXED; /* many zeros with few large numbers among them may be decoded larger than they were */
+    /* many zeros with few large numbers among them may be decoded larger than they were */
+    return TUTTI_CODEC_FIXED;
 }
 
 static tutti_status minmax8_check(const tutti_codec *c, tutti_error *err)
@@ -28,7 +29,8 @@ static tutti_status minmax8_check(const tutti_codec *c, tutti_error *err)
     const int64_t chunk = ((const minmax8 *)c->self)->chunk;
 
     if (chunk != 0 && chunk < 256)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "chunk is %lld and must be 0 or at least 256", (long long)chunk);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "chunk is %lld and must be 0 or at least 256",
+                          (long long)chunk);
     return TUTTI_OK;
 }
 
@@ -51,7 +53,8 @@ static size_t minmax8_bound(const tutti_codec *c, const tutti_view *v)
     return 8 * chunks_of(c, v) + v->count;
 }
 
-static size_t minmax8_encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out)
+static size_t minmax8_encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch,
+                             uint8_t *out)
 {
     const size_t chunk = chunk_of(c, v);
     uint8_t *codes = out + 8 * chunks_of(c, v);
@@ -74,25 +77,29 @@ static size_t minmax8_encode(tutti_codec *c, const tutti_view *v, const float *x
     return minmax8_bound(c, v);
 }
 
-static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, float a, float *y,
-                               tutti_error *err)
+static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes,
+                               float a, float *y, tutti_error *err)
 {
     const size_t chunk = chunk_of(c, v), chunks = chunks_of(c, v);
 
     if (bytes != minmax8_bound(c, v))
         return tutti_codec_wrong_size(c, v, bytes, minmax8_bound(c, v), err);
     for (size_t k = 0; k < chunks; k++) {
-        const float least = tutti_codec_get_f32(in + 8 * k), greatest = tutti_codec_get_f32(in + 8 * k + 4);
-        if (!(isnan(least) && isnan(greatest)) && !(isfinite(greatest - least) && least <= greatest))
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                              "codec 'minmax8': chunk %zu of %zu goes from %g to %g, which is no range; "
-                              "the message was damaged or is another codec's",
-                              k + 1, chunks, (double)least, (double)greatest);
+        const float least = tutti_codec_get_f32(in + 8 * k),
+                    greatest = tutti_codec_get_f32(in + 8 * k + 4);
+        if (!(isnan(least) && isnan(greatest)) &&
+            !(isfinite(greatest - least) && least <= greatest))
+            return tutti_fail(
+                err, TUTTI_ERR_CORRUPT, 0,
+                "codec 'minmax8': chunk %zu of %zu goes from %g to %g, which is no range; the "
+                "message was damaged or is another codec's",
+                k + 1, chunks, (double)least, (double)greatest);
     }
     for (size_t k = 0, first = 0; k < chunks; k++, first += chunk) {
-        const float least = tutti_codec_get_f32(in + 8 * k), greatest = tutti_codec_get_f32(in + 8 * k + 4);
-        tutti_range_add(c->space->device, v->count - first < chunk ? v->count - first : chunk, in + 8 * chunks + first,
-                        least, greatest, a, y + first);
+        const float least = tutti_codec_get_f32(in + 8 * k),
+                    greatest = tutti_codec_get_f32(in + 8 * k + 4);
+        tutti_range_add(c->space->device, v->count - first < chunk ? v->count - first : chunk,
+                        in + 8 * chunks + first, least, greatest, a, y + first);
     }
     return TUTTI_OK;
 }

@@ -82,12 +82,13 @@ void tutti_codec_mixture_moments(const tutti_codec_mixture *m, double u, double 
     memset(moment, 0, 3 * sizeof *moment);
     for (int k = 0; k < m->n; k++) {
         const tutti_codec_normal *p = &m->of[k];
-        const double a = (u - p->mean) / p->deviation, b = (w - p->mean) / p->deviation, by = p->weight / p->inside;
+        const double a = (u - p->mean) / p->deviation, b = (w - p->mean) / p->deviation,
+                     by = p->weight / p->inside;
         const double all = mass(a, b), fa = p->deviation * phi(a), fb = p->deviation * phi(b);
         moment[0] += by * all;
         moment[1] += by * (p->mean * all - (fb - fa));
-        moment[2] +=
-            by * ((p->mean * p->mean + p->deviation * p->deviation) * all - ((w + p->mean) * fb - (u + p->mean) * fa));
+        moment[2] += by * ((p->mean * p->mean + p->deviation * p->deviation) * all -
+                           ((w + p->mean) * fb - (u + p->mean) * fa));
     }
 }
 
@@ -97,7 +98,8 @@ static double mass_between(const tutti_codec_mixture *m, double u, double w)
 
     for (int k = 0; k < m->n; k++)
         sum += m->of[k].weight / m->of[k].inside *
-               mass((u - m->of[k].mean) / m->of[k].deviation, (w - m->of[k].mean) / m->of[k].deviation);
+               mass((u - m->of[k].mean) / m->of[k].deviation,
+                    (w - m->of[k].mean) / m->of[k].deviation);
     return sum;
 }
 
@@ -106,17 +108,20 @@ double tutti_codec_mixture_density(const tutti_codec_mixture *m, double x)
     double sum = 0;
 
     for (int k = 0; k < m->n; k++)
-        sum += m->of[k].weight / m->of[k].inside * phi((x - m->of[k].mean) / m->of[k].deviation) / m->of[k].deviation;
+        sum += m->of[k].weight / m->of[k].inside * phi((x - m->of[k].mean) / m->of[k].deviation) /
+               m->of[k].deviation;
     return sum;
 }
 
 /* Newton's from x, halving the bracket where that leaves it. */
-static double quantile_from(const tutti_codec_mixture *m, double u, double w, double wanted, double x)
+static double quantile_from(const tutti_codec_mixture *m, double u, double w, double wanted,
+                            double x)
 {
     double low = u, high = w;
 
     for (int k = 0; k < NEWTON && high - low > 1e-13 * (w - u); k++) {
-        const double over = mass_between(m, u, x) - wanted, slope = tutti_codec_mixture_density(m, x);
+        const double over = mass_between(m, u, x) - wanted,
+                     slope = tutti_codec_mixture_density(m, x);
         double next;
         if (over > 0)
             high = x;
@@ -141,8 +146,8 @@ double tutti_codec_mixture_quantile(const tutti_codec_mixture *m, double u, doub
 /* tutti_codec_mixture_moments of all intervals between levels, to the bit; the exponential and the
    error function of each level are computed once. density: of each level, not scaled; NULL: not
    wanted. */
-static void moments_between(const tutti_codec_mixture *m, int n, const double *level, double (*moment)[3],
-        double *density)
+static void moments_between(const tutti_codec_mixture *m, int n, const double *level,
+                            double (*moment)[3], double *density)
 {
     const double root = 0.7071067811865476;
     double t[LEVELS_MOST], outside[LEVELS_MOST], f[LEVELS_MOST];
@@ -212,8 +217,9 @@ static double best_between(const tutti_codec_mixture *m, const double *level, in
 
     tutti_codec_mixture_moments(m, a, c, moment);
     wanted = moment[0] - (moment[1] - a * moment[0]) / (c - a);
-    return moment[0] > DBL_MIN && wanted > 0 && wanted < moment[0] ? quantile_from(m, a, c, wanted, level[j])
-                                                                   : level[j];
+    return moment[0] > DBL_MIN && wanted > 0 && wanted < moment[0]
+               ? quantile_from(m, a, c, wanted, level[j])
+               : level[j];
 }
 
 static double slide(const tutti_codec_mixture *m, const double *level, int j)
@@ -242,9 +248,11 @@ static bool step_of_all(const grid *of, int pinned, bool descent, double damping
     step[0] = ratio[0] = step[n - 1] = 0;
     for (int j = 1; j < n - 1; j++) {
         const double left = moment[j - 1][0], right = moment[j][0];
-        const double slope = moment[j - 1][1] - level[j - 1] * left + moment[j][1] - level[j + 1] * right;
-        const double diagonal = (level[j + 1] - level[j - 1]) * density[j] + damping * (left + right),
-                pivot = diagonal - left * ratio[j - 1];
+        const double slope =
+            moment[j - 1][1] - level[j - 1] * left + moment[j][1] - level[j + 1] * right;
+        const double diagonal =
+                         (level[j + 1] - level[j - 1]) * density[j] + damping * (left + right),
+                     pivot = diagonal - left * ratio[j - 1];
         step[j] = ratio[j] = 0;
         if (j == pinned || left + right < DBL_MIN) /* without mass any value is as good */
             continue;
@@ -265,9 +273,11 @@ static bool step_of_all(const grid *of, int pinned, bool descent, double damping
     return true;
 }
 
-static double descend_at_once(const tutti_codec_mixture *m, int n, double *level, int pinned, bool descent)
+static double descend_at_once(const tutti_codec_mixture *m, int n, double *level, int pinned,
+                              bool descent)
 {
-    double moment[LEVELS_MOST][3], density[LEVELS_MOST], step[LEVELS_MOST], to[LEVELS_MOST], least, damping = 0;
+    double moment[LEVELS_MOST][3], density[LEVELS_MOST], step[LEVELS_MOST], to[LEVELS_MOST], least,
+        damping = 0;
 
     moments_between(m, n, level, moment, density);
     least = psi_from(n, level, moment);
@@ -299,7 +309,8 @@ static double descend_at_once(const tutti_codec_mixture *m, int n, double *level
     return least;
 }
 
-double tutti_codec_psi_descend(const tutti_codec_mixture *m, int n, double *level, int pinned, bool descent)
+double tutti_codec_psi_descend(const tutti_codec_mixture *m, int n, double *level, int pinned,
+                               bool descent)
 {
     double best[LEVELS_MOST], least = tutti_codec_psi(m, n, level);
 
@@ -310,7 +321,9 @@ double tutti_codec_psi_descend(const tutti_codec_mixture *m, int n, double *leve
     for (int sweep = 0; sweep < (m->sweeps > 0 ? m->sweeps : SWEEPS); sweep++) {
         double moved = 0, psi;
         for (int j = 1; j < n - 1; j++) {
-            const double to = j == pinned ? level[j] : descent ? slide(m, level, j) : best_between(m, level, j);
+            const double to = j == pinned ? level[j]
+                              : descent   ? slide(m, level, j)
+                                          : best_between(m, level, j);
             moved = fmax(moved, fabs(to - level[j]) / fmax(fabs(level[j]), 1e-9));
             level[j] = to;
         }
@@ -363,14 +376,16 @@ static void spread_evenly(const tutti_codec_mixture *m, int n, double *level)
         moments_between(m, n, level, moment, NULL);
         sum[0] = 0;
         for (int j = 0; j + 1 < n; j++)
-            sum[j + 1] = sum[j] + cbrt(fmax(moment[j][0], 0) * (level[j + 1] - level[j]) * (level[j + 1] - level[j]));
+            sum[j + 1] = sum[j] + cbrt(fmax(moment[j][0], 0) * (level[j + 1] - level[j]) *
+                                       (level[j + 1] - level[j]));
         if (!(sum[n - 1] > 0))
             return;
         for (int i = 1, j = 0; i < n - 1; i++) {
             const double wanted = sum[n - 1] * i / (n - 1);
             while (j + 2 < n && sum[j + 1] < wanted)
                 j++;
-            to[i] = level[j] + (level[j + 1] - level[j]) * (wanted - sum[j]) / (sum[j + 1] - sum[j]);
+            to[i] =
+                level[j] + (level[j + 1] - level[j]) * (wanted - sum[j]) / (sum[j + 1] - sum[j]);
         }
         for (int i = 1; i < n - 1; i++)
             level[i] = 0.5 * (level[i] + to[i]);
@@ -379,7 +394,8 @@ static void spread_evenly(const tutti_codec_mixture *m, int n, double *level)
 
 /* Initial levels for the descent; false: not in order, as quantiles of what is nearly one number
    may be, or with a pinned level between them. */
-static bool start_of(const tutti_codec_mixture *m, int start, int n, const double *given, int pinned, double *level)
+static bool start_of(const tutti_codec_mixture *m, int start, int n, const double *given,
+                     int pinned, double *level)
 {
     for (int j = 0; j < n; j++)
         level[j] = start == 0 ? given[j] : 2.0 * j / (n - 1) - 1;
@@ -397,9 +413,11 @@ static bool start_of(const tutti_codec_mixture *m, int start, int n, const doubl
     return ascend(n, level);
 }
 
-double tutti_codec_psi_minimise(const tutti_codec_mixture *m, int n, double *level, int pinned, bool descent)
+double tutti_codec_psi_minimise(const tutti_codec_mixture *m, int n, double *level, int pinned,
+                                bool descent)
 {
-    const bool each = n <= STARTS_MOST; /* more levels start so near the minimum that only the best start is used */
+    /* more levels start so near the minimum that only the best start is used */
+    const bool each = n <= STARTS_MOST;
     double best[LEVELS_MOST], it[LEVELS_MOST], least = INFINITY;
 
     assert(n >= 4 && n <= LEVELS_MOST);
@@ -428,7 +446,8 @@ static double psi_of(const tutti_codec_mixture *m, int n, double p)
 double tutti_codec_psi_multiplier(const tutti_codec_mixture *m, int n, double *psi)
 {
     enum { SCAN = 99, NARROW = 50 };
-    const double from = tutti_codec_power_least(n), by = (0.99 - from) / (SCAN - 1), golden = 0.6180339887498949;
+    const double from = tutti_codec_power_least(n), by = (0.99 - from) / (SCAN - 1),
+                 golden = 0.6180339887498949;
     double least = INFINITY, at = from, low, high, left, right, at_left, at_right;
 
     for (int k = 0; k < SCAN; k++) {

@@ -24,7 +24,12 @@
 #include <stdio.h>
 
 #define VARIANCE_MOST 1.25 /* of the gradient's square, beyond which it is warned of */
-typedef struct nuqsgd { tutti_codec_quantiser q; double multiplier; bool zero_level; tutti_levels levels; } nuqsgd;
+typedef struct nuqsgd {
+    tutti_codec_quantiser q;
+    double multiplier;
+    bool zero_level;
+    tutti_levels levels;
+} nuqsgd;
 static const tutti_option options[] = {
     TUTTI_ROW_NUQSGD_BITS(TUTTI_AT(tutti_codec_quantiser, bits)),
     TUTTI_CODEC_QUANTISER_ROWS(512, 1),
@@ -60,8 +65,9 @@ static tutti_status nuqsgd_check(const tutti_codec *c, tutti_error *err)
     TUTTI_TRY(tutti_codec_quantised_check(c, err));
     if (!is_exponents(s) && !nuqsgd_make(s, &t))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "multiplier is %.9g, and with %lld bits its first %d powers lie closer than 32-bit numbers "
-                          "can distinguish; take fewer bits, or a multiplier of about %.2g",
+                          "multiplier is %.9g, and with %lld bits its first %d powers lie closer "
+                          "than 32-bit numbers can distinguish; take fewer bits, or a multiplier "
+                          "of about %.2g",
                           s->multiplier, (long long)s->q.bits, (1 << (s->q.bits - 1)) - 1,
                           tutti_codec_power_least(1 << s->q.bits));
     return TUTTI_OK;
@@ -82,9 +88,12 @@ static double variance_most(const nuqsgd *s)
 {
     /* what an interval between two levels adds at most, of r^2 */
     const double p = s->multiplier, c = (1 / p - 1) * (1 / p - 1) * p / 4;
-    const double tau = sqrt((double)s->q.bucket) * pow(p, (1 << (s->q.bits - 1)) - (s->zero_level ? 2 : 1));
+    const double tau =
+        sqrt((double)s->q.bucket) * pow(p, (1 << (s->q.bits - 1)) - (s->zero_level ? 2 : 1));
 
-    return !s->zero_level ? c + tau * tau : tau > 2 * (1 + c) ? tau - 1 : c + tau * tau / (4 * (1 + c));
+    return !s->zero_level      ? c + tau * tau
+           : tau > 2 * (1 + c) ? tau - 1
+                               : c + tau * tau / (4 * (1 + c));
 }
 
 /* Sums nothing; reports once if buckets are so long that the variance is high. */
@@ -97,8 +106,8 @@ static size_t nuqsgd_begin(tutti_codec *c, const tutti_codec_moment *m, int roun
     if (m->step > 0 || m->say == NULL || variance_most(s) <= VARIANCE_MOST)
         return 0;
     snprintf(text, sizeof text,
-             "nuqsgd: buckets of %lld at %lld bits have a variance of up to %.2g times the gradient's square; use "
-             "smaller buckets or more bits",
+             "nuqsgd: buckets of %lld at %lld bits have a variance of up to %.2g times the "
+             "gradient's square; use smaller buckets or more bits",
              (long long)s->q.bucket, (long long)s->q.bits, variance_most(s));
     m->say(m->with, "codec", text);
     return 0;

@@ -20,13 +20,16 @@
 #include "kernels/codes.h"
 
 typedef struct onebit_col { int64_t min_rows; } onebit_col;
-typedef struct sums { double of[2]; uint32_t count[2]; } sums; /* of a column: 0 and more, a NaN among them; negative */
-static const tutti_option options[] = {
-    { "min_rows", TUTTI_INT, TUTTI_AT(onebit_col, min_rows), 64, 1, 1 << 30, NULL,
-      "rows from which on columns have numbers of their own; with fewer a tensor, or an owner's part of one, has "
-      "two for all" },
-    { 0 }
-};
+typedef struct sums {
+    double of[2];
+    uint32_t count[2];
+} sums; /* of a column: 0 and more, a NaN among them; negative */
+static const tutti_option options[] = { { "min_rows", TUTTI_INT, TUTTI_AT(onebit_col, min_rows), 64,
+                                          1, 1 << 30, NULL,
+                                          "rows from which on columns have numbers of their own; "
+                                          "with fewer a tensor, or an owner's part of one, has two "
+                                          "for all" },
+                                        { 0 } };
 
 static unsigned onebit_col_traits(const tutti_codec *c)
 {
@@ -76,7 +79,8 @@ static void add_up_one(sums *s, size_t n, const float *x)
     }
 }
 
-static size_t onebit_col_encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out)
+static size_t onebit_col_encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch,
+                                uint8_t *out)
 {
     const size_t columns = columns_of(c, v);
     sums *s = scratch;
@@ -108,35 +112,40 @@ static void add_one(size_t n, const uint8_t *bits, const uint8_t *values, float 
 }
 
 /* n elements of a row, whose bits begin at `at`. */
-static void add_row(size_t n, const uint8_t *bits, size_t at, const uint8_t *values, float a, float *y)
+static void add_row(size_t n, const uint8_t *bits, size_t at, const uint8_t *values, float a,
+                    float *y)
 {
     for (size_t i = 0; i < n; i++) {
         const size_t bit = at + i;
-        y[i] += a * tutti_codec_get_f32(values + 8 * i + 4 * (size_t)(bits[bit / 8] >> bit % 8 & 1));
+        y[i] +=
+            a * tutti_codec_get_f32(values + 8 * i + 4 * (size_t)(bits[bit / 8] >> bit % 8 & 1));
     }
 }
 
-static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, float a, float *y,
-                               tutti_error *err)
+static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes,
+                               float a, float *y, tutti_error *err)
 {
     const size_t columns = columns_of(c, v);
 
     if (bytes != onebit_col_bound(c, v))
         return tutti_codec_wrong_size(c, v, bytes, onebit_col_bound(c, v), err);
     for (size_t k = 0; k < columns; k++) {
-        const float plus = tutti_codec_get_f32(in + 8 * k), minus = tutti_codec_get_f32(in + 8 * k + 4);
-        if (!(isnan(plus) && isnan(minus)) && !(isfinite(plus) && isfinite(minus) && plus >= 0 && minus <= 0))
+        const float plus = tutti_codec_get_f32(in + 8 * k),
+                    minus = tutti_codec_get_f32(in + 8 * k + 4);
+        if (!(isnan(plus) && isnan(minus)) &&
+            !(isfinite(plus) && isfinite(minus) && plus >= 0 && minus <= 0))
             return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                              "codec 'onebit-col': column %zu of %zu has the means %g and %g, "
-                              "and one is of numbers of 0 or more, the other of negative ones; "
-                              "the message was damaged or is another codec's",
+                              "codec 'onebit-col': column %zu of %zu has the means %g and %g, and "
+                              "one is of numbers of 0 or more, the other of negative ones; the "
+                              "message was damaged or is another codec's",
                               k + 1, columns, (double)plus, (double)minus);
     }
     if (columns == 1)
         add_one(v->count, in + 8, in, a, y);
     else
         for (size_t at = 0; at < v->count; at += columns)
-            add_row(columns < v->count - at ? columns : v->count - at, in + 8 * columns, at, in, a, y + at);
+            add_row(columns < v->count - at ? columns : v->count - at, in + 8 * columns, at, in, a,
+                    y + at);
     tutti_device_charge(c->space->device, 2.0 * (double)v->count, 8.0 * (double)v->count);
     return TUTTI_OK;
 }

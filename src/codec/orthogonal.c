@@ -26,7 +26,8 @@ double tutti_codec_to_unit(tutti_device *d, size_t n, float *p)
     return square;
 }
 
-void tutti_codec_orthonormalise(tutti_device *d, size_t n, size_t from, size_t to, float *const *column, tutti_rng rng)
+void tutti_codec_orthonormalise(tutti_device *d, size_t n, size_t from, size_t to,
+                                float *const *column, tutti_rng rng)
 {
     assert(to <= n);
     for (size_t c = from; c < to; c++) {
@@ -52,7 +53,9 @@ void tutti_codec_orthonormalise(tutti_device *d, size_t n, size_t from, size_t t
                 break;
             }
             tutti_fill_normal(
-                d, n, (tutti_rng){ rng.seed, rng.stream, rng.step + ((uint64_t)(c * ATTEMPTS + attempt + 1) << 32) },
+                d, n,
+                (tutti_rng){ rng.seed, rng.stream,
+                             rng.step + ((uint64_t)(c * ATTEMPTS + attempt + 1) << 32) },
                 p);
         }
     }

@@ -24,21 +24,25 @@ tutti_status tutti_codec_check_point(const tutti_codec *c, tutti_error *err)
             TUTTI_TRY(tutti_codec_check_point(c->inner[i], err));
     if ((tutti_codec_traits(c) & TUTTI_CODEC_MERGES) != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "codec '%s' adapts by numbers that are summed over all workers, "
-                          "and from one worker to another there is no such sum", ops->name);
+                          "codec '%s' adapts by numbers that are summed over all workers, and from "
+                          "one worker to another there is no such sum", ops->name);
     if ((tutti_codec_traits(c) & TUTTI_CODEC_VOTES) != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "codec '%s' makes a vote of what all workers send, "
-                          "and from one worker to another there is none; take sign, which has a scale", ops->name);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "codec '%s' makes a vote of what all workers send, and from one worker to another "
+            "there is none; take sign, which has a scale",
+            ops->name);
     if (ops->rounds > 1)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "codec '%s' sends rounds that are each made of the sum of the one before over all workers, "
-                          "so nothing of it can go from one worker to another", ops->name);
-    if (ops->before != NULL || ops->account != NULL || ops->after != NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "codec '%s' makes good what is lost of a mean over all workers; "
-                          "from one worker to another nothing is averaged: give the codec inside of it alone",
+                          "codec '%s' sends rounds that are each made of the sum of the one before "
+                          "over all workers, so nothing of it can go from one worker to another",
                           ops->name);
+    if (ops->before != NULL || ops->account != NULL || ops->after != NULL)
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "codec '%s' makes good what is lost of a mean over all workers; from one worker to "
+            "another nothing is averaged: give the codec inside of it alone",
+            ops->name);
     return TUTTI_OK;
 }
 
@@ -48,8 +52,9 @@ size_t tutti_codec_point_bound(const tutti_codec *c, const tutti_view *v)
 
     if (v->count == 0)
         return 0;
-    return leaf->ops->rounds == 0 ? leaf->ops->bound(leaf, v)
-                                  : leaf->ops->width(leaf, v, 0) * tutti_dtype_bytes(tutti_codec_number(leaf, v));
+    return leaf->ops->rounds == 0
+               ? leaf->ops->bound(leaf, v)
+               : leaf->ops->width(leaf, v, 0) * tutti_dtype_bytes(tutti_codec_number(leaf, v));
 }
 
 /* The codec's own; of a round that is summed also its numbers, aligned, and the decoded
@@ -59,10 +64,13 @@ size_t tutti_codec_point_scratch(const tutti_codec *c, const tutti_view *v)
     const tutti_codec *leaf = tutti_codec_chosen((tutti_codec *)(uintptr_t)c, v);
     const size_t own = leaf->ops->scratch != NULL ? up(leaf->ops->scratch(leaf, v)) : 0;
 
-    return leaf->ops->rounds == 0 ? own : own + up(tutti_codec_point_bound(leaf, v)) + v->count * sizeof(float);
+    return leaf->ops->rounds == 0
+               ? own
+               : own + up(tutti_codec_point_bound(leaf, v)) + v->count * sizeof(float);
 }
 
-size_t tutti_codec_pack(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out)
+size_t tutti_codec_pack(tutti_codec *c, const tutti_view *v, const float *x, void *scratch,
+                        uint8_t *out)
 {
     tutti_codec *leaf = tutti_codec_chosen(c, v);
     const size_t bytes = tutti_codec_point_bound(leaf, v),
@@ -79,8 +87,9 @@ size_t tutti_codec_pack(tutti_codec *c, const tutti_view *v, const float *x, voi
     return bytes;
 }
 
-tutti_status tutti_codec_unpack_add(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, float a,
-                                    float *y, void *scratch, tutti_error *err)
+tutti_status tutti_codec_unpack_add(tutti_codec *c, const tutti_view *v, const uint8_t *in,
+                                    size_t bytes, float a, float *y, void *scratch,
+                                    tutti_error *err)
 {
     tutti_codec *leaf = tutti_codec_chosen(c, v);
     const size_t wanted = tutti_codec_point_bound(leaf, v),

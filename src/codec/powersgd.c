@@ -65,7 +65,8 @@ typedef struct powersgd {
     /* the tensors' Q one after the other, each column divided by a power of two to about 1; NULL:
        nothing is compressed */
     float *q;
-    float *size;    /* 16 bits: of the columns of all Q of a tensor, the exponent of their norm in the step before */
+    float *
+        size; /* 16 bits: of the columns of all Q of a tensor, the exponent of their norm in the step before */
 } powersgd;
 enum { LOCAL, AGGREGATED };
 enum { RANK_MOST = TUTTI_POWERSGD_RANK_MOST, ITERS_MOST = TUTTI_POWERSGD_ITERS_MOST };
@@ -117,7 +118,8 @@ static size_t powersgd_place(const tutti_codec *c, int t)
     size_t at = 0;
 
     for (int i = 0; i < t; i++)
-        at += c->space->tensor[i].cols * rank_of(c->self, c->space->tensor[i].rows, c->space->tensor[i].cols);
+        at += c->space->tensor[i].cols *
+              rank_of(c->self, c->space->tensor[i].rows, c->space->tensor[i].cols);
     return at;
 }
 
@@ -195,7 +197,8 @@ static void open(tutti_codec *c)
 static size_t scratch_bytes(const tutti_codec *c, const tutti_view *v)
 {
     return rank_now(c, v) * iters_of(c->self, rank_now(c, v), v->rows, v->cols) *
-           (v->cols + (factors[((const powersgd *)c->self)->factor] != TUTTI_F32 ? v->rows + v->cols : 0)) *
+           (v->cols +
+            (factors[((const powersgd *)c->self)->factor] != TUTTI_F32 ? v->rows + v->cols : 0)) *
            sizeof(float);
 }
 
@@ -205,21 +208,28 @@ static size_t powersgd_width(const tutti_codec *c, const tutti_view *v, int roun
 
     if (r == 0)
         return round == 0 ? v->count : 0;
-    return (size_t)round / 2 >= iters_of(c->self, r, v->rows, v->cols) ? 0 : r * (round % 2 == 0 ? v->rows : v->cols);
+    return (size_t)round / 2 >= iters_of(c->self, r, v->rows, v->cols)
+               ? 0
+               : r * (round % 2 == 0 ? v->rows : v->cols);
 }
 
 /* ---- factors as floats: on the wire, or in the scratch where the wire has 16 bits ---- */
-static float *p_of(const tutti_codec *c, const tutti_view *v, size_t r, size_t j, void *scratch, void *const *wire)
-{
-    return is_narrow(c, v) ? (float *)scratch + r * iters_of(c->self, r, v->rows, v->cols) * v->cols + j * r * v->rows
-                           : wire[2 * j];
-}
-
-static float *q_of(const tutti_codec *c, const tutti_view *v, size_t r, size_t j, void *scratch, void *const *wire)
+static float *p_of(const tutti_codec *c, const tutti_view *v, size_t r, size_t j, void *scratch,
+                   void *const *wire)
 {
     return is_narrow(c, v)
-               ? (float *)scratch + r * iters_of(c->self, r, v->rows, v->cols) * (v->cols + v->rows) + j * r * v->cols
-               : wire[2 * j + 1];
+               ? (float *)scratch + r * iters_of(c->self, r, v->rows, v->cols) * v->cols +
+                     j * r * v->rows
+               : wire[2 * j];
+}
+
+static float *q_of(const tutti_codec *c, const tutti_view *v, size_t r, size_t j, void *scratch,
+                   void *const *wire)
+{
+    return is_narrow(c, v) ? (float *)scratch +
+                                 r * iters_of(c->self, r, v->rows, v->cols) * (v->cols + v->rows) +
+                                 j * r * v->cols
+                           : wire[2 * j + 1];
 }
 
 /* The exponent by which column k of product j's Q is divided on the wire. */
@@ -280,14 +290,15 @@ static void widen_means(const product *w)
 
 /* The columns of P of product j become orthonormal, and orthogonal to those of the products
    before. */
-static void make_orthonormal(const tutti_codec *c, const tutti_view *v, size_t r, size_t j, void *scratch,
-                             void *const *wire)
+static void make_orthonormal(const tutti_codec *c, const tutti_view *v, size_t r, size_t j,
+                             void *scratch, void *const *wire)
 {
     float *column[RANK_MOST * ITERS_MOST];
 
     for (size_t k = 0; k < (j + 1) * r; k++)
         column[k] = p_of(c, v, r, k / r, scratch, wire) + k % r * v->rows;
-    tutti_codec_orthonormalise(c->space->device, v->rows, j * r, (j + 1) * r, column, shared(c, v, v->tensor));
+    tutti_codec_orthonormalise(c->space->device, v->rows, j * r, (j + 1) * r, column,
+                               shared(c, v, v->tensor));
 }
 
 /* y += a (the sum of the products P^ Q^T from the first on); Q: this worker's own, or the mean.
@@ -304,8 +315,10 @@ static void add_products(const product *w, size_t first, bool own, float a, floa
     for (size_t end = first < products ? rows : 0, i; end > 0; end = i) {
         i = end > PANEL ? end - PANEL : 0;
         for (size_t j = first; j < products; j++)
-            tutti_rows_add(c->space->device, end - i, cols, a, (int)r, p_of(c, v, r, j, scratch, wire) + i, rows,
-                           own ? (float *)scratch + j * r * cols : q_of(c, v, r, j, scratch, wire), y + i * cols);
+            tutti_rows_add(c->space->device, end - i, cols, a, (int)r,
+                           p_of(c, v, r, j, scratch, wire) + i, rows,
+                           own ? (float *)scratch + j * r * cols : q_of(c, v, r, j, scratch, wire),
+                           y + i * cols);
     }
 }
 
@@ -329,12 +342,14 @@ static void fold_p(const product *w, size_t j, size_t from, size_t to, const flo
     const powersgd *s = c->self;
     const size_t rows = v->rows, cols = v->cols;
     const float *q = s->q + powersgd_place(c, v->tensor);
-    float *p = p_of(c, v, r, j, scratch, wire), *own = (float *)scratch + j * r * cols; /* where Q_own will be */
+    /* where Q_own will be */
+    float *p = p_of(c, v, r, j, scratch, wire), *own = (float *)scratch + j * r * cols;
 
     assert(v->tensor >= 0 && v->count == rows * cols);
     if (j > 0) {
         if (is_narrow(c, v))
-            widen(c, v, r * cols, wire[2 * j - 1], own); /* as it travelled: its columns are about 1 */
+            /* as it travelled: its columns are about 1 */
+            widen(c, v, r * cols, wire[2 * j - 1], own);
         else
             take_units(c, r, cols, wire[2 * j - 1], own);
         q = own;
@@ -369,7 +384,8 @@ static void fold_q(const product *w, size_t j, const float *x)
         widen(c, v, r * rows, wire[2 * j], p_of(c, v, r, j, scratch, wire));
     make_orthonormal(c, v, r, j, scratch, wire);
     tutti_fill(d, r * cols, 0, to);
-    tutti_rows_sum(d, rows, cols, x, (int)r, p_of(c, v, r, j, scratch, wire), rows, to); /* Q = D^T P^ */
+    /* Q = D^T P^ */
+    tutti_rows_sum(d, rows, cols, x, (int)r, p_of(c, v, r, j, scratch, wire), rows, to);
     if (is_narrow(c, v)) {
         scale_columns(w, j, -1, cols, own);
         narrow(c, v, r * cols, own, wire[2 * j + 1]);
@@ -379,8 +395,8 @@ static void fold_q(const product *w, size_t j, const float *x)
         tutti_copy(d, r * cols, to, own);
 }
 
-static void fold_part(tutti_codec *c, const tutti_view *v, size_t from, size_t count, const float *x, void *scratch,
-                      void *const *wire)
+static void fold_part(tutti_codec *c, const tutti_view *v, size_t from, size_t count,
+                      const float *x, void *scratch, void *const *wire)
 {
     const size_t r = rank_now(c, v);
 
@@ -391,8 +407,8 @@ static void fold_part(tutti_codec *c, const tutti_view *v, size_t from, size_t c
                x);
 }
 
-static void powersgd_fold(tutti_codec *c, const tutti_view *v, int round, const float *x, void *scratch,
-                          void *const *wire)
+static void powersgd_fold(tutti_codec *c, const tutti_view *v, int round, const float *x,
+                          void *scratch, void *const *wire)
 {
     const size_t r = rank_now(c, v), j = (size_t)round / 2;
 
@@ -406,8 +422,8 @@ static void powersgd_fold(tutti_codec *c, const tutti_view *v, int round, const 
         fold_q(&(product){ c, v, r, scratch, wire }, j, x);
 }
 
-static void mine(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, void *const *wire, float a,
-                 float *y)
+static void mine(tutti_codec *c, const tutti_view *v, const float *x, void *scratch,
+                 void *const *wire, float a, float *y)
 {
     const powersgd *s = c->self;
     const size_t r = rank_now(c, v);
@@ -423,13 +439,16 @@ static void mine(tutti_codec *c, const tutti_view *v, const float *x, void *scra
 
 /* Learns what the next step divides product j by. Where a column is 0, possibly because 16 bits
    cannot distinguish it from 0, the divisor falls further with each step. */
-static void learn_sizes(const tutti_codec *c, const tutti_view *v, size_t r, size_t j, const float *q)
+static void learn_sizes(const tutti_codec *c, const tutti_view *v, size_t r, size_t j,
+                        const float *q)
 {
     float *size = ((const powersgd *)c->self)->size + size_place(c, v->tensor) + j * r;
 
     for (size_t k = 0; k < r; k++) {
         const double square = tutti_norm2(c->space->device, v->cols, q + k * v->cols);
-        const int e = square > 0 ? ilogb(sqrt(square)) : size[k] > SIZE_UNKNOWN ? (int)size[k] - SIZE_LESS : 0;
+        const int e = square > 0               ? ilogb(sqrt(square))
+                      : size[k] > SIZE_UNKNOWN ? (int)size[k] - SIZE_LESS
+                                               : 0;
         size[k] = (float)(e > SIZE_MOST ? SIZE_MOST : e < -SIZE_MOST ? -SIZE_MOST : e);
     }
 }
@@ -493,16 +512,17 @@ static void warn(const tutti_codec *c, const tutti_codec_moment *m)
     if (dense == 0)
         return;
     snprintf(text, sizeof text,
-             "powersgd: %zu of %zu matrices travel as they are, %.3g %% of their elements: they are so small that rank "
-             "%lld does not shrink them more than %g times (min_compression_rate); the first "
-             "is %zu x %zu; a lower rank shrinks more",
-             dense, matrices, 100.0 * (double)elements / (double)all, (long long)s->rank, s->min_compression_rate,
-             c->space->tensor[first].rows, c->space->tensor[first].cols);
+             "powersgd: %zu of %zu matrices travel as they are, %.3g %% of their elements: they "
+             "are so small that rank %lld does not shrink them more than %g times "
+             "(min_compression_rate); the first is %zu x %zu; a lower rank shrinks more",
+             dense, matrices, 100.0 * (double)elements / (double)all, (long long)s->rank,
+             s->min_compression_rate, c->space->tensor[first].rows, c->space->tensor[first].cols);
     m->say(m->with, "codec", text);
 }
 
 /* Sends nothing, asks for nothing: reports once how each matrix travels. */
-static size_t powersgd_begin(tutti_codec *c, const tutti_codec_moment *m, int round, float **numbers)
+static size_t powersgd_begin(tutti_codec *c, const tutti_codec_moment *m, int round,
+                             float **numbers)
 {
     enum { SHOWN = 24, EACH = 120 };
     const powersgd *s = c->self;
@@ -514,7 +534,8 @@ static size_t powersgd_begin(tutti_codec *c, const tutti_codec_moment *m, int ro
         return 0;
     for (int t = 0; t < c->space->n_tensors; t++) {
         const tutti_view *v = &c->space->tensor[t];
-        const size_t least = v->rows < v->cols ? v->rows : v->cols, r = rank_of(s, v->rows, v->cols),
+        const size_t least = v->rows < v->cols ? v->rows : v->cols,
+                     r = rank_of(s, v->rows, v->cols),
                      asked = (size_t)s->rank < least ? (size_t)s->rank : least;
         char *at = list + used;
         const size_t room = used < sizeof list ? sizeof list - used : 0;
@@ -527,18 +548,24 @@ static size_t powersgd_begin(tutti_codec *c, const tutti_codec_moment *m, int ro
         if (matrices++ >= SHOWN || room == 0)
             continue;
         if (r > 0)
-            used += (size_t)snprintf(at, room, "; %d (%zu x %zu): rank %zu, %zu -> %zu bytes", t, v->rows, v->cols, r,
-                                     v->count * sizeof(float), factor_bytes(c, v, r));
+            used += (size_t)snprintf(at, room, "; %d (%zu x %zu): rank %zu, %zu -> %zu bytes", t,
+                                     v->rows, v->cols, r, v->count * sizeof(float),
+                                     factor_bytes(c, v, r));
         else
             used += (size_t)snprintf(
-                at, room, "; %d (%zu x %zu): as it is, since rank %zu%s shrinks it %.3g times, not more than %g", t,
-                v->rows, v->cols, asked, asked < (size_t)s->rank ? ", its lesser side," : "",
-                (double)v->count / (double)((v->rows + v->cols) * asked * iters_of(s, asked, v->rows, v->cols)),
+                at, room,
+                "; %d (%zu x %zu): as it is, since rank %zu%s shrinks it %.3g times, not more than "
+                "%g",
+                t, v->rows, v->cols, asked, asked < (size_t)s->rank ? ", its lesser side," : "",
+                (double)v->count /
+                    (double)((v->rows + v->cols) * asked * iters_of(s, asked, v->rows, v->cols)),
                 s->min_compression_rate);
     }
     snprintf(text, sizeof text,
-             "powersgd: %zu of %zu matrices travel as products from step %lld on, %zu -> %zu bytes a step%s%s",
-             products, matrices, (long long)s->start_iter, before, after, list, matrices > SHOWN ? "; ..." : "");
+             "powersgd: %zu of %zu matrices travel as products from step %lld on, %zu -> %zu bytes "
+             "a step%s%s",
+             products, matrices, (long long)s->start_iter, before, after, list,
+             matrices > SHOWN ? "; ..." : "");
     m->say(m->with, "matrices", text);
     warn(c, m);
     return 0;
@@ -549,10 +576,12 @@ static void follow(tutti_codec *c, const tutti_codec *from, int t)
 {
     const tutti_view *v = &c->space->tensor[t];
     const powersgd *mine = c->self, *theirs = from->self;
-    const size_t a = rank_of(mine, v->rows, v->cols), b = rank_of(theirs, v->rows, v->cols), r = a < b ? a : b;
+    const size_t a = rank_of(mine, v->rows, v->cols), b = rank_of(theirs, v->rows, v->cols),
+                 r = a < b ? a : b;
 
     if (r > 0)
-        tutti_copy(c->space->device, r * v->cols, theirs->q + powersgd_place(from, t), mine->q + powersgd_place(c, t));
+        tutti_copy(c->space->device, r * v->cols, theirs->q + powersgd_place(from, t),
+                   mine->q + powersgd_place(c, t));
     for (size_t k = 0; k < r && mine->size != NULL && theirs->size != NULL; k++)
         mine->size[size_place(c, t) + k] = theirs->size[size_place(from, t) + k];
 }

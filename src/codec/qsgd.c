@@ -25,11 +25,12 @@ static tutti_status qsgd_check(const tutti_codec *c, tutti_error *err)
 
     if (q->bits == 1)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "bits is 1, and a sign and at least one level above 0 take 2; "
-                          "signs alone are codec sign, or onebit");
+                          "bits is 1, and a sign and at least one level above 0 take 2; signs "
+                          "alone are codec sign, or onebit");
     if (q->bits > 0 && q->steps > 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "bits is %lld and levels is %lld, and either determines the other; give only one of them",
+                          "bits is %lld and levels is %lld, and either determines the other; give "
+                          "only one of them",
                           (long long)q->bits, (long long)q->steps);
     return tutti_codec_quantised_check(c, err);
 }

@@ -23,13 +23,19 @@ enum { TABLE_BITS = 4 };
    largest bucket of which four are taken at a time (4 x 32 KiB: an eighth of a 1 MiB L2).
    BUCKETS_MOST: most buckets in TOGETHER elements; sizes are multiples of 8. CALL: elements of one
    call of tutti_quantise, which has a fixed cost. */
-enum { TOGETHER = 4 * TUTTI_CODEC_BLOCK, FOUR_MOST = 1 << 13, BUCKETS_MOST = TOGETHER / 8, CALL = 1 << 13 };
+enum {
+    TOGETHER = 4 * TUTTI_CODEC_BLOCK,
+    FOUR_MOST = 1 << 13,
+    BUCKETS_MOST = TOGETHER / 8,
+    CALL = 1 << 13
+};
 
 unsigned tutti_codec_quantised_traits(const tutti_codec *c)
 {
     const tutti_codec_quantiser *q = c->self;
 
-    return (q->nearest ? 0 : TUTTI_CODEC_UNBIASED) | (q->coding == TUTTI_CODEC_PLAIN ? TUTTI_CODEC_FIXED : 0);
+    return (q->nearest ? 0 : TUTTI_CODEC_UNBIASED) |
+           (q->coding == TUTTI_CODEC_PLAIN ? TUTTI_CODEC_FIXED : 0);
 }
 
 tutti_status tutti_codec_quantised_check(const tutti_codec *c, tutti_error *err)
@@ -37,7 +43,8 @@ tutti_status tutti_codec_quantised_check(const tutti_codec *c, tutti_error *err)
     const uint64_t bucket = (uint64_t)((const tutti_codec_quantiser *)c->self)->bucket;
 
     if ((bucket & (bucket - 1)) != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "bucket is %llu and must be a power of two, such as 512",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "bucket is %llu and must be a power of two, such as 512",
                           (unsigned long long)bucket);
     return TUTTI_OK;
 }
@@ -89,8 +96,8 @@ static size_t buckets_together(size_t bucket)
 /* Computes the scales of the buckets of `count` elements, at most BUCKETS_MOST. NaN: an element of
    the bucket is not finite, or all are and their 2-norm overflows float. The whole bucket is then
    decoded as NaN. */
-static void bucket_scales(const tutti_codec *c, const tutti_codec_quantiser *q, const float *x, size_t count,
-                          size_t bucket, float *scale)
+static void bucket_scales(const tutti_codec *c, const tutti_codec_quantiser *q, const float *x,
+                          size_t count, size_t bucket, float *scale)
 {
     double sums[BUCKETS_MOST];
 
@@ -100,12 +107,14 @@ static void bucket_scales(const tutti_codec *c, const tutti_codec_quantiser *q, 
         /* Squares of floats are exact in double, and rounding is monotonic. So the 2-norm is never
            below the largest magnitude. */
         scale[b] = q->l2 ? (float)sqrt(sums[b])
-                         : tutti_absmax(c->space->device, count - at < bucket ? count - at : bucket, x + at);
+                         : tutti_absmax(c->space->device, count - at < bucket ? count - at : bucket,
+                                        x + at);
         scale[b] = isfinite(scale[b]) ? scale[b] : NAN;
     }
 }
 
-float tutti_codec_bucket_scale(const tutti_codec *c, const tutti_codec_quantiser *q, const float *x, size_t count)
+float tutti_codec_bucket_scale(const tutti_codec *c, const tutti_codec_quantiser *q, const float *x,
+                               size_t count)
 {
     float scale = 0;
 
@@ -115,18 +124,21 @@ float tutti_codec_bucket_scale(const tutti_codec *c, const tutti_codec_quantiser
 
 static tutti_rounding rounding(const tutti_codec_quantiser *q)
 {
-    return (tutti_rounding){
-        .grid = q->grid, .bits = (int)q->bits, .nearest = q->nearest, .steps = tutti_codec_steps(q), .levels = q->levels
-    };
+    return (tutti_rounding){ .grid = q->grid,
+                             .bits = (int)q->bits,
+                             .nearest = q->nearest,
+                             .steps = tutti_codec_steps(q),
+                             .levels = q->levels };
 }
 
-void tutti_codec_bucket_codes(const tutti_codec *c, const tutti_codec_quantiser *q, const tutti_view *v, const float *x,
-                              size_t at, size_t count, float scale, uint8_t *codes)
+void tutti_codec_bucket_codes(const tutti_codec *c, const tutti_codec_quantiser *q,
+                              const tutti_view *v, const float *x, size_t at, size_t count,
+                              float scale, uint8_t *codes)
 {
     const tutti_rounding how = rounding(q);
 
-    tutti_quantise(c->space->device, &how, tutti_codec_rng(c, v, false), v->first + at, count, x + at, count, &scale,
-                   NULL, codes);
+    tutti_quantise(c->space->device, &how, tutti_codec_rng(c, v, false), v->first + at, count,
+                   x + at, count, &scale, NULL, codes);
 }
 
 /* 2^e, e from -126 to 0. */
@@ -155,7 +167,8 @@ static float level_of(const tutti_codec_quantiser *q, int l)
 
 /* value[code] = a * (scale * level). scale * level is rounded first, so adding value[code] has the
    same bits as decoding and then adding a times the result. */
-void tutti_codec_bucket_values(const tutti_codec_quantiser *q, float scale, float a, float value[256])
+void tutti_codec_bucket_values(const tutti_codec_quantiser *q, float scale, float a,
+                               float value[256])
 {
     const int half = 1 << (q->bits - 1);
 
@@ -172,19 +185,21 @@ bool tutti_codec_scale_is_valid(float scale)
     return isnan(scale) || (isfinite(scale) && scale >= 0);
 }
 
-tutti_status tutti_codec_check_scales(const tutti_codec *c, size_t n, const uint8_t *in, const char *of,
-                                      tutti_error *err)
+tutti_status tutti_codec_check_scales(const tutti_codec *c, size_t n, const uint8_t *in,
+                                      const char *of, tutti_error *err)
 {
     for (size_t b = 0; b < n; b++)
         if (!tutti_codec_scale_is_valid(tutti_codec_get_f32(in + 4 * b)))
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                              "codec '%s': the scale of %s %zu of %zu is %g, and scales are 0 or more; "
-                              "the message was damaged or is another codec's",
-                              c->ops->name, of, b + 1, n, (double)tutti_codec_get_f32(in + 4 * b));
+            return tutti_fail(
+                err, TUTTI_ERR_CORRUPT, 0,
+                "codec '%s': the scale of %s %zu of %zu is %g, and scales are 0 or more; the "
+                "message was damaged or is another codec's",
+                c->ops->name, of, b + 1, n, (double)tutti_codec_get_f32(in + 4 * b));
     return TUTTI_OK;
 }
 
-static size_t encode_fixed_width(const tutti_codec *c, const tutti_view *v, const float *x, uint8_t *out)
+static size_t encode_fixed_width(const tutti_codec *c, const tutti_view *v, const float *x,
+                                 uint8_t *out)
 {
     const tutti_codec_quantiser *q = c->self;
     const size_t n = v->count, bucket = (size_t)q->bucket, bits = (size_t)q->bits,
@@ -206,8 +221,8 @@ static size_t encode_fixed_width(const tutti_codec *c, const tutti_view *v, cons
             const tutti_ahead ahead = { .distance = together, .end = n - at };
             count = bucket < CALL ? CALL / bucket * bucket : left < CALL ? left : CALL;
             count = count < end - at ? count : end - at;
-            tutti_quantise(c->space->device, &how, rng, v->first + at, count, x + at, bucket, scale + b, &ahead,
-                           bits == 8 ? packed + at : codes);
+            tutti_quantise(c->space->device, &how, rng, v->first + at, count, x + at, bucket,
+                           scale + b, &ahead, bits == 8 ? packed + at : codes);
             if (bits < 8)
                 tutti_pack(c->space->device, (int)bits, count, codes, packed + at / 8 * bits);
         }
@@ -215,7 +230,8 @@ static size_t encode_fixed_width(const tutti_codec *c, const tutti_view *v, cons
     return fixed_width_bytes(q, n);
 }
 
-size_t tutti_codec_quantised_encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out)
+size_t tutti_codec_quantised_encode(tutti_codec *c, const tutti_view *v, const float *x,
+                                    void *scratch, uint8_t *out)
 {
     const tutti_codec_quantiser *q = c->self;
     const size_t tail = tail_of(c, v);
@@ -224,9 +240,10 @@ size_t tutti_codec_quantised_encode(tutti_codec *c, const tutti_view *v, const f
 
     whole.count = whole.cols = v->count - tail;
     whole.rows = 1;
-    bytes = q->coding == TUTTI_CODEC_PLAIN     ? encode_fixed_width(c, &whole, x, out)
-            : q->coding == TUTTI_CODEC_HUFFMAN ? tutti_codec_huffman_encode(c, q, &whole, x, scratch, out)
-                                               : tutti_codec_elias_encode(c, q, &whole, x, out);
+    bytes = q->coding == TUTTI_CODEC_PLAIN ? encode_fixed_width(c, &whole, x, out)
+            : q->coding == TUTTI_CODEC_HUFFMAN
+                ? tutti_codec_huffman_encode(c, q, &whole, x, scratch, out)
+                : tutti_codec_elias_encode(c, q, &whole, x, out);
     for (size_t i = 0; i < tail; i++)
         tutti_codec_put_f32(out + bytes + 4 * i, x[whole.count + i]);
     return bytes + 4 * tail;
@@ -234,7 +251,8 @@ size_t tutti_codec_quantised_encode(tutti_codec *c, const tutti_view *v, const f
 
 /* Refuses codes that no level has, which a damaged message may contain if there are fewer levels
    than codes. */
-static tutti_status check_codes(const tutti_codec *c, size_t n, const uint8_t *packed, tutti_error *err)
+static tutti_status check_codes(const tutti_codec *c, size_t n, const uint8_t *packed,
+                                tutti_error *err)
 {
     const tutti_codec_quantiser *q = c->self;
     const size_t bits = (size_t)q->bits;
@@ -251,20 +269,23 @@ static tutti_status check_codes(const tutti_codec *c, size_t n, const uint8_t *p
             most = (codes[i] & mask) > most ? codes[i] & mask : most;
         for (size_t i = 0; i < count && !tutti_codec_code_is_valid(q, most); i++)
             if (!tutti_codec_code_is_valid(q, codes[i]))
-                return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                                  "codec '%s': element %zu of %zu has level %d, and the greatest is %d; "
-                                  "the message was damaged or is another codec's",
-                                  c->ops->name, at + i + 1, n, codes[i] & mask, tutti_codec_steps(q));
+                return tutti_fail(
+                    err, TUTTI_ERR_CORRUPT, 0,
+                    "codec '%s': element %zu of %zu has level %d, and the greatest is %d; the "
+                    "message was damaged or is another codec's",
+                    c->ops->name, at + i + 1, n, codes[i] & mask, tutti_codec_steps(q));
     }
     return TUTTI_OK;
 }
 
-static tutti_status decode_fixed_width(const tutti_codec *c, const tutti_view *v, const uint8_t *in, float a, float *y,
-                                       tutti_error *err)
+static tutti_status decode_fixed_width(const tutti_codec *c, const tutti_view *v, const uint8_t *in,
+                                       float a, float *y, tutti_error *err)
 {
     const tutti_codec_quantiser *q = c->self;
-    const size_t n = v->count, bucket = (size_t)q->bucket, bits = (size_t)q->bits, buckets = tutti_codec_buckets(q, n);
-    const bool table = q->grid != TUTTI_GRID_EVEN || bits <= TABLE_BITS || tutti_codec_steps(q) < (1 << (bits - 1)) - 1;
+    const size_t n = v->count, bucket = (size_t)q->bucket, bits = (size_t)q->bits,
+                 buckets = tutti_codec_buckets(q, n);
+    const bool table = q->grid != TUTTI_GRID_EVEN || bits <= TABLE_BITS ||
+                       tutti_codec_steps(q) < (1 << (bits - 1)) - 1;
     uint8_t codes[TUTTI_CODEC_BLOCK];
     float value[256];
 
@@ -291,14 +312,16 @@ static tutti_status decode_fixed_width(const tutti_codec *c, const tutti_view *v
     return TUTTI_OK;
 }
 
-tutti_status tutti_codec_quantised_decode_add(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes,
-                                              float a, float *y, tutti_error *err)
+tutti_status tutti_codec_quantised_decode_add(tutti_codec *c, const tutti_view *v,
+                                              const uint8_t *in, size_t bytes, float a, float *y,
+                                              tutti_error *err)
 {
     const tutti_codec_quantiser *q = c->self;
     const size_t tail = tail_of(c, v);
     tutti_view whole = *v;
 
-    if (bytes < 4 * tail || (q->coding == TUTTI_CODEC_PLAIN && bytes != tutti_codec_quantised_bound(c, v)))
+    if (bytes < 4 * tail ||
+        (q->coding == TUTTI_CODEC_PLAIN && bytes != tutti_codec_quantised_bound(c, v)))
         return tutti_codec_wrong_size(c, v, bytes, tutti_codec_quantised_bound(c, v), err);
     bytes -= 4 * tail;
     whole.count = whole.cols = v->count - tail;
@@ -362,17 +385,21 @@ static double bound_of(const tutti_codec_quantiser *q, const double *level, int 
     if (q->grid == TUTTI_GRID_EVEN)
         return fmin(d / (4 * s * s), sqrt(d) / s);
     for (int j = 0; j + 1 < n; j++) {
-        const double a = level[j], b = level[j + 1], rho = a > 0 ? b / a : b < 0 ? a / b : 1, width = b - a;
+        const double a = level[j], b = level[j + 1],
+                     rho = a > 0   ? b / a
+                           : b < 0 ? a / b
+                                   : 1,
+                     width = b - a;
         ratio = fmax(ratio, (rho - 1) * (rho - 1) / (4 * rho));
         if (a <= 0 && b >= 0)
-            middle =
-                fmax(middle, a < 0 && b > 0 ? d * width * width / 4 : fmin(d * width * width / 4, width * sqrt(d)));
+            middle = fmax(middle, a < 0 && b > 0 ? d * width * width / 4
+                                                 : fmin(d * width * width / 4, width * sqrt(d)));
     }
     return ratio + middle;
 }
 
-void tutti_codec_quantised_report(const tutti_codec *c, const tutti_view *v, const float *x, const float *decoded,
-                                  const tutti_codec_listener *listener)
+void tutti_codec_quantised_report(const tutti_codec *c, const tutti_view *v, const float *x,
+                                  const float *decoded, const tutti_codec_listener *listener)
 {
     const tutti_codec_quantiser *q = c->self;
     const size_t whole = v->count - tail_of(c, v), bucket = (size_t)q->bucket;

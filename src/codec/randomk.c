@@ -25,7 +25,10 @@ static const tutti_option options[] = {
 
 /* The strata one after the other: j's blocks are [low, high), low = floor(j blocks / k), kept up
    to date without a division. */
-typedef struct strata { size_t blocks, k, block, each, more, j, low, rest; tutti_codec_words words; } strata;
+typedef struct strata {
+    size_t blocks, k, block, each, more, j, low, rest;
+    tutti_codec_words words;
+} strata;
 
 /* A view shorter than a block is one: what would fill it up is not sent. */
 static size_t block_of(const tutti_codec *c, const tutti_view *v)
@@ -53,13 +56,15 @@ static strata strata_of(const tutti_codec *c, const tutti_view *v)
 /* The next stratum's draw: its elements [*from, *from + result) of the view, and the stratum's
    length in blocks. Draw v->first + j: no other view of this step has it, since there are no more
    strata than elements. */
-static size_t drawn(const tutti_codec *c, const tutti_view *v, strata *t, size_t *from, size_t *length)
+static size_t drawn(const tutti_codec *c, const tutti_view *v, strata *t, size_t *from,
+                    size_t *length)
 {
     const size_t carry = (t->rest += t->more) >= t->k;
     size_t block;
 
     *length = t->each + carry;
-    block = t->low + (size_t)((uint64_t)tutti_codec_word(c, &t->words, v->first + t->j) * *length >> 32);
+    block = t->low +
+            (size_t)((uint64_t)tutti_codec_word(c, &t->words, v->first + t->j) * *length >> 32);
     t->rest -= carry ? t->k : 0;
     t->low += *length;
     t->j++;
@@ -82,13 +87,15 @@ static size_t randomk_width(const tutti_codec *c, const tutti_view *v, int round
     const size_t block = block_of(c, v);
 
     (void)round;
-    return tutti_codec_fraction(((const randomk *)c->self)->ratio, (v->count + block - 1) / block) * block;
+    return tutti_codec_fraction(((const randomk *)c->self)->ratio, (v->count + block - 1) / block) *
+           block;
 }
 
 /* Places of some strata, which are prefetched together. */
 typedef struct batch { size_t n, from[AT_ONCE], count[AT_ONCE]; } batch;
 
-static void look_ahead(const tutti_codec *c, const tutti_view *v, strata *t, const float *x, batch *b)
+static void look_ahead(const tutti_codec *c, const tutti_view *v, strata *t, const float *x,
+                       batch *b)
 {
     size_t length;
 
@@ -98,8 +105,8 @@ static void look_ahead(const tutti_codec *c, const tutti_view *v, strata *t, con
     }
 }
 
-static void randomk_fold(tutti_codec *c, const tutti_view *v, int round, const float *x, void *scratch,
-                         void *const *wire)
+static void randomk_fold(tutti_codec *c, const tutti_view *v, int round, const float *x,
+                         void *scratch, void *const *wire)
 {
     strata t = strata_of(c, v);
     float *out = wire[round];
@@ -123,8 +130,8 @@ static void randomk_fold(tutti_codec *c, const tutti_view *v, int round, const f
     tutti_device_charge(c->space->device, 0, 8.0 * (double)(t.k * t.block));
 }
 
-static void mine(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, void *const *wire, float a,
-                 float *y)
+static void mine(tutti_codec *c, const tutti_view *v, const float *x, void *scratch,
+                 void *const *wire, float a, float *y)
 {
     strata t = strata_of(c, v);
 
@@ -135,10 +142,12 @@ static void mine(tutti_codec *c, const tutti_view *v, const float *x, void *scra
         for (size_t i = from; i < from + count; i++)
             y[i] += a * (by * x[i]);
     }
-    tutti_device_charge(c->space->device, 3.0 * (double)(t.k * t.block), 12.0 * (double)(t.k * t.block));
+    tutti_device_charge(c->space->device, 3.0 * (double)(t.k * t.block),
+                        12.0 * (double)(t.k * t.block));
 }
 
-static void places(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, uint8_t *mark)
+static void places(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes,
+                   uint8_t *mark)
 {
     strata t = strata_of(c, v);
 
@@ -167,8 +176,8 @@ static void unfold(tutti_codec *c, const tutti_view *v, void *scratch, void *con
 
 /* An element is drawn with probability 1 / length of its stratum: what is lost is expected to be
    at most what the longest one has. */
-static void randomk_report(const tutti_codec *c, const tutti_view *v, const float *x, const float *decoded,
-                           const tutti_codec_listener *listener)
+static void randomk_report(const tutti_codec *c, const tutti_view *v, const float *x,
+                           const float *decoded, const tutti_codec_listener *listener)
 {
     const strata t = strata_of(c, v);
     const double longest = (double)(t.each + (t.more > 0)),
@@ -181,7 +190,8 @@ static void randomk_report(const tutti_codec *c, const tutti_view *v, const floa
 const tutti_codec_ops tutti_codec_randomk = {
     .name = "randomk",
     .paper = "Stich et al., NeurIPS 2018",
-    .help = "elements or blocks drawn at random, the same on all workers: values only, summed on the way",
+    .help = "elements or blocks drawn at random, the same on all workers: values only, summed on "
+            "the way",
     .options = options,
     .self_bytes = sizeof(randomk),
     .rounds = 1,

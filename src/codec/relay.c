@@ -36,7 +36,8 @@ typedef struct unit {
     tutti_codec *leaf;           /* that encodes it in this step */
     const float *x;              /* what is encoded: y, or a wrapper's */
     float *y;
-    bool finite;                 /* there are wrappers, and all elements are finite: the wrappers are used */
+    /* there are wrappers, and all elements are finite: the wrappers are used */
+    bool finite;
     void *scratch, *wire[ROUNDS]; /* linear */
 } unit;
 
@@ -59,8 +60,9 @@ static tutti_status relay_grow(buffer *r, size_t count, size_t size, tutti_error
         return TUTTI_OK;
     if (bytes == 0 || (more = tutti_alloc(bytes, 1)) == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
-                          "no memory for %zu x %zu bytes of gradients on their way through the codec; use smaller "
-                          "buckets", count, size);
+                          "no memory for %zu x %zu bytes of gradients on their way through the "
+                          "codec; use smaller buckets",
+                          count, size);
     tutti_free(r->at);
     *r = (buffer){ more, bytes };
     return TUTTI_OK;
@@ -98,20 +100,23 @@ static tutti_status list_tensor(tutti_relay *r, const tutti_relay_tensor *t, int
     return TUTTI_OK;
 }
 
-static tutti_status list_tensors(tutti_relay *r, const tutti_relay_tensor *t, int n, tutti_error *err)
+static tutti_status list_tensors(tutti_relay *r, const tutti_relay_tensor *t, int n,
+                                 tutti_error *err)
 {
     size_t at = 0, bytes = 1;
     char *name;
 
     if (n < 1 || t == NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a codec over %d tensors; it needs at least one", n);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a codec over %d tensors; it needs at least one",
+                          n);
     for (int i = 0; i < n; i++)
         bytes += t[i].name != NULL ? strlen(t[i].name) + 1 : 0;
     r->tensor = tutti_alloc((size_t)n, sizeof *r->tensor);
     r->name = tutti_alloc((size_t)n, sizeof *r->name);
     r->names = name = tutti_alloc(bytes, 1);
     if (r->tensor == NULL || r->name == NULL || r->names == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for a codec over %d tensors", n);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for a codec over %d tensors",
+                          n);
     for (int i = 0; i < n; i++) {
         TUTTI_TRY(list_tensor(r, t, i, &at, &name, err));
     }
@@ -119,8 +124,9 @@ static tutti_status list_tensors(tutti_relay *r, const tutti_relay_tensor *t, in
     return TUTTI_OK;
 }
 
-tutti_status tutti_relay_open(tutti_relay **out, const char *spec, const tutti_relay_tensor *tensors, int n, int rank,
-                              int workers, uint64_t seed, tutti_error *err)
+tutti_status tutti_relay_open(tutti_relay **out, const char *spec,
+                              const tutti_relay_tensor *tensors, int n, int rank, int workers,
+                              uint64_t seed, tutti_error *err)
 {
     tutti_relay *r = tutti_alloc(1, sizeof *r);
     tutti_status status;
@@ -129,7 +135,8 @@ tutti_status tutti_relay_open(tutti_relay **out, const char *spec, const tutti_r
     if (r == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for codec '%.60s'", spec);
     status = workers < 1 || rank < 0 || rank >= workers
-                 ? tutti_fail(err, TUTTI_ERR_USAGE, 0, "worker %d of %d; workers count from 0", rank, workers)
+                 ? tutti_fail(err, TUTTI_ERR_USAGE, 0, "worker %d of %d; workers count from 0",
+                              rank, workers)
                  : list_tensors(r, tensors, n, err);
     if (status != TUTTI_OK)
         goto out;
@@ -193,10 +200,13 @@ void tutti_relay_resume(tutti_relay *r, uint64_t steps)
 }
 
 tutti_status tutti_relay_begin(tutti_relay *r, uint64_t epoch, double lr,
-                               tutti_status (*sum)(void *with, size_t n, float *numbers, tutti_error *err), void *with,
-                               tutti_error *err)
+                               tutti_status (*sum)(void *with, size_t n, float *numbers,
+                                                   tutti_error *err),
+                               void *with, tutti_error *err)
 {
-    const tutti_codec_moment moment = { .step = r->steps, .epoch = epoch, .lr = lr, .sum = sum, .with = with };
+    const tutti_codec_moment moment = {
+        .step = r->steps, .epoch = epoch, .lr = lr, .sum = sum, .with = with
+    };
 
     r->steps++;
     return tutti_codec_begin(r->codec, &moment, err);
@@ -245,13 +255,16 @@ static tutti_dtype relay_number(const unit *u)
 
 static size_t scratch_of(const unit *u)
 {
-    return u->leaf->ops->scratch != NULL ? (u->leaf->ops->scratch(u->leaf, &u->view) + 63) / 64 * 64 : 0;
+    return u->leaf->ops->scratch != NULL ? (u->leaf->ops->scratch(u->leaf, &u->view) + 63) / 64 * 64
+                                         : 0;
 }
 
 /* Elements that it sends of this type in this round. */
 static size_t relay_width(const unit *u, int round, tutti_dtype type)
 {
-    return round < u->leaf->ops->rounds && relay_number(u) == type ? u->leaf->ops->width(u->leaf, &u->view, round) : 0;
+    return round < u->leaf->ops->rounds && relay_number(u) == type
+               ? u->leaf->ops->width(u->leaf, &u->view, round)
+               : 0;
 }
 
 /* Sets, for each tensor of this step, the codec that encodes it and the encoded values; `before`
@@ -324,7 +337,8 @@ static void relay_fold(tutti_parcel *p, int round, tutti_dtype type, tutti_freig
             u->leaf->ops->fold(u->leaf, &u->view, round, u->x, u->scratch, u->wire);
         f->data = f->data == NULL ? u->wire[round] : f->data;
         f->count += relay_width(u, round, type);
-        f->everyone = f->everyone || u->leaf->ops->rounds > 1; /* with one round a mean is a result and nothing else */
+        /* with one round a mean is a result and nothing else */
+        f->everyone = f->everyone || u->leaf->ops->rounds > 1;
     }
 }
 
@@ -337,7 +351,9 @@ static bool wire_is_finite(tutti_device *d, const unit *u)
         const size_t n = relay_width(u, r, dtype);
         for (size_t at = 0; at < n; at += TUTTI_LENGTH(back)) {
             const size_t some = n - at < TUTTI_LENGTH(back) ? n - at : TUTTI_LENGTH(back);
-            tutti_cast(d, (tutti_buffer){ d, (char *)u->wire[r] + at * tutti_dtype_bytes(dtype), some, dtype },
+            tutti_cast(d,
+                       (tutti_buffer){ d, (char *)u->wire[r] + at * tutti_dtype_bytes(dtype), some,
+                                       dtype },
                        tutti_f32(d, back, some));
             if (!tutti_finite(d, some, back))
                 return false;
@@ -391,8 +407,8 @@ static tutti_status relay_encode(tutti_parcel *p, tutti_freight *f, tutti_error 
 }
 
 /* Splits worker `from`'s bytes into messages. */
-static tutti_status relay_cut(const tutti_parcel *p, int from, const uint8_t *at, size_t left, tutti_codec_message *to,
-                              tutti_error *err)
+static tutti_status relay_cut(const tutti_parcel *p, int from, const uint8_t *at, size_t left,
+                              tutti_codec_message *to, tutti_error *err)
 {
     for (int i = 0; i < p->n; i++) {
         const unit *u = &p->unit[i];
@@ -405,16 +421,19 @@ static tutti_status relay_cut(const tutti_parcel *p, int from, const uint8_t *at
             bytes = at[0] | (size_t)at[1] << 8 | (size_t)at[2] << 16 | (size_t)at[3] << 24;
         if (left < head || bytes > left - head)
             return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, from,
-                                   "codec '%s': what came from worker %d ends within tensor %d; do all workers run the "
-                                   "same codec with the same options?", u->leaf->ops->name, from, u->view.tensor);
+                                   "codec '%s': what came from worker %d ends within tensor %d; do "
+                                   "all workers run the same codec with the same options?",
+                                   u->leaf->ops->name, from, u->view.tensor);
         to[i] = (tutti_codec_message){ at + head, bytes };
         at += head + bytes;
         left -= head + bytes;
     }
     return left == 0 ? TUTTI_OK
                      : tutti_fail_rank(err, TUTTI_ERR_CORRUPT, from,
-                                       "what came from worker %d has %zu bytes more than its messages; do all workers "
-                                       "run the same codec with the same options?", from, left);
+                                       "what came from worker %d has %zu bytes more than its "
+                                       "messages; do all workers run the same codec with the same "
+                                       "options?",
+                                       from, left);
 }
 
 static tutti_status relay_decode(tutti_parcel *p, const tutti_freight *f, tutti_error *err)
@@ -428,15 +447,19 @@ static tutti_status relay_decode(tutti_parcel *p, const tutti_freight *f, tutti_
     TUTTI_TRY(relay_grow(&p->theirs, (size_t)workers * n, sizeof *m, err));
     m = p->theirs.at;
     for (int w = 0; w < workers; w++)
-        TUTTI_TRY(relay_cut(p, w, f->all + (size_t)w * f->stride, f->counts[w], m + (size_t)w * n, err));
+        TUTTI_TRY(
+            relay_cut(p, w, f->all + (size_t)w * f->stride, f->counts[w], m + (size_t)w * n, err));
     for (size_t i = 0; i < n; i++) {
         unit *u = &p->unit[i];
         tutti_status status;
         if (!is_message(u))
             continue;
-        TUTTI_TRY(relay_grow(&p->sums, tutti_codec_mean_levels(workers) * u->view.count + 1, sizeof(float), err));
-        status = tutti_codec_mean(u->leaf, &u->view, m + i, n, workers, u->y, p->sums.at, &bad, err);
-        TUTTI_TRY(tutti_fail_within(err, status, "what worker %d sent of tensor %d", bad, u->view.tensor));
+        TUTTI_TRY(relay_grow(&p->sums, tutti_codec_mean_levels(workers) * u->view.count + 1,
+                             sizeof(float), err));
+        status =
+            tutti_codec_mean(u->leaf, &u->view, m + i, n, workers, u->y, p->sums.at, &bad, err);
+        TUTTI_TRY(tutti_fail_within(err, status, "what worker %d sent of tensor %d", bad,
+                                    u->view.tensor));
         if (u->finite && tutti_finite(r->device, u->view.count, u->y))
             TUTTI_TRY(tutti_codec_sent(r->codec, &u->view, m[(size_t)r->space.rank * n + i].at,
                                        m[(size_t)r->space.rank * n + i].bytes, err));
@@ -472,8 +495,8 @@ static tutti_status relay_go_on(tutti_parcel *p, tutti_freight *f, tutti_error *
     return TUTTI_CLOSED;
 }
 
-tutti_status tutti_parcel_send(tutti_parcel *p, const int *tensor, float *const *gradient, int n, tutti_freight *f,
-                               tutti_error *err)
+tutti_status tutti_parcel_send(tutti_parcel *p, const int *tensor, float *const *gradient, int n,
+                               tutti_freight *f, tutti_error *err)
 {
     *f = (tutti_freight){ .dtype = TUTTI_U8 };
     if (p->relay->steps == 0)
@@ -496,14 +519,16 @@ tutti_status tutti_parcel_send(tutti_parcel *p, const int *tensor, float *const 
 tutti_status tutti_parcel_next(tutti_parcel *p, tutti_freight *f, tutti_error *err)
 {
     if (p->at == THROUGH)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "tutti_parcel_next of a parcel that is not under way");
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "tutti_parcel_next of a parcel that is not under way");
     if (p->at == GATHERED) {
         for (int w = 0; w < p->relay->space.workers; w++)
             if (f->counts[w] > f->most || (f->fixed && f->counts[w] != f->most))
-                return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, w,
-                                       "worker %d sent messages of %zu bytes, and the codec makes %s%zu; do all "
-                                       "workers run the same version?", w, f->counts[w], f->fixed ? "" : "at most ",
-                                       f->most);
+                return tutti_fail_rank(
+                    err, TUTTI_ERR_CORRUPT, w,
+                    "worker %d sent messages of %zu bytes, and the codec makes %s%zu; do all "
+                    "workers run the same version?",
+                    w, f->counts[w], f->fixed ? "" : "at most ", f->most);
         TUTTI_TRY(relay_decode(p, f, err));
     }
     return relay_go_on(p, f, err);

@@ -198,7 +198,10 @@ enum { TUTTI_POWERSGD_RANK_MOST = 512, TUTTI_POWERSGD_ITERS_MOST = 4 };
 #define TUTTI_ROW_ACCORDION_HIGH(at, first, when) \
     { "high", TUTTI_SPEC, at, 0, 0, 0, first, "the codec of high compression", when }
 #define TUTTI_ROW_ACCORDION_SCOPE(at, when) \
-    { "scope", TUTTI_CHOICE, at, 0, 0, 0, "layer|model", "a decision for each tensor, or one for all", when }
+    { \
+        "scope", TUTTI_CHOICE, at, 0, 0, 0, "layer|model", \
+            "a decision for each tensor, or one for all", when \
+    }
 #define TUTTI_ROW_ACCORDION_NORM_SOURCE(at, when) \
     { "norm_source", TUTTI_CHOICE, at, 0, 0, 0, "local|rank0|averaged", \
       "whose gradients: each worker's own, their norms merged; worker 0's own; " \

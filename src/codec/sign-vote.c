@@ -40,7 +40,8 @@ static size_t sign_vote_bound(const tutti_codec *c, const tutti_view *v)
     return v->count == 0 ? 0 : v->count / 8 + 1;
 }
 
-static size_t sign_vote_encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out)
+static size_t sign_vote_encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch,
+                               uint8_t *out)
 {
     const size_t n = v->count;
 
@@ -56,8 +57,8 @@ static size_t sign_vote_encode(tutti_codec *c, const tutti_view *v, const float 
     return n / 8 + 1;
 }
 
-static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, float a, float *y,
-                               tutti_error *err)
+static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes,
+                               float a, float *y, tutti_error *err)
 {
     const size_t n = v->count;
 
@@ -67,8 +68,8 @@ static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_
         return TUTTI_OK;
     if (in[n / 8] >> n % 8 > 1)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "codec 'sign-vote': bits are set behind the last of %zu elements; "
-                          "the message was damaged or is another codec's", n);
+                          "codec 'sign-vote': bits are set behind the last of %zu elements; the "
+                          "message was damaged or is another codec's", n);
     tutti_signs_add(c->space->device, n, in, in[n / 8] >> n % 8 == 1 ? NAN : a, y);
     return TUTTI_OK;
 }
@@ -78,7 +79,8 @@ static void after(tutti_codec *c, const tutti_view *v, float *y)
     tutti_device *d = c->space->device;
     uint8_t bits[RUN / 8];
 
-    for (size_t at = 0, n; at < v->count; at += n) { /* as signs and back, while they are in the first cache */
+    for (size_t at = 0, n; at < v->count; at += n) {
+        /* as signs and back, while they are in the first cache */
         n = v->count - at < RUN ? v->count - at : RUN;
         if (isnan(tutti_signs(d, n, y + at, false, bits)))
             for (size_t i = at; i < at + n; i++)

@@ -29,7 +29,8 @@ static const tutti_option onebit_options[] = {
 
 static unsigned sign_traits(const tutti_codec *c)
 {
-    return ((const sign *)c->self)->scale == L1 ? TUTTI_CODEC_CONTRACTIVE | TUTTI_CODEC_FIXED : TUTTI_CODEC_FIXED;
+    return ((const sign *)c->self)->scale == L1 ? TUTTI_CODEC_CONTRACTIVE | TUTTI_CODEC_FIXED
+                                                : TUTTI_CODEC_FIXED;
 }
 
 static size_t block_of(const tutti_codec *c, const tutti_view *v)
@@ -51,7 +52,8 @@ static size_t sign_bound(const tutti_codec *c, const tutti_view *v)
     return 4 * blocks_of(c, v) + (v->count + 7) / 8;
 }
 
-static size_t sign_encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out)
+static size_t sign_encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch,
+                          uint8_t *out)
 {
     tutti_device *d = c->space->device;
     const size_t block = block_of(c, v);
@@ -73,8 +75,8 @@ static size_t sign_encode(tutti_codec *c, const tutti_view *v, const float *x, v
     return sign_bound(c, v);
 }
 
-static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, float a, float *y,
-                               tutti_error *err)
+static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes,
+                               float a, float *y, tutti_error *err)
 {
     const size_t block = block_of(c, v), blocks = blocks_of(c, v);
 
@@ -83,7 +85,8 @@ static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_
     TUTTI_TRY(tutti_codec_check_scales(c, blocks, in, "block", err));
     for (size_t b = 0, first = 0; b < blocks; b++, first += block)
         tutti_signs_add(c->space->device, v->count - first < block ? v->count - first : block,
-                        in + 4 * blocks + first / 8, a * tutti_codec_get_f32(in + 4 * b), y + first);
+                        in + 4 * blocks + first / 8, a * tutti_codec_get_f32(in + 4 * b),
+                        y + first);
     return TUTTI_OK;
 }
 

@@ -45,7 +45,8 @@ size_t tutti_codec_sparse_bound(const tutti_codec_sparse *s, size_t n, size_t k)
     else if (code == DELTA && k > 0) {
         /* k steps that add up to n at most: their logarithms are greatest where all are equal; and
            2 floor(log2 d) + 1 < 2 d */
-        const double equal = ceil((double)k * (2 * log2((double)n / (double)k) + 1) + 1e-6 * (double)k);
+        const double equal =
+            ceil((double)k * (2 * log2((double)n / (double)k) + 1) + 1e-6 * (double)k);
         bits = equal < 2 * (double)n ? (size_t)equal : 2 * n;
     }
     return (bits + 7) / 8 + value_bytes(s) * k;
@@ -98,18 +99,20 @@ size_t tutti_codec_sparse_put(const tutti_codec *c, const tutti_codec_sparse *s,
 }
 
 /* ---- reading ---- */
-tutti_status tutti_codec_sparse_check(const tutti_codec *c, const tutti_view *v, size_t k, const uint8_t *in,
-                                      uint32_t mask, const char *of, tutti_error *err)
+tutti_status tutti_codec_sparse_check(const tutti_codec *c, const tutti_view *v, size_t k,
+                                      const uint8_t *in, uint32_t mask, const char *of,
+                                      tutti_error *err)
 {
     size_t least = 0;
 
     for (size_t i = 0; i < k; i++) {
         const uint32_t index = tutti_codec_get_u32(in + 4 * i) & mask;
         if (index < least || index >= v->count)
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                              "codec '%s': index %zu of %zu %s elements is %u, and it should be from %zu to %zu; "
-                              "the message was damaged or is another codec's",
-                              c->ops->name, i + 1, k, of, (unsigned)index, least, v->count - 1);
+            return tutti_fail(
+                err, TUTTI_ERR_CORRUPT, 0,
+                "codec '%s': index %zu of %zu %s elements is %u, and it should be from %zu to %zu; "
+                "the message was damaged or is another codec's",
+                c->ops->name, i + 1, k, of, (unsigned)index, least, v->count - 1);
         least = (size_t)index + 1;
     }
     return TUTTI_OK;
@@ -162,7 +165,9 @@ static bool step_to(walk *w, size_t *index)
 /* The bits after the last index up to the next byte are 0, and so is the rest of a bitmap. */
 static bool ends(walk *w)
 {
-    const size_t end = w->code == BITMAP ? 8 * ((w->n + 7) / 8) : w->code == DELTA ? 8 * ((w->bit + 7) / 8) : w->bit;
+    const size_t end = w->code == BITMAP  ? 8 * ((w->n + 7) / 8)
+                       : w->code == DELTA ? 8 * ((w->bit + 7) / 8)
+                                          : w->bit;
 
     while (w->bit < end)
         if (bit_of(w) != 0)
@@ -175,8 +180,9 @@ static size_t index_bytes(const walk *w, size_t k)
     return w->code == INT32 ? 4 * k : w->code == BITMAP ? (w->n + 7) / 8 : (w->bit + 7) / 8;
 }
 
-tutti_status tutti_codec_sparse_add(const tutti_codec *c, const tutti_codec_sparse *s, const tutti_view *v, size_t k,
-                                    const uint8_t *in, size_t bytes, float a, float *y, tutti_error *err)
+tutti_status tutti_codec_sparse_add(const tutti_codec *c, const tutti_codec_sparse *s,
+                                    const tutti_view *v, size_t k, const uint8_t *in, size_t bytes,
+                                    float a, float *y, tutti_error *err)
 {
     tutti_device *d = c->space->device;
     const size_t each = value_bytes(s);
@@ -193,12 +199,13 @@ tutti_status tutti_codec_sparse_add(const tutti_codec *c, const tutti_codec_spar
     for (size_t i = 0; i < k && begin.code != INT32; i++)
         if (!step_to(&w, &index))
             return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                              "codec '%s': index %zu of %zu kept elements is missing or beyond the %zu of its tensor; "
-                              "the message was damaged or is another codec's", c->ops->name, i + 1, k, v->count);
+                              "codec '%s': index %zu of %zu kept elements is missing or beyond the "
+                              "%zu of its tensor; the message was damaged or is another codec's",
+                              c->ops->name, i + 1, k, v->count);
     if (begin.code != INT32 && !ends(&w))
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "codec '%s': the indexes continue after the last of %zu; "
-                          "the message was damaged or is another codec's", c->ops->name, k);
+                          "codec '%s': the indexes continue after the last of %zu; the message was "
+                          "damaged or is another codec's", c->ops->name, k);
     indexes = index_bytes(&w, k);
     if (bytes != indexes + each * k)
         return tutti_codec_wrong_size(c, v, bytes, indexes + each * k, err);
@@ -211,7 +218,8 @@ tutti_status tutti_codec_sparse_add(const tutti_codec *c, const tutti_codec_spar
         for (size_t i = 0; i < some && each == 2; i++)
             half[i] = (uint16_t)(from[2 * i] | from[2 * i + 1] << 8);
         if (each == 2)
-            tutti_cast(d, (tutti_buffer){ d, half, some, value_types[s->value] }, tutti_f32(d, value, some));
+            tutti_cast(d, (tutti_buffer){ d, half, some, value_types[s->value] },
+                       tutti_f32(d, value, some));
         for (size_t i = 0; i < some; i++) {
             step_to(&w, &index);
             y[index] += a * value[i];
@@ -221,8 +229,8 @@ tutti_status tutti_codec_sparse_add(const tutti_codec *c, const tutti_codec_spar
     return TUTTI_OK;
 }
 
-void tutti_codec_sparse_places(const tutti_codec_sparse *s, const tutti_view *v, size_t k, const uint8_t *in,
-        size_t bytes, uint8_t *mark)
+void tutti_codec_sparse_places(const tutti_codec_sparse *s, const tutti_view *v, size_t k,
+                               const uint8_t *in, size_t bytes, uint8_t *mark)
 {
     walk w = { .code = code_of(s, v->count, k), .in = in, .bytes = bytes, .n = v->count };
 

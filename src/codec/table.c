@@ -6,12 +6,13 @@
 
 typedef struct need { const char *member; bool there; } need;
 
-static tutti_status check_needs(const tutti_codec_ops *ops, const char *form, const need *needs, size_t n,
-                                tutti_error *err)
+static tutti_status check_needs(const tutti_codec_ops *ops, const char *form, const need *needs,
+                                size_t n, tutti_error *err)
 {
     for (size_t k = 0; k < n; k++)
         if (!needs[k].there)
-            return tutti_fail(err, TUTTI_ERR_STATE, 0, "codec '%s' %s, for which its table needs .%s", ops->name, form,
+            return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                              "codec '%s' %s, for which its table needs .%s", ops->name, form,
                               needs[k].member);
     return TUTTI_OK;
 }
@@ -34,8 +35,8 @@ tutti_status tutti_codec_check_table(const tutti_codec_ops *ops, tutti_error *er
         inner += o->type == TUTTI_SPEC;
     if (inner > TUTTI_LENGTH(((tutti_codec *)0)->inner))
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "codec '%s' has %zu options of type spec, which are codecs inside of it; there may be at "
-                          "most %zu",
+                          "codec '%s' has %zu options of type spec, which are codecs inside of it; "
+                          "there may be at most %zu",
                           ops->name, inner, TUTTI_LENGTH(((tutti_codec *)0)->inner));
     if (ops->choose != NULL)
         return inner > 0 ? TUTTI_OK
@@ -45,7 +46,8 @@ tutti_status tutti_codec_check_table(const tutti_codec_ops *ops, tutti_error *er
                                       ops->name);
     if (ops->rounds == 0)
         return check_needs(ops, "is messages", message, TUTTI_LENGTH(message), err);
-    if (ops->number == NULL && ops->dtype != TUTTI_F32 && ops->dtype != TUTTI_F16 && ops->dtype != TUTTI_BF16)
+    if (ops->number == NULL && ops->dtype != TUTTI_F32 && ops->dtype != TUTTI_F16 &&
+        ops->dtype != TUTTI_BF16)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
                           "codec '%s' has sums of numbers of a type that cannot be summed; set "
                           ".dtype to TUTTI_F32, TUTTI_F16 or TUTTI_BF16",

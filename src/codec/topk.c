@@ -53,26 +53,31 @@ static tutti_status topk_check(const tutti_codec *c, tutti_error *err)
 
     if (n < 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "warmup_ratios is '%.80s', "
-                          "and it is a list of shares, from above 0 to 1, one of each epoch: 0.25:0.063:0.015:0.004",
+                          "warmup_ratios is '%.80s', and it is a list of shares, from above 0 to "
+                          "1, one of each epoch: 0.25:0.063:0.015:0.004",
                           s->ratios);
     if (n > 0 && s->warmup > 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "warmup is %lld epochs, and warmup_ratios gives the ratio of each of %d; give only one of "
-                          "them", (long long)s->warmup, n);
+                          "warmup is %lld epochs, and warmup_ratios gives the ratio of each of %d; "
+                          "give only one of them",
+                          (long long)s->warmup, n);
     if (n > WARMUP_MOST)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "warmup_ratios has %d epochs, and a warm-up has at most %d", n,
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "warmup_ratios has %d epochs, and a warm-up has at most %d", n,
                           WARMUP_MOST);
     for (int e = 0; e < n; before = ratios[e++])
         if (ratios[e] > before)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "warmup_ratios: epoch %d has %.9g after %.9g; they are shares of what is sent, "
-                              "which come down from at most 1 (not sparsities, which go up: 1 - sparsity)",
-                              e, ratios[e], before);
+            return tutti_fail(
+                err, TUTTI_ERR_USAGE, 0,
+                "warmup_ratios: epoch %d has %.9g after %.9g; they are shares of what is sent, "
+                "which come down from at most 1 (not sparsities, which go up: 1 - sparsity)",
+                e, ratios[e], before);
     if (n > 0 && before < s->ratio)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "warmup_ratios ends with %.9g, which is less than ratio, %.9g, that follows it; "
-                          "give a smaller ratio, or remove the entries below it", before, s->ratio);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "warmup_ratios ends with %.9g, which is less than ratio, %.9g, that follows it; give a "
+            "smaller ratio, or remove the entries below it",
+            before, s->ratio);
     return TUTTI_OK;
 }
 
@@ -117,7 +122,8 @@ static size_t topk_bound(const tutti_codec *c, const tutti_view *v)
     return tutti_codec_sparse_bound(c->self, v->count, k_of(c, v));
 }
 
-static size_t topk_encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out)
+static size_t topk_encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch,
+                          uint8_t *out)
 {
     const size_t k = k_of(c, v);
     uint32_t *index = scratch;
@@ -127,19 +133,20 @@ static size_t topk_encode(tutti_codec *c, const tutti_view *v, const float *x, v
     return tutti_codec_sparse_put(c, c->self, v->count, k, index, value, out);
 }
 
-static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, float a, float *y,
-                               tutti_error *err)
+static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes,
+                               float a, float *y, tutti_error *err)
 {
     return tutti_codec_sparse_add(c, c->self, v, k_of(c, v), in, bytes, a, y, err);
 }
 
-static void places(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, uint8_t *mark)
+static void places(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes,
+                   uint8_t *mark)
 {
     tutti_codec_sparse_places(c->self, v, k_of(c, v), in, bytes, mark);
 }
 
-static void topk_report(const tutti_codec *c, const tutti_view *v, const float *x, const float *decoded,
-                        const tutti_codec_listener *listener)
+static void topk_report(const tutti_codec *c, const tutti_view *v, const float *x,
+                        const float *decoded, const tutti_codec_listener *listener)
 {
     const double bound = 1 - (double)k_of(c, v) / (double)v->count;
 

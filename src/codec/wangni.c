@@ -65,7 +65,8 @@ static sums sums_below(size_t n, const float *g, double lambda)
    there is an end. */
 static double solve(const wangni *o, size_t n, const float *g, double g1, double g2)
 {
-    double lambda = o->solver == CLOSED ? g1 / (o->epsilon * g2 + g2) : o->sparsity * (double)n / g1;
+    double lambda =
+        o->solver == CLOSED ? g1 / (o->epsilon * g2 + g2) : o->sparsity * (double)n / g1;
 
     if (o->solver == CLOSED ? o->epsilon == 0 : o->sparsity == 1)
         return INFINITY;
@@ -84,7 +85,8 @@ static double solve(const wangni *o, size_t n, const float *g, double g1, double
     }
 }
 
-static size_t wangni_encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out)
+static size_t wangni_encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch,
+                            uint8_t *out)
 {
     const wangni *o = c->self;
     const size_t n = v->count;
@@ -105,9 +107,11 @@ static size_t wangni_encode(tutti_codec *c, const tutti_view *v, const float *x,
         return 20;
     }
     lambda = g1 > 0 ? solve(o, n, x, g1, g2) : 0;
-    inverse = lambda > 0 ? (float)fmin(1 / lambda, FLT_MAX) : 0; /* beyond it more are kept: lambda follows */
+    /* beyond it more are kept: lambda follows */
+    inverse = lambda > 0 ? (float)fmin(1 / lambda, FLT_MAX) : 0;
     if (inverse > 0)
-        lambda = 1 / (double)inverse; /* what the receiver divides by, so that the expectation is exact */
+        /* what the receiver divides by, so that the expectation is exact */
+        lambda = 1 / (double)inverse;
 
     for (size_t i = 0; i < n; i++)
         in_a += lambda * fabs((double)x[i]) >= 1;
@@ -133,17 +137,18 @@ static size_t wangni_encode(tutti_codec *c, const tutti_view *v, const float *x,
     return 12 + 8 * (size_t)in_a + 4 * (size_t)in_b;
 }
 
-static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, float a, float *y,
-                               tutti_error *err)
+static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes,
+                               float a, float *y, tutti_error *err)
 {
-    const size_t in_a = bytes >= 12 ? tutti_codec_get_u32(in) : 0, in_b = bytes >= 12 ? tutti_codec_get_u32(in + 4) : 0;
+    const size_t in_a = bytes >= 12 ? tutti_codec_get_u32(in) : 0,
+                 in_b = bytes >= 12 ? tutti_codec_get_u32(in + 4) : 0;
     const uint8_t *drawn = in + 12 + 8 * in_a;
     float inverse;
 
     if (bytes < 12 || in_a > v->count || in_b > v->count || bytes != 12 + 8 * in_a + 4 * in_b)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "codec 'wangni': a message of %zu bytes for %zu elements states that %zu were kept and %zu "
-                          "drawn; it was damaged or is another codec's",
+                          "codec 'wangni': a message of %zu bytes for %zu elements states that %zu "
+                          "were kept and %zu drawn; it was damaged or is another codec's",
                           bytes, v->count, in_a, in_b);
     inverse = tutti_codec_get_f32(in + 8);
     if (!tutti_codec_scale_is_valid(inverse))
@@ -153,12 +158,14 @@ static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_
     TUTTI_TRY(tutti_codec_sparse_check(c, v, in_a, in + 12, UINT32_MAX, "kept", err));
     TUTTI_TRY(tutti_codec_sparse_check(c, v, in_b, drawn, 0x7fffffffu, "drawn", err));
     for (size_t i = 0; i < in_a; i++)
-        y[tutti_codec_get_u32(in + 12 + 4 * i)] += a * tutti_codec_get_f32(in + 12 + 4 * (in_a + i));
+        y[tutti_codec_get_u32(in + 12 + 4 * i)] +=
+            a * tutti_codec_get_f32(in + 12 + 4 * (in_a + i));
     for (size_t i = 0; i < in_b; i++) {
         const uint32_t word = tutti_codec_get_u32(drawn + 4 * i);
         y[word & 0x7fffffffu] += a * (word >> 31 == 1 ? -inverse : inverse);
     }
-    tutti_device_charge(c->space->device, 2.0 * (double)(in_a + in_b), 16.0 * (double)(in_a + in_b));
+    tutti_device_charge(c->space->device, 2.0 * (double)(in_a + in_b),
+                        16.0 * (double)(in_a + in_b));
     return TUTTI_OK;
 }
 

@@ -146,7 +146,8 @@ void tutti_build_scratch(tutti_builder *b, size_t elements)
 
 size_t tutti_slice(size_t count, int size, int i)
 {
-    const size_t line = 16, lines = count / line + (count % line != 0), p = (size_t)size, k = (size_t)i;
+    const size_t line = 16, lines = count / line + (count % line != 0), p = (size_t)size,
+                 k = (size_t)i;
     const size_t base = lines / p, extra = lines % p;
     const size_t first = (k * base + (k < extra ? k : extra)) * line;
 
@@ -162,16 +163,19 @@ void tutti_build_move(tutti_builder *b, uint32_t round, int chunks, const tutti_
 {
     const size_t request = b->s->requests, term = b->s->n_terms;
     const size_t count = move->from >= 0 ? tutti_slice_count(b->n, chunks, move->in) : 0;
-    const tutti_ref mine = tutti_at(TUTTI_IN_VECTOR, move->from >= 0 ? tutti_slice(b->n, chunks, move->in) : 0),
+    const tutti_ref mine = tutti_at(TUTTI_IN_VECTOR,
+                                    move->from >= 0 ? tutti_slice(b->n, chunks, move->in) : 0),
                     theirs = tutti_at(TUTTI_IN_SCRATCH, 0);
 
     if (move->received != TUTTI_REPLACE)
         tutti_build_scratch(b, count);
     if (move->to >= 0)
-        tutti_build_send(b, move->to, round, tutti_at(TUTTI_IN_VECTOR, tutti_slice(b->n, chunks, move->out)),
+        tutti_build_send(b, move->to, round,
+                         tutti_at(TUTTI_IN_VECTOR, tutti_slice(b->n, chunks, move->out)),
                          tutti_slice_count(b->n, chunks, move->out));
     if (move->from >= 0)
-        tutti_build_recv(b, move->from, round, move->received == TUTTI_REPLACE ? mine : theirs, count);
+        tutti_build_recv(b, move->from, round, move->received == TUTTI_REPLACE ? mine : theirs,
+                         count);
     tutti_build_wait(b, request, b->s->requests);
     if (count == 0 || move->received == TUTTI_REPLACE)
         return;
@@ -214,7 +218,8 @@ static void trim(tutti_schedule *s)
    seen that the sums do not overflow. */
 static bool take_counts(tutti_builder *b, const tutti_schedule_key *key)
 {
-    const size_t p = (size_t)key->size, n = key->counts != NULL ? tutti_counts_of(key->kind, key->size) : 0,
+    const size_t p = (size_t)key->size,
+                 n = key->counts != NULL ? tutti_counts_of(key->kind, key->size) : 0,
                  words = n + 2 * (p + 1);
     tutti_schedule *const s = b->s;
     size_t *first;
@@ -239,13 +244,16 @@ static bool take_counts(tutti_builder *b, const tutti_schedule_key *key)
     return true;
 }
 
-tutti_status tutti_schedule_write(tutti_schedule *s, const tutti_schedule_key *key, tutti_error *err)
+tutti_status tutti_schedule_write(tutti_schedule *s, const tutti_schedule_key *key,
+                                  tutti_error *err)
 {
     const bool fresh = s->steps == NULL;
     tutti_builder b = { .s = s, .p = key->size, .i = key->index, .stride = 1, .n = key->count };
 
-    assert(key->size > 0 && key->index >= 0 && key->index < key->size && key->root >= 0 && key->root < key->size);
-    assert(tutti_algorithms[key->algorithm].kind == key->kind && tutti_algorithm_serves(key->algorithm, key->size));
+    assert(key->size > 0 && key->index >= 0 && key->index < key->size && key->root >= 0 &&
+           key->root < key->size);
+    assert(tutti_algorithms[key->algorithm].kind == key->kind &&
+           tutti_algorithm_serves(key->algorithm, key->size));
     s->key = *key;
     s->key.counts = NULL;
     s->n_steps = s->n_terms = s->requests = s->scratch = s->most_terms = 0;
@@ -253,14 +261,16 @@ tutti_status tutti_schedule_write(tutti_schedule *s, const tutti_schedule_key *k
     if (!b.failed)
         tutti_algorithms[key->algorithm].build(&b);
     if (b.failed)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the steps of a %s of %zu elements over %d members",
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
+                          "no memory for the steps of a %s of %zu elements over %d members",
                           tutti_collective_name(key->kind), key->count, key->size);
     if (fresh)
         trim(s);
     return TUTTI_OK;
 }
 
-tutti_status tutti_schedule_open(tutti_schedule **out, const tutti_schedule_key *key, tutti_error *err)
+tutti_status tutti_schedule_open(tutti_schedule **out, const tutti_schedule_key *key,
+                                 tutti_error *err)
 {
     tutti_schedule *s = tutti_alloc(1, sizeof *s);
     tutti_status status;
@@ -290,12 +300,14 @@ void tutti_schedule_close(tutti_schedule *s)
 void tutti_build_sum_slices(tutti_builder *b, size_t begin, size_t length, uint32_t round)
 {
     const tutti_ref mine = tutti_at(TUTTI_IN_VECTOR, begin + tutti_slice(length, b->p, b->i));
-    const size_t count = tutti_slice_count(length, b->p, b->i), sent = b->s->requests, term = b->s->n_terms;
+    const size_t count = tutti_slice_count(length, b->p, b->i), sent = b->s->requests,
+                 term = b->s->n_terms;
     size_t received;
 
     for (int k = 1; k < b->p; k++) {
         const int j = tutti_peer_after(b, k);
-        tutti_build_send(b, j, round, tutti_at(TUTTI_IN_VECTOR, begin + tutti_slice(length, b->p, j)),
+        tutti_build_send(b, j, round,
+                         tutti_at(TUTTI_IN_VECTOR, begin + tutti_slice(length, b->p, j)),
                          tutti_slice_count(length, b->p, j));
     }
     received = b->s->requests;
@@ -314,7 +326,8 @@ void tutti_build_spread_slices(tutti_builder *b, size_t begin, size_t length, ui
         tutti_build_send(b, tutti_peer_after(b, k), round, tutti_at(TUTTI_IN_VECTOR, mine), count);
     for (int k = 1; k < b->p; k++) {
         const int j = tutti_peer_after(b, k);
-        tutti_build_recv(b, j, round, tutti_at(TUTTI_IN_VECTOR, begin + tutti_slice(length, b->p, j)),
+        tutti_build_recv(b, j, round,
+                         tutti_at(TUTTI_IN_VECTOR, begin + tutti_slice(length, b->p, j)),
                          tutti_slice_count(length, b->p, j));
     }
     tutti_build_wait(b, request, b->s->requests);
@@ -325,7 +338,8 @@ void tutti_build_exchange(tutti_builder *b, size_t begin, size_t length, uint32_
     const size_t request = b->s->requests, term = b->s->n_terms;
 
     for (int k = 1; k < b->p; k++)
-        tutti_build_send(b, tutti_peer_after(b, k), round, tutti_at(TUTTI_IN_VECTOR, begin), length);
+        tutti_build_send(b, tutti_peer_after(b, k), round, tutti_at(TUTTI_IN_VECTOR, begin),
+                         length);
     tutti_build_slots(b, round, tutti_at(TUTTI_IN_VECTOR, begin), length);
     tutti_build_wait(b, request, b->s->requests);
     tutti_build_sum(b, term, tutti_at(TUTTI_IN_VECTOR, begin), length);

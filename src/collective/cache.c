@@ -23,15 +23,16 @@ static bool same_counts(const tutti_schedule_key *a, const tutti_schedule_key *b
 
 static bool same(const tutti_schedule_key *a, const tutti_schedule_key *b)
 {
-    return a->kind == b->kind && a->algorithm == b->algorithm && a->size == b->size && a->index == b->index &&
-           a->root == b->root && a->count == b->count && a->local == b->local && a->node == b->node &&
-           same_counts(a, b);
+    return a->kind == b->kind && a->algorithm == b->algorithm && a->size == b->size &&
+           a->index == b->index && a->root == b->root && a->count == b->count &&
+           a->local == b->local && a->node == b->node && same_counts(a, b);
 }
 
 static tutti_schedule **set_of(tutti_world *world, const tutti_schedule_key *key)
 {
-    const uint64_t words[7] = { (uint64_t)key->kind,  (uint64_t)key->algorithm, (uint64_t)key->size,
-                                (uint64_t)key->index, (uint64_t)key->root,      key->counts != NULL ? 0 : key->count,
+    const uint64_t words[7] = { (uint64_t)key->kind, (uint64_t)key->algorithm,
+                                (uint64_t)key->size, (uint64_t)key->index,
+                                (uint64_t)key->root, key->counts != NULL ? 0 : key->count,
                                 key->counts != NULL };
 
     return world->schedules[tutti_hash(words, sizeof words) % TUTTI_CACHE_SETS];
@@ -79,8 +80,8 @@ static tutti_schedule *blank(tutti_schedule **set)
     return s;
 }
 
-tutti_status tutti_schedule_borrow(tutti_world *world, const tutti_schedule_key *key, tutti_schedule **out,
-                                   tutti_error *err)
+tutti_status tutti_schedule_borrow(tutti_world *world, const tutti_schedule_key *key,
+                                   tutti_schedule **out, tutti_error *err)
 {
     tutti_schedule **const set = set_of(world, key), *s;
     tutti_status status;
@@ -143,7 +144,8 @@ static void scratch_close(tutti_scratch *scratch)
 }
 
 /* At least half as much again each time, so that slowly growing calls do not allocate each. */
-static tutti_status scratch_grow(tutti_scratch *scratch, size_t bytes, size_t requests, size_t terms, tutti_error *err)
+static tutti_status scratch_grow(tutti_scratch *scratch, size_t bytes, size_t requests,
+                                 size_t terms, tutti_error *err)
 {
     if (bytes > scratch->bytes) {
         const size_t more = scratch->bytes + scratch->bytes / 2;
@@ -165,15 +167,18 @@ static tutti_status scratch_grow(tutti_scratch *scratch, size_t bytes, size_t re
         scratch->terms = terms;
         scratch->term = tutti_alloc(terms, sizeof *scratch->term);
     }
-    if ((scratch->bytes > 0 && scratch->memory == NULL) || (scratch->terms > 0 && scratch->term == NULL) ||
-        (scratch->requests > 0 && (scratch->request == NULL || scratch->pointer == NULL || scratch->expected == NULL)))
+    if ((scratch->bytes > 0 && scratch->memory == NULL) ||
+        (scratch->terms > 0 && scratch->term == NULL) ||
+        (scratch->requests > 0 &&
+         (scratch->request == NULL || scratch->pointer == NULL || scratch->expected == NULL)))
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
-                          "no memory for a collective's %zu bytes of scratch; use smaller pieces", bytes);
+                          "no memory for a collective's %zu bytes of scratch; use smaller pieces",
+                          bytes);
     return TUTTI_OK;
 }
 
-tutti_status tutti_scratch_borrow(tutti_world *world, size_t bytes, size_t requests, size_t terms, tutti_scratch **out,
-                                  tutti_error *err)
+tutti_status tutti_scratch_borrow(tutti_world *world, size_t bytes, size_t requests, size_t terms,
+                                  tutti_scratch **out, tutti_error *err)
 {
     tutti_scratch *scratch, **best = NULL;
     tutti_status status;
@@ -181,8 +186,9 @@ tutti_status tutti_scratch_borrow(tutti_world *world, size_t bytes, size_t reque
     *out = NULL;
     tutti_lock(world->monitor);
     for (tutti_scratch **s = &world->scratch; *s != NULL; s = &(*s)->next)
-        if (best == NULL || ((*best)->bytes < bytes ? (*s)->bytes > (*best)->bytes
-                                                    : (*s)->bytes >= bytes && (*s)->bytes < (*best)->bytes))
+        if (best == NULL ||
+            ((*best)->bytes < bytes ? (*s)->bytes > (*best)->bytes
+                                    : (*s)->bytes >= bytes && (*s)->bytes < (*best)->bytes))
             best = s;
     scratch = best != NULL ? *best : NULL;
     if (best != NULL)

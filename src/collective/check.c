@@ -49,7 +49,8 @@ typedef struct checker {
     node *nodes;                 /* [n_nodes], with a capacity: the table of expressions */
     uint32_t n_nodes, capacity;
     uint32_t *buckets;           /* [2 * capacity]: the first expression of each hash; 0: none */
-    uint32_t *chain;             /* [capacity]: chain[k] is the next one with the hash of k; 0: none */
+    /* [capacity]: chain[k] is the next one with the hash of k; 0: none */
+    uint32_t *chain;
     uint32_t proved;             /* the last expression whose leaves were counted, and were right */
     tutti_error *err;
 } checker;
@@ -59,9 +60,10 @@ static tutti_status wrong(const checker *c, int i, const char *what)
     const member *m = &c->members[i];
     const tutti_schedule_key *key = &m->s->key;
 
-    return tutti_fail(c->err, TUTTI_ERR_STATE, 0, "list of member %d of %d, %s '%s' of %zu elements, step %zu: %s", i,
-                      c->size, tutti_collective_name(key->kind), tutti_algorithms[key->algorithm].name, key->count,
-                      m->next, what);
+    return tutti_fail(c->err, TUTTI_ERR_STATE, 0,
+                      "list of member %d of %d, %s '%s' of %zu elements, step %zu: %s", i, c->size,
+                      tutti_collective_name(key->kind), tutti_algorithms[key->algorithm].name,
+                      key->count, m->next, what);
 }
 
 static uint32_t *bucket_of(const checker *c, uint32_t left, uint32_t right)
@@ -199,7 +201,8 @@ static tutti_status sum_step(checker *c, int i, const tutti_step *step)
 
 static tutti_status copy_step(checker *c, int i, const tutti_step *step)
 {
-    cell *to = cells_at(c, i, step->to, step->count), *from = cells_at(c, i, step->from, step->count);
+    cell *to = cells_at(c, i, step->to, step->count),
+         *from = cells_at(c, i, step->from, step->count);
 
     if (to == NULL || from == NULL)
         return wrong(c, i, "a copy outside the memory");
@@ -255,7 +258,8 @@ static tutti_status match(checker *c, int i, bool *moved)
             const tutti_step *in = peer->posts[l].step;
             const cell *from;
             cell *to;
-            if (peer->posts[l].done || in->kind != TUTTI_STEP_RECV || in->peer != i || in->round != out->round)
+            if (peer->posts[l].done || in->kind != TUTTI_STEP_RECV || in->peer != i ||
+                in->round != out->round)
                 continue;
             if (in->count != out->count)
                 return wrong(c, i, "a message of another length than its receipt");
@@ -349,7 +353,8 @@ static bool count_leaves(const checker *c, uint32_t symbol, bool *seen, int *bud
 /* Any order: every member once, and what member 0 has. */
 static tutti_status check_any_order(checker *c, int i)
 {
-    const cell *mine = c->members[i].memory[TUTTI_IN_VECTOR], *first = c->members[0].memory[TUTTI_IN_VECTOR];
+    const cell *mine = c->members[i].memory[TUTTI_IN_VECTOR],
+               *first = c->members[0].memory[TUTTI_IN_VECTOR];
     bool *seen = tutti_alloc((size_t)c->size, sizeof *seen);
     tutti_status status = TUTTI_OK;
 
@@ -397,8 +402,8 @@ static size_t bound_for(int j, size_t e)
 }
 
 /* part[0, count) of member i: symbol, and elements from `element`. */
-static tutti_status check_cells(const checker *c, int i, const cell *part, size_t count, uint32_t symbol,
-                                size_t element)
+static tutti_status check_cells(const checker *c, int i, const cell *part, size_t count,
+                                uint32_t symbol, size_t element)
 {
     for (size_t e = 0; e < count; e++)
         if (part[e].symbol != symbol || part[e].element != element + e)
@@ -418,12 +423,14 @@ static tutti_status check_parts(const checker *c, int i, const uint32_t *leaves,
     if (key->kind == TUTTI_SCATTER)
         return check_cells(c, i, m->memory[TUTTI_IN_PART], count, leaves[key->root], mine);
     if (key->kind == TUTTI_REDUCE)
-        return check_cells(c, i, m->memory[TUTTI_IN_VECTOR], i == key->root ? key->count : 0, sum, 0);
+        return check_cells(c, i, m->memory[TUTTI_IN_VECTOR], i == key->root ? key->count : 0, sum,
+                           0);
     for (int j = 0; j < c->size; j++) {
         const int side = key->kind == TUTTI_ALLTOALL;
         const size_t at = part_at(key, side, j), n = part_at(key, side, j + 1) - at;
         if (key->kind == TUTTI_ALLTOALL)
-            TUTTI_TRY(check_cells(c, i, m->memory[TUTTI_IN_PART] + at, n, leaves[j], bound_for(i, 0)));
+            TUTTI_TRY(
+                check_cells(c, i, m->memory[TUTTI_IN_PART] + at, n, leaves[j], bound_for(i, 0)));
         else if (key->kind == TUTTI_ALLGATHER || i == key->root)
             TUTTI_TRY(check_cells(c, i, m->memory[TUTTI_IN_VECTOR] + at, n, leaves[j], at));
     }
@@ -483,14 +490,19 @@ static tutti_status prepare(checker *c, const tutti_schedule *const *lists, int 
 {
     member *m = &c->members[i];
     const tutti_schedule_key *key = &lists[i]->key;
-    const bool parts = tutti_counts_of(key->kind, c->size) > 0, to_all = key->kind == TUTTI_ALLTOALL;
+    const bool parts = tutti_counts_of(key->kind, c->size) > 0,
+               to_all = key->kind == TUTTI_ALLTOALL;
     const bool rooted = key->kind == TUTTI_GATHER || key->kind == TUTTI_SCATTER;
     const size_t own = part_at(key, 0, i);
     const uint32_t mine = leaf(c, i);
 
     m->s = lists[i];
-    m->cells[TUTTI_IN_VECTOR] = !parts ? key->count : rooted && i != key->root ? 0 : part_at(key, 0, c->size);
-    m->cells[TUTTI_IN_PART] = to_all ? part_at(key, 1, c->size) : parts ? part_at(key, 0, i + 1) - own : 0;
+    m->cells[TUTTI_IN_VECTOR] = !parts                     ? key->count
+                                : rooted && i != key->root ? 0
+                                                           : part_at(key, 0, c->size);
+    m->cells[TUTTI_IN_PART] = to_all  ? part_at(key, 1, c->size)
+                              : parts ? part_at(key, 0, i + 1) - own
+                                      : 0;
     m->cells[TUTTI_IN_SCRATCH] = lists[i]->scratch;
     m->posts = tutti_alloc(lists[i]->requests + 1, sizeof *m->posts);
     for (int place = 0; place < 3; place++) {

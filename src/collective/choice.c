@@ -20,7 +20,8 @@ typedef struct wish {
 static const tutti_option wish_options[] = {
     { "order", TUTTI_CHOICE, TUTTI_AT(wish, order), TREE, 0, 0, "tree|any",
       "of summation: any must be given for algorithms that do not sum along the tree" },
-    { "straggler", TUTTI_INT, TUTTI_AT(wish, straggler), -1, 0, 1 << 30, NULL, "index of the member that comes late" },
+    { "straggler", TUTTI_INT, TUTTI_AT(wish, straggler), -1, 0, 1 << 30, NULL,
+      "index of the member that comes late" },
     { 0 }
 };
 
@@ -44,8 +45,8 @@ static bool word(const char **at, const char *ends, char *out, size_t bytes)
 static tutti_status bad_form(const char *text, tutti_error *err)
 {
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "algorithm of collectives '%.80s': "
-                      "write NAME or NAME(key=value,...), such as direct or ring(order=any)", text);
+                      "algorithm of collectives '%.80s': write NAME or NAME(key=value,...), such "
+                      "as direct or ring(order=any)", text);
 }
 
 static tutti_status read_wish(const char *text, char *name, size_t bytes, wish *w, tutti_error *err)
@@ -62,13 +63,13 @@ static tutti_status read_wish(const char *text, char *name, size_t bytes, wish *
     at++;
     do {
         const tutti_option *option;
-        if (!word(&at, "=,()", key, sizeof key) || *at++ != '=' || !word(&at, ",()", value, sizeof value) ||
-            *at == '(' || *at == 0)
+        if (!word(&at, "=,()", key, sizeof key) || *at++ != '=' ||
+            !word(&at, ",()", value, sizeof value) || *at == '(' || *at == 0)
             return bad_form(text, err);
         option = tutti_option_find(wish_options, key);
         if (option == NULL)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s has no option '%s'; there are order and straggler", what,
-                              key);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "%s has no option '%s'; there are order and straggler", what, key);
         TUTTI_TRY(tutti_option_set(option, what, value, w, err));
     } while (*at++ == ',');
     return *(at + strspn(at, " ")) == 0 ? TUTTI_OK : bad_form(text, err);
@@ -89,9 +90,11 @@ static tutti_status unknown(const char *name, tutti_error *err)
     }
     names[n++] = "window";
     for (size_t k = 0; k < n && used < sizeof known; k++)
-        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", k > 0 ? ", " : "", names[k]);
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", k > 0 ? ", " : "",
+                                 names[k]);
     tutti_suggest(name, names, n, near, sizeof near);
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "no algorithm of collectives is named '%.60s'%s; known: %s", name, near,
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "no algorithm of collectives is named '%.60s'%s; known: %s", name, near,
                       known);
 }
 
@@ -103,17 +106,22 @@ static tutti_status check_row(int row, int size, const wish *w, tutti_error *err
 
     if (!tutti_algorithm_serves(row, size))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s '%s' needs a power of two of members, and there are %d; leave the algorithm to be chosen",
+                          "%s '%s' needs a power of two of members, and there are %d; leave the "
+                          "algorithm to be chosen",
                           kind, a->name, size);
     if ((a->traits & TUTTI_ANY_ORDER) != 0 && w->order != ANY)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s '%s' does not keep the one order of summation: results differ from those of other "
-                          "algorithms and numbers of members in the last bits; if that will do, write %s(order=any)",
-                          kind, a->name, a->name);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "%s '%s' does not keep the one order of summation: results differ from those of other "
+            "algorithms and numbers of members in the last bits; if that will do, write "
+            "%s(order=any)",
+            kind, a->name, a->name);
     if (w->straggler >= 0 && (a->traits & TUTTI_SINGLES_OUT) == 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s '%s' has no straggler; 'stragglar' has", kind, a->name);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s '%s' has no straggler; 'stragglar' has",
+                          kind, a->name);
     if (w->straggler >= size)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s '%s': straggler is %lld; the members are 0 to %d", kind, a->name,
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%s '%s': straggler is %lld; the members are 0 to %d", kind, a->name,
                           (long long)w->straggler, size - 1);
     return TUTTI_OK;
 }
@@ -124,15 +132,16 @@ tutti_status tutti_algorithm_fits(int row, tutti_dtype dtype, tutti_error *err)
 
     if (!tutti_reduce_narrow(dtype) || (a->traits & TUTTI_PARTIAL_SUMS) == 0)
         return TUTTI_OK;
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "%s '%s' sends partial sums, which %s would round on their way; 'direct' adds all terms "
-                      "at once: take that, or leave the algorithm to be chosen, or convert to F32 first",
-                      tutti_collective_name(a->kind), a->name, tutti_dtype_name(dtype));
+    return tutti_fail(
+        err, TUTTI_ERR_USAGE, 0,
+        "%s '%s' sends partial sums, which %s would round on their way; 'direct' adds all terms at "
+        "once: take that, or leave the algorithm to be chosen, or convert to F32 first",
+        tutti_collective_name(a->kind), a->name, tutti_dtype_name(dtype));
 }
 
 /* A name of another kind's table leaves the choice to this kind; one of no table is refused. */
-tutti_status tutti_algorithm_wished(const char *text, tutti_collective kind, int size, int *row, int *straggler,
-                                    tutti_error *err)
+tutti_status tutti_algorithm_wished(const char *text, tutti_collective kind, int size, int *row,
+                                    int *straggler, tutti_error *err)
 {
     char name[32];
     wish w;
@@ -166,14 +175,18 @@ tutti_status tutti_algorithm_prove(const char *text, int size, size_t count, tut
 {
     tutti_schedule **lists = tutti_alloc((size_t)size, sizeof *lists);
     int row, straggler;
-    tutti_status status = tutti_algorithm_wished(text, TUTTI_ALLREDUCE, size, &row, &straggler, err);
+    tutti_status status =
+        tutti_algorithm_wished(text, TUTTI_ALLREDUCE, size, &row, &straggler, err);
 
     if (row < 0)
         row = tutti_algorithm_choose(TUTTI_ALLREDUCE, size, 0, 0, count);
     if (status == TUTTI_OK && lists == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to prove an all-reduce over %d members", size);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0,
+                            "no memory to prove an all-reduce over %d members", size);
     for (int i = 0; i < size && status == TUTTI_OK; i++) {
-        const tutti_schedule_key key = { TUTTI_ALLREDUCE, row, size, i, straggler >= 0 ? straggler : 0, count };
+        const tutti_schedule_key key = {
+            TUTTI_ALLREDUCE, row, size, i, straggler >= 0 ? straggler : 0, count
+        };
         status = tutti_schedule_open(&lists[i], &key, err);
     }
     if (status == TUTTI_OK)

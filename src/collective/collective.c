@@ -12,9 +12,12 @@
 static void describe(uint32_t what, uint64_t count, int64_t shape, char *out, size_t bytes)
 {
     static const char *const ops[] = { "sum", "mean", "max", "min", "weighted sum" };
-    const uint32_t kind = what >> 24, op = what >> 16 & 127, dtype = what >> 8 & 255, algorithm = what & 255;
-    const unsigned size = (unsigned)(shape >> 32 & 0xffffffff), root = (unsigned)(shape & 0xffffffff);
-    const char *algorithm_name = "unknown", *each = what & TUTTI_OWN_COUNTS ? " in all" : " a member";
+    const uint32_t kind = what >> 24, op = what >> 16 & 127, dtype = what >> 8 & 255,
+                   algorithm = what & 255;
+    const unsigned size = (unsigned)(shape >> 32 & 0xffffffff),
+                   root = (unsigned)(shape & 0xffffffff);
+    const char *algorithm_name = "unknown",
+               *each = what & TUTTI_OWN_COUNTS ? " in all" : " a member";
     const unsigned long long n = count;
     const char *name, *type;
     bool straggler = false;
@@ -42,7 +45,8 @@ static void describe(uint32_t what, uint64_t count, int64_t shape, char *out, si
         snprintf(out, bytes, "%s ('%s') of %llu %s%s, root %u, over %u members",
                  name, algorithm_name, n, type, each, root, size);
     else if (kind - 1 == TUTTI_ALLTOALL && (what & TUTTI_OWN_COUNTS) != 0)
-        snprintf(out, bytes, "all-to-all ('%s') of %s by counts over %u members", algorithm_name, type, size);
+        snprintf(out, bytes, "all-to-all ('%s') of %s by counts over %u members", algorithm_name,
+                 type, size);
     else if (kind - 1 == TUTTI_ALLGATHER || kind - 1 == TUTTI_ALLTOALL)
         snprintf(out, bytes, "%s of %llu %s%s over %u members", name, n, type, each, size);
     else if (straggler)
@@ -54,8 +58,8 @@ static void describe(uint32_t what, uint64_t count, int64_t shape, char *out, si
                  kind - 1 == TUTTI_REDUCE_SCATTER ? each : "", size);
 }
 
-tutti_status tutti_call_compare(const tutti_call *call, int from, uint32_t what, uint64_t count, int64_t shape,
-                                tutti_error *err)
+tutti_status tutti_call_compare(const tutti_call *call, int from, uint32_t what, uint64_t count,
+                                int64_t shape, tutti_error *err)
 {
     char mine[128], theirs[128];
     const bool alike = what == tutti_call_what(call) && count == call->count;
@@ -64,15 +68,17 @@ tutti_status tutti_call_compare(const tutti_call *call, int from, uint32_t what,
         return TUTTI_OK;
     describe(tutti_call_what(call), call->count, tutti_call_shape(call), mine, sizeof mine);
     if (alike && call->parts != 0 && shape >> 32 == call->group->size)
-        return tutti_fail_rank(err, TUTTI_ERR_STATE, from,
-                               "rank %d calls %s, and so does rank %d, but with other counts of parts; "
-                               "all members of a group must make the same calls in the same order with the same counts",
-                               call->group->world->rank, mine, from);
+        return tutti_fail_rank(
+            err, TUTTI_ERR_STATE, from,
+            "rank %d calls %s, and so does rank %d, but with other counts of parts; all members of "
+            "a group must make the same calls in the same order with the same counts",
+            call->group->world->rank, mine, from);
     describe(what, count, shape, theirs, sizeof theirs);
-    return tutti_fail_rank(err, TUTTI_ERR_STATE, from,
-                           "rank %d calls %s, but rank %d calls %s; "
-                           "all members of a group must make the same calls in the same order with the same counts",
-                           call->group->world->rank, mine, from, theirs);
+    return tutti_fail_rank(
+        err, TUTTI_ERR_STATE, from,
+        "rank %d calls %s, but rank %d calls %s; all members of a group must make the same calls "
+        "in the same order with the same counts",
+        call->group->world->rank, mine, from, theirs);
 }
 
 void tutti_call_account(const tutti_call *call, const tutti_schedule *s)
@@ -86,13 +92,15 @@ void tutti_call_account(const tutti_call *call, const tutti_schedule *s)
 /* Asked for by name: on several hosts the group has to be laid out for it. */
 static tutti_status fits(const tutti_call *call, tutti_error *err)
 {
-    if ((tutti_algorithms[call->algorithm].traits & TUTTI_HOSTS) != 0 && call->group->world->host != NULL &&
-        call->local == 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s '%s' needs the same power of two of members on each of several hosts, those of one "
-                          "host next to each other, and the %d members are not so; leave the algorithm to be chosen",
-                          tutti_collective_name(call->kind), tutti_algorithms[call->algorithm].name,
-                          call->group->size);
+    if ((tutti_algorithms[call->algorithm].traits & TUTTI_HOSTS) != 0 &&
+        call->group->world->host != NULL && call->local == 0)
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "%s '%s' needs the same power of two of members on each of several hosts, those of one "
+            "host next to each other, and the %d members are not so; leave the algorithm to be "
+            "chosen",
+            tutti_collective_name(call->kind), tutti_algorithms[call->algorithm].name,
+            call->group->size);
     return tutti_algorithm_fits(call->algorithm, call->dtype, err);
 }
 
@@ -119,7 +127,8 @@ static tutti_status choose_algorithm(tutti_call *call, tutti_error *err)
     call->local = tutti_group_local(call->group);
     call->node = tutti_group_node(call->group, call->local);
     if (call->group->algorithm != NULL)
-        TUTTI_TRY(tutti_algorithm_wished(call->group->algorithm, call->kind, size, &call->algorithm, &straggler, err));
+        TUTTI_TRY(tutti_algorithm_wished(call->group->algorithm, call->kind, size, &call->algorithm,
+                                         &straggler, err));
     if (straggler >= 0)
         call->root = straggler;
     if (call->algorithm >= 0)
@@ -127,10 +136,12 @@ static tutti_status choose_algorithm(tutti_call *call, tutti_error *err)
     if (!nodes_count(call, count))
         call->node = 0;
     if (call->group->world->table != NULL)
-        call->algorithm = tutti_table_choose(call->group->world, call->kind, size, count * call->element, call->dtype);
+        call->algorithm = tutti_table_choose(call->group->world, call->kind, size,
+                                             count * call->element, call->dtype);
     if (call->algorithm < 0)
         call->algorithm = tutti_algorithm_choose(call->kind, size, call->local, call->node, count);
-    if (tutti_reduce_narrow(call->dtype) && tutti_algorithm_fits(call->algorithm, call->dtype, NULL) != TUTTI_OK)
+    if (tutti_reduce_narrow(call->dtype) &&
+        tutti_algorithm_fits(call->algorithm, call->dtype, NULL) != TUTTI_OK)
         call->algorithm = tutti_algorithm_find(call->kind, "direct");
     return TUTTI_OK;
 }
@@ -141,10 +152,11 @@ static bool to_rendezvous(const tutti_call *call)
 {
     const char *name = call->group->algorithm;
     const bool known = call->kind <= TUTTI_BARRIER &&
-                       (call->counts == NULL || call->kind == TUTTI_REDUCE_SCATTER || call->kind == TUTTI_ALLGATHER);
+                       (call->counts == NULL || call->kind == TUTTI_REDUCE_SCATTER ||
+                        call->kind == TUTTI_ALLGATHER);
 
-    return (name == NULL || strcmp(name, "window") == 0) && !call->group->apart && call->group->size > 1 && known &&
-           tutti_window_serves(call);
+    return (name == NULL || strcmp(name, "window") == 0) && !call->group->apart &&
+           call->group->size > 1 && known && tutti_window_serves(call);
 }
 
 /* A named algorithm uses messages; without a name shared memory serves it where it can; "window"
@@ -160,13 +172,15 @@ static tutti_status perform(tutti_call *call, const tutti_schedule *s, tutti_err
     if (handled)
         return TUTTI_OK;
     if (insists && call->group->size > 1)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "the algorithm 'window' cannot serve this %s of %zu elements over %d members: "
-                          "it needs a transport with shared windows ('%s' is this one) and vectors inside "
-                          "of windows of tutti_world_window on all members; leave the algorithm to be chosen",
-                          tutti_collective_name(call->kind), call->count, call->group->size,
-                          call->group->world->ops->name);
-    tutti_reduce_scale(call->group->world->device, call->dtype, call->inputs, call->weight, call->vector);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "the algorithm 'window' cannot serve this %s of %zu elements over %d members: it needs "
+            "a transport with shared windows ('%s' is this one) and vectors inside of windows of "
+            "tutti_world_window on all members; leave the algorithm to be chosen",
+            tutti_collective_name(call->kind), call->count, call->group->size,
+            call->group->world->ops->name);
+    tutti_reduce_scale(call->group->world->device, call->dtype, call->inputs, call->weight,
+                       call->vector);
     return tutti_interpret(call, s, err);
 }
 
@@ -183,9 +197,15 @@ static tutti_status carry_out(const tutti_group *g, tutti_call *call, tutti_erro
     }
     const bool placed = (tutti_algorithms[call->algorithm].traits & TUTTI_HOSTS) != 0;
     const tutti_schedule_key key = {
-        .kind = call->kind, .algorithm = call->algorithm, .size = g->size, .index = g->index, .root = call->root,
-        .count = call->count, .counts = call->counts,
-        .local = placed ? call->local : 0, .node = placed ? call->node : 0,
+        .kind = call->kind,
+        .algorithm = call->algorithm,
+        .size = g->size,
+        .index = g->index,
+        .root = call->root,
+        .count = call->count,
+        .counts = call->counts,
+        .local = placed ? call->local : 0,
+        .node = placed ? call->node : 0,
     };
     TUTTI_TRY(tutti_schedule_borrow(g->world, &key, &s, err));
     status = perform(call, s, err);
@@ -203,8 +223,11 @@ static tutti_status collective(tutti_group *g, tutti_call *call, tutti_error *er
 
     call->group = g;
     call->element = tutti_dtype_bytes(call->dtype);
-    if (call->counts != NULL && (call->kind == TUTTI_REDUCE_SCATTER || call->kind == TUTTI_ALLGATHER))
-        call->parts = (uint32_t)tutti_hash(call->counts, (size_t)g->size * sizeof *call->counts) | 1; /* not 0 */
+    if (call->counts != NULL &&
+        (call->kind == TUTTI_REDUCE_SCATTER || call->kind == TUTTI_ALLGATHER))
+        /* not 0 */
+        call->parts =
+            (uint32_t)tutti_hash(call->counts, (size_t)g->size * sizeof *call->counts) | 1;
     call->tag = tutti_hash(words, sizeof words);
     call->turn = (uint32_t)(g->context >> 32) + (uint32_t)g->context + g->sequence;
     g->sequence++;
@@ -218,13 +241,14 @@ static tutti_status check_member(const tutti_group *g, tutti_collective kind, tu
 {
     if (g->size >= 1 && g->index >= 0 && g->index < g->size)
         return TUTTI_OK;
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "rank %d calls %s of a group of %d that it is not a member of",
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "rank %d calls %s of a group of %d that it is not a member of",
                       g->world->rank, tutti_collective_name(kind), g->size);
 }
 
 /* Type and operation of a reduction; *weight for a mean. */
-static tutti_status check_reduction(const tutti_group *g, tutti_collective kind, tutti_reduction op, tutti_dtype dtype,
-                                    double *weight, tutti_error *err)
+static tutti_status check_reduction(const tutti_group *g, tutti_collective kind, tutti_reduction op,
+                                    tutti_dtype dtype, double *weight, tutti_error *err)
 {
     const bool real = dtype == TUTTI_F32 || dtype == TUTTI_F64;
 
@@ -235,7 +259,8 @@ static tutti_status check_reduction(const tutti_group *g, tutti_collective kind,
                           "%s of %s: a mean needs BF16, F16, F32 or F64; take the sum and divide",
                           tutti_collective_name(kind), tutti_dtype_name(dtype));
     if (op < TUTTI_SUM || op > TUTTI_MIN)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s with operation %d: sum, mean, max and min are 0 to 3",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%s with operation %d: sum, mean, max and min are 0 to 3",
                           tutti_collective_name(kind), (int)op);
     if (op == TUTTI_MEAN && real)
         *weight = dtype == TUTTI_F32 ? (double)(1.0f / (float)g->size) : 1.0 / g->size;
@@ -244,19 +269,21 @@ static tutti_status check_reduction(const tutti_group *g, tutti_collective kind,
 
 static bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
 {
-    return a_bytes > 0 && b_bytes > 0 && (uintptr_t)a < (uintptr_t)b + b_bytes && (uintptr_t)b < (uintptr_t)a + a_bytes;
+    return a_bytes > 0 && b_bytes > 0 && (uintptr_t)a < (uintptr_t)b + b_bytes &&
+           (uintptr_t)b < (uintptr_t)a + a_bytes;
 }
 
-static tutti_status check_root(const tutti_group *g, tutti_collective kind, int root, tutti_error *err)
+static tutti_status check_root(const tutti_group *g, tutti_collective kind, int root,
+                               tutti_error *err)
 {
     TUTTI_TRY(check_member(g, kind, err));
     if (root >= 0 && root < g->size)
         return TUTTI_OK;
     if (kind == TUTTI_BROADCAST)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "broadcast from index %d: the members are 0 to %d", root,
-                          g->size - 1);
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s with root %d: the members are 0 to %d", tutti_collective_name(kind),
-                      root, g->size - 1);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "broadcast from index %d: the members are 0 to %d", root, g->size - 1);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s with root %d: the members are 0 to %d",
+                      tutti_collective_name(kind), root, g->size - 1);
 }
 
 /* How much each member has of elements of so many bytes; counts NULL: `equal` each. */
@@ -277,17 +304,18 @@ static tutti_status add_counts(const tutti_group *g, tutti_collective kind, cons
             at[1] = at[0];
         if (!tutti_size_add(at[0], of->counts != NULL ? of->counts[j] : of->equal, &at[0]) ||
             !tutti_size_mul(at[0], of->element, &bytes))
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "%s: the counts of the first %d of %d members are more than there are addresses",
-                              tutti_collective_name(kind), j + 1, g->size);
+            return tutti_fail(
+                err, TUTTI_ERR_USAGE, 0,
+                "%s: the counts of the first %d of %d members are more than there are addresses",
+                tutti_collective_name(kind), j + 1, g->size);
     }
     return TUTTI_OK;
 }
 
 /* The whole is the parts of all members in count and type; where the two overlap the part must be
    whole's own one. counts NULL: equal parts. */
-static tutti_status check_parts(const tutti_group *g, tutti_collective kind, const size_t *counts, tutti_buffer whole,
-                                tutti_buffer part, tutti_error *err)
+static tutti_status check_parts(const tutti_group *g, tutti_collective kind, const size_t *counts,
+                                tutti_buffer whole, tutti_buffer part, tutti_error *err)
 {
     const size_t element = tutti_dtype_bytes(part.dtype);
     size_t at[2];
@@ -297,40 +325,43 @@ static tutti_status check_parts(const tutti_group *g, tutti_collective kind, con
     if (counts != NULL && counts[g->index] != part.count)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "%s: a part of %zu %s, but the count of member %d, which this is, is %zu",
-                          tutti_collective_name(kind), part.count, tutti_dtype_name(part.dtype), g->index,
-                          counts[g->index]);
+                          tutti_collective_name(kind), part.count, tutti_dtype_name(part.dtype),
+                          g->index, counts[g->index]);
     if (at[0] != whole.count || part.dtype != whole.dtype) {
-        const char *const name = tutti_collective_name(kind), *const of_part = tutti_dtype_name(part.dtype),
-                   *const of_whole = tutti_dtype_name(whole.dtype);
+        const char *const name = tutti_collective_name(kind),
+                          *const of_part = tutti_dtype_name(part.dtype),
+                          *const of_whole = tutti_dtype_name(whole.dtype);
         if (counts == NULL)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "%s: a part of %zu %s and a whole of %zu %s over %d members; "
-                              "the whole must be as many equal parts as there are members",
+                              "%s: a part of %zu %s and a whole of %zu %s over %d members; the "
+                              "whole must be as many equal parts as there are members",
                               name, part.count, of_part, whole.count, of_whole, g->size);
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s: parts of %zu %s in all and a whole of %zu %s over %d members; "
-                          "the whole must be the parts back to back",
+                          "%s: parts of %zu %s in all and a whole of %zu %s over %d members; the "
+                          "whole must be the parts back to back",
                           name, at[0], of_part, whole.count, of_whole, g->size);
     }
     if (overlap(whole.data, whole.count * element, part.data, part.count * element) &&
         (uintptr_t)part.data != (uintptr_t)whole.data + at[1] * element)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s: the part overlaps the whole, but is not its part number %d; use that or other memory",
+                          "%s: the part overlaps the whole, but is not its part number %d; use "
+                          "that or other memory",
                           tutti_collective_name(kind), g->index);
     return TUTTI_OK;
 }
 
 /* x := in, for calls that then work in place. */
-static tutti_status take_input(const tutti_group *g, tutti_collective kind, tutti_buffer in, tutti_buffer x,
-                               tutti_error *err)
+static tutti_status take_input(const tutti_group *g, tutti_collective kind, tutti_buffer in,
+                               tutti_buffer x, tutti_error *err)
 {
     const size_t bytes = x.count * tutti_dtype_bytes(x.dtype);
 
     TUTTI_TRY(check_member(g, kind, err));
     if (in.count != x.count || in.dtype != x.dtype)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s from %zu %s into %zu %s: both must have the same count and type",
-                          tutti_collective_name(kind), in.count, tutti_dtype_name(in.dtype), x.count,
-                          tutti_dtype_name(x.dtype));
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%s from %zu %s into %zu %s: both must have the same count and type",
+                          tutti_collective_name(kind), in.count, tutti_dtype_name(in.dtype),
+                          x.count, tutti_dtype_name(x.dtype));
     if (in.data != x.data && overlap(in.data, bytes, x.data, bytes))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "%s: input and result overlap; they must be the same memory or apart",
@@ -343,21 +374,26 @@ static tutti_status take_input(const tutti_group *g, tutti_collective kind, tutt
 
 tutti_status tutti_allreduce(tutti_group *g, tutti_reduction op, tutti_buffer x, tutti_error *err)
 {
-    tutti_call call = {
-        .kind = TUTTI_ALLREDUCE, .op = (int)op, .dtype = x.dtype, .count = x.count, .inputs = x.count, .vector = x.data
-    };
+    tutti_call call = { .kind = TUTTI_ALLREDUCE,
+                        .op = (int)op,
+                        .dtype = x.dtype,
+                        .count = x.count,
+                        .inputs = x.count,
+                        .vector = x.data };
 
     TUTTI_TRY(check_reduction(g, call.kind, op, x.dtype, &call.weight, err));
     return collective(g, &call, err);
 }
 
-tutti_status tutti_allreduce_from(tutti_group *g, tutti_reduction op, tutti_buffer in, tutti_buffer x, tutti_error *err)
+tutti_status tutti_allreduce_from(tutti_group *g, tutti_reduction op, tutti_buffer in,
+                                  tutti_buffer x, tutti_error *err)
 {
     TUTTI_TRY(take_input(g, TUTTI_ALLREDUCE, in, x, err));
     return tutti_allreduce(g, op, x, err);
 }
 
-tutti_status tutti_allreduce_weighted(tutti_group *g, float weight, tutti_buffer x, tutti_error *err)
+tutti_status tutti_allreduce_weighted(tutti_group *g, float weight, tutti_buffer x,
+                                      tutti_error *err)
 {
     tutti_call call = { .kind = TUTTI_ALLREDUCE,
                         .op = TUTTI_WEIGHTED,
@@ -369,12 +405,14 @@ tutti_status tutti_allreduce_weighted(tutti_group *g, float weight, tutti_buffer
 
     TUTTI_TRY(check_member(g, call.kind, err));
     if (x.dtype != TUTTI_F32)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "weighted all-reduce of %s: only F32 is offered; convert first",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "weighted all-reduce of %s: only F32 is offered; convert first",
                           tutti_dtype_name(x.dtype));
     return collective(g, &call, err);
 }
 
-tutti_status tutti_reduce(tutti_group *g, tutti_reduction op, int root_index, tutti_buffer x, tutti_error *err)
+tutti_status tutti_reduce(tutti_group *g, tutti_reduction op, int root_index, tutti_buffer x,
+                          tutti_error *err)
 {
     tutti_call call = { .kind = TUTTI_REDUCE,
                         .op = (int)op,
@@ -389,15 +427,15 @@ tutti_status tutti_reduce(tutti_group *g, tutti_reduction op, int root_index, tu
     return collective(g, &call, err);
 }
 
-tutti_status tutti_reduce_from(tutti_group *g, tutti_reduction op, int root_index, tutti_buffer in, tutti_buffer x,
-                               tutti_error *err)
+tutti_status tutti_reduce_from(tutti_group *g, tutti_reduction op, int root_index, tutti_buffer in,
+                               tutti_buffer x, tutti_error *err)
 {
     TUTTI_TRY(take_input(g, TUTTI_REDUCE, in, x, err));
     return tutti_reduce(g, op, root_index, x, err);
 }
 
-static tutti_status reduce_scatter(tutti_group *g, tutti_reduction op, const size_t *counts, tutti_buffer x,
-                                   tutti_buffer mine, tutti_error *err)
+static tutti_status reduce_scatter(tutti_group *g, tutti_reduction op, const size_t *counts,
+                                   tutti_buffer x, tutti_buffer mine, tutti_error *err)
 {
     tutti_call call = { .kind = TUTTI_REDUCE_SCATTER,
                         .op = (int)op,
@@ -415,24 +453,26 @@ static tutti_status reduce_scatter(tutti_group *g, tutti_reduction op, const siz
 
 static tutti_status no_counts(tutti_collective kind, tutti_error *err)
 {
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s: no counts are given; the call without _v has equal parts",
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "%s: no counts are given; the call without _v has equal parts",
                       tutti_collective_name(kind));
 }
 
-tutti_status tutti_reduce_scatter(tutti_group *g, tutti_reduction op, tutti_buffer x, tutti_buffer mine,
-                                  tutti_error *err)
+tutti_status tutti_reduce_scatter(tutti_group *g, tutti_reduction op, tutti_buffer x,
+                                  tutti_buffer mine, tutti_error *err)
 {
     return reduce_scatter(g, op, NULL, x, mine, err);
 }
 
-tutti_status tutti_reduce_scatter_v(tutti_group *g, tutti_reduction op, const size_t *counts, tutti_buffer x,
-                                    tutti_buffer mine, tutti_error *err)
+tutti_status tutti_reduce_scatter_v(tutti_group *g, tutti_reduction op, const size_t *counts,
+                                    tutti_buffer x, tutti_buffer mine, tutti_error *err)
 {
-    return counts != NULL ? reduce_scatter(g, op, counts, x, mine, err) : no_counts(TUTTI_REDUCE_SCATTER, err);
+    return counts != NULL ? reduce_scatter(g, op, counts, x, mine, err)
+                          : no_counts(TUTTI_REDUCE_SCATTER, err);
 }
 
-static tutti_status allgather(tutti_group *g, const size_t *counts, tutti_buffer mine, tutti_buffer all,
-                              tutti_error *err)
+static tutti_status allgather(tutti_group *g, const size_t *counts, tutti_buffer mine,
+                              tutti_buffer all, tutti_error *err)
 {
     tutti_call call = { .kind = TUTTI_ALLGATHER,
                         .dtype = all.dtype,
@@ -451,8 +491,8 @@ tutti_status tutti_allgather(tutti_group *g, tutti_buffer mine, tutti_buffer all
     return allgather(g, NULL, mine, all, err);
 }
 
-tutti_status tutti_allgather_v(tutti_group *g, const size_t *counts, tutti_buffer mine, tutti_buffer all,
-                               tutti_error *err)
+tutti_status tutti_allgather_v(tutti_group *g, const size_t *counts, tutti_buffer mine,
+                               tutti_buffer all, tutti_error *err)
 {
     return counts != NULL ? allgather(g, counts, mine, all, err) : no_counts(TUTTI_ALLGATHER, err);
 }
@@ -491,26 +531,28 @@ static tutti_status rooted(tutti_group *g, const with_root *of, tutti_buffer all
     return collective(g, &call, err);
 }
 
-tutti_status tutti_gather_parts(tutti_group *g, int root_index, tutti_buffer mine, tutti_buffer all, tutti_error *err)
+tutti_status tutti_gather_parts(tutti_group *g, int root_index, tutti_buffer mine, tutti_buffer all,
+                                tutti_error *err)
 {
     return rooted(g, &(with_root){ TUTTI_GATHER, root_index, NULL }, all, mine, err);
 }
 
-tutti_status tutti_gather_parts_v(tutti_group *g, int root_index, const size_t *counts, tutti_buffer mine,
-                                  tutti_buffer all, tutti_error *err)
+tutti_status tutti_gather_parts_v(tutti_group *g, int root_index, const size_t *counts,
+                                  tutti_buffer mine, tutti_buffer all, tutti_error *err)
 {
     return counts != NULL
                ? rooted(g, &(with_root){ TUTTI_GATHER, root_index, counts }, all, mine, err)
                : no_counts(TUTTI_GATHER, err);
 }
 
-tutti_status tutti_scatter_parts(tutti_group *g, int root_index, tutti_buffer all, tutti_buffer mine, tutti_error *err)
+tutti_status tutti_scatter_parts(tutti_group *g, int root_index, tutti_buffer all,
+                                 tutti_buffer mine, tutti_error *err)
 {
     return rooted(g, &(with_root){ TUTTI_SCATTER, root_index, NULL }, all, mine, err);
 }
 
-tutti_status tutti_scatter_parts_v(tutti_group *g, int root_index, const size_t *counts, tutti_buffer all,
-                                   tutti_buffer mine, tutti_error *err)
+tutti_status tutti_scatter_parts_v(tutti_group *g, int root_index, const size_t *counts,
+                                   tutti_buffer all, tutti_buffer mine, tutti_error *err)
 {
     return counts != NULL
                ? rooted(g, &(with_root){ TUTTI_SCATTER, root_index, counts }, all, mine, err)
@@ -519,7 +561,8 @@ tutti_status tutti_scatter_parts_v(tutti_group *g, int root_index, const size_t 
 
 /* In place the input is first copied to scratch memory: what is received for one part would be
    written over another that is still to be sent. */
-static tutti_status alltoall(tutti_group *g, tutti_call *call, tutti_buffer in, tutti_buffer out, tutti_error *err)
+static tutti_status alltoall(tutti_group *g, tutti_call *call, tutti_buffer in, tutti_buffer out,
+                             tutti_error *err)
 {
     const size_t element = tutti_dtype_bytes(in.dtype), bytes = in.count * element;
     tutti_scratch *scratch;
@@ -530,8 +573,9 @@ static tutti_status alltoall(tutti_group *g, tutti_call *call, tutti_buffer in, 
     if (!overlap(in.data, bytes, out.data, out.count * element))
         return collective(g, call, err);
     if (in.data != out.data)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "all-to-all: input and result overlap; they must begin at the same place or lie apart");
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "all-to-all: input and result overlap; they must begin at the same place or lie apart");
     TUTTI_TRY(tutti_scratch_borrow(g->world, bytes, 0, 0, &scratch, err));
     tutti_reduce_copy(in.data, scratch->memory, bytes);
     call->vector = scratch->memory;
@@ -547,16 +591,20 @@ tutti_status tutti_alltoall(tutti_group *g, tutti_buffer in, tutti_buffer out, t
     TUTTI_TRY(check_member(g, call.kind, err));
     if (in.count % (size_t)g->size != 0 || in.count != out.count || in.dtype != out.dtype)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "all-to-all from %zu %s into %zu %s over %d members; "
-                          "both must be as many equal parts as there are members",
-                          in.count, tutti_dtype_name(in.dtype), out.count, tutti_dtype_name(out.dtype), g->size);
+                          "all-to-all from %zu %s into %zu %s over %d members; both must be as "
+                          "many equal parts as there are members",
+                          in.count, tutti_dtype_name(in.dtype), out.count,
+                          tutti_dtype_name(out.dtype), g->size);
     call.count = in.count / (size_t)g->size;
     return alltoall(g, &call, in, out, err);
 }
 
-tutti_status tutti_alltoall_v(tutti_group *g, const size_t *counts, tutti_buffer in, tutti_buffer out, tutti_error *err)
+tutti_status tutti_alltoall_v(tutti_group *g, const size_t *counts, tutti_buffer in,
+                              tutti_buffer out, tutti_error *err)
 {
-    tutti_call call = { .kind = TUTTI_ALLTOALL, .dtype = in.dtype, .counts = counts, .weight = 1.0 };
+    tutti_call call = {
+        .kind = TUTTI_ALLTOALL, .dtype = in.dtype, .counts = counts, .weight = 1.0
+    };
     const size_t element = tutti_dtype_bytes(in.dtype);
     size_t sent[2], received[2];
 
@@ -567,21 +615,26 @@ tutti_status tutti_alltoall_v(tutti_group *g, const size_t *counts, tutti_buffer
     TUTTI_TRY(add_counts(g, call.kind, &(parts){ counts + g->size, 0, element }, received, err));
     if (in.count != sent[0] || out.count != received[0] || in.dtype != out.dtype)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "all-to-all from %zu %s into %zu %s over %d members, but the counts send %zu and receive %zu",
-                          in.count, tutti_dtype_name(in.dtype), out.count, tutti_dtype_name(out.dtype), g->size,
-                          sent[0], received[0]);
+                          "all-to-all from %zu %s into %zu %s over %d members, but the counts send "
+                          "%zu and receive %zu",
+                          in.count, tutti_dtype_name(in.dtype), out.count,
+                          tutti_dtype_name(out.dtype), g->size, sent[0], received[0]);
     if (counts[g->index] != counts[g->size + g->index])
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "all-to-all: member %d, which this is, sends itself %zu %s and expects %zu of itself",
-                          g->index, counts[g->index], tutti_dtype_name(in.dtype), counts[g->size + g->index]);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "all-to-all: member %d, which this is, sends itself %zu %s and expects %zu of itself",
+            g->index, counts[g->index], tutti_dtype_name(in.dtype), counts[g->size + g->index]);
     return alltoall(g, &call, in, out, err);
 }
 
 tutti_status tutti_broadcast(tutti_group *g, int root_index, tutti_buffer x, tutti_error *err)
 {
-    tutti_call call = {
-        .kind = TUTTI_BROADCAST, .dtype = x.dtype, .count = x.count, .root = root_index, .weight = 1.0, .vector = x.data
-    };
+    tutti_call call = { .kind = TUTTI_BROADCAST,
+                        .dtype = x.dtype,
+                        .count = x.count,
+                        .root = root_index,
+                        .weight = 1.0,
+                        .vector = x.data };
 
     TUTTI_TRY(check_root(g, call.kind, root_index, err));
     return collective(g, &call, err);
@@ -595,7 +648,8 @@ tutti_status tutti_barrier(tutti_group *g, tutti_error *err)
     return collective(g, &call, err);
 }
 
-tutti_status tutti_reduce_double(tutti_group *g, tutti_reduction op, double *x, size_t n, tutti_error *err)
+tutti_status tutti_reduce_double(tutti_group *g, tutti_reduction op, double *x, size_t n,
+                                 tutti_error *err)
 {
     return tutti_allreduce(g, op, tutti_host(x, n, TUTTI_F64), err);
 }

@@ -14,12 +14,15 @@ static bool difference(const char *mine, const char *theirs, int rank, char *sen
             key0 = strcspn(theirs, "=\n");
         if (a != b || memcmp(mine, theirs, a) != 0) {
             if (key == key0 && memcmp(mine, theirs, key) == 0 && key < a && key < b)
-                snprintf(sentence, bytes, "worker %d has %.*s '%.*s' but worker 0 has '%.*s'; start all workers with "
-                         "the same options, model and data",
-                         rank, (int)key, mine, (int)(a - key - 1 < 120 ? a - key - 1 : 120), mine + key + 1,
-                         (int)(b - key - 1 < 120 ? b - key - 1 : 120), theirs + key + 1);
+                snprintf(
+                    sentence, bytes,
+                    "worker %d has %.*s '%.*s' but worker 0 has '%.*s'; start all workers with the "
+                    "same options, model and data",
+                    rank, (int)key, mine, (int)(a - key - 1 < 120 ? a - key - 1 : 120),
+                    mine + key + 1, (int)(b - key - 1 < 120 ? b - key - 1 : 120), theirs + key + 1);
             else
-                snprintf(sentence, bytes, "worker %d has '%.*s' where worker 0 has '%.*s'; start all workers with "
+                snprintf(sentence, bytes,
+                         "worker %d has '%.*s' where worker 0 has '%.*s'; start all workers with "
                          "the same options, model and data",
                          rank, (int)(a < 120 ? a : 120), mine, (int)(b < 120 ? b : 120), theirs);
             return true;
@@ -32,7 +35,8 @@ static bool difference(const char *mine, const char *theirs, int rank, char *sen
 }
 
 /* Member 0's text at all members, to be freed. NULL: member 0 refuses, and has none. */
-static tutti_status first_text(tutti_group *group, const char *mine, bool refuses, char **out, tutti_error *err)
+static tutti_status first_text(tutti_group *group, const char *mine, bool refuses, char **out,
+                               tutti_error *err)
 {
     int64_t bytes = refuses ? -1 : mine != NULL ? (int64_t)strlen(mine) : 0;
     char *theirs;
@@ -42,16 +46,16 @@ static tutti_status first_text(tutti_group *group, const char *mine, bool refuse
         return TUTTI_OK;
     theirs = *out = bytes > 0 ? tutti_alloc((size_t)bytes + 1, 1) : NULL;
     if (theirs == NULL || (mine == NULL && !refuses))
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "comparing the workers' options (%lld bytes)",
-                          (long long)bytes);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                          "comparing the workers' options (%lld bytes)", (long long)bytes);
     if (group->index == 0)
         memcpy(theirs, mine, (size_t)bytes);
     return tutti_broadcast(group, 0, tutti_host(theirs, (size_t)bytes, TUTTI_U8), err);
 }
 
 /* why: of a member that refuses, else NULL. */
-static tutti_status compare(tutti_group *group, const char *mine, const tutti_error *why, char **theirs,
-                            tutti_error *err)
+static tutti_status compare(tutti_group *group, const char *mine, const tutti_error *why,
+                            char **theirs, tutti_error *err)
 {
     const int rank = tutti_group_rank(group, group->index);
     tutti_error refusal = { .text = "" };
@@ -60,14 +64,17 @@ static tutti_status compare(tutti_group *group, const char *mine, const tutti_er
     TUTTI_TRY(first_text(group, mine, why != NULL, theirs, err));
     if (why != NULL)
         tutti_fail(&refusal, why->status, 0, "worker %d refuses its options: %s", rank, why->text);
-    if (why != NULL || (*theirs != NULL && difference(mine, *theirs, rank, refusal.text, sizeof refusal.text)))
+    if (why != NULL ||
+        (*theirs != NULL && difference(mine, *theirs, rank, refusal.text, sizeof refusal.text)))
         who = group->index;
     TUTTI_TRY(tutti_allreduce(group, TUTTI_MIN, tutti_host(&who, 1, TUTTI_I64), err));
     if (who == group->size)
         return TUTTI_OK;
-    TUTTI_TRY(tutti_broadcast(group, (int)who, tutti_host(refusal.text, sizeof refusal.text, TUTTI_U8), err));
+    TUTTI_TRY(tutti_broadcast(group, (int)who,
+                              tutti_host(refusal.text, sizeof refusal.text, TUTTI_U8), err));
     refusal.text[sizeof refusal.text - 1] = 0;
-    return tutti_fail_rank(err, TUTTI_ERR_USAGE, tutti_group_rank(group, (int)who), "%s", refusal.text);
+    return tutti_fail_rank(err, TUTTI_ERR_USAGE, tutti_group_rank(group, (int)who), "%s",
+                           refusal.text);
 }
 
 tutti_status tutti_compare_text(tutti_group *group, const char *mine, tutti_error *err)

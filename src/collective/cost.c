@@ -49,7 +49,8 @@ typedef struct model {
 
 static tutti_status no_memory(const model *m)
 {
-    return tutti_fail(m->err, TUTTI_ERR_MEMORY, 0, "no memory to price a schedule of %d members", m->size);
+    return tutti_fail(m->err, TUTTI_ERR_MEMORY, 0, "no memory to price a schedule of %d members",
+                      m->size);
 }
 
 static bool event_before(const event *a, const event *b)
@@ -127,8 +128,8 @@ static tutti_status make_post(model *m, int i, const tutti_step *step)
         other->peer_post = k;
         me->posts[k].peer_post = l;
         ready = other->posted > me->time ? other->posted : me->time;
-        return push(m, (event){ ready, ready, send ? me->posts[k].ordinal : other->ordinal, send ? i : step->peer,
-                                send ? k : l, true });
+        return push(m, (event){ ready, ready, send ? me->posts[k].ordinal : other->ordinal,
+                                send ? i : step->peer, send ? k : l, true });
     }
     return TUTTI_OK;
 }
@@ -170,8 +171,8 @@ static tutti_status end_post(model *m, int i, size_t k, double ended)
 
     me->posts[k].done = true;
     me->posts[k].ended = ended;
-    if (at == NULL || at->kind != TUTTI_STEP_WAIT || me->missing == 0 || k < at->first || k >= at->first + at->n ||
-        --me->missing > 0)
+    if (at == NULL || at->kind != TUTTI_STEP_WAIT || me->missing == 0 || k < at->first ||
+        k >= at->first + at->n || --me->missing > 0)
         return TUTTI_OK;
     return end_wait(m, i);
 }
@@ -219,7 +220,8 @@ static tutti_status walk(model *m, const tutti_schedule *const *lists, double *t
 {
     for (int k = 0; k < 2; k++)
         for (int way = 0; way < 2 && m->cost->block[k].size > 0; way++) {
-            m->free[k][way] = tutti_alloc((size_t)(m->size / m->cost->block[k].size) + 1, sizeof(double));
+            m->free[k][way] =
+                tutti_alloc((size_t)(m->size / m->cost->block[k].size) + 1, sizeof(double));
             if (m->free[k][way] == NULL)
                 return no_memory(m);
         }
@@ -238,17 +240,18 @@ static tutti_status walk(model *m, const tutti_schedule *const *lists, double *t
     }
     for (int i = 0; i < m->size; i++) {
         if (m->members[i].next < lists[i]->n_steps)
-            return tutti_fail(m->err, TUTTI_ERR_STATE, 0,
-                              "list of member %d of %d, %s '%s', step %zu: deadlock: the wait never ends", i, m->size,
-                              tutti_collective_name(lists[i]->key.kind), tutti_algorithms[lists[i]->key.algorithm].name,
-                              m->members[i].next);
+            return tutti_fail(
+                m->err, TUTTI_ERR_STATE, 0,
+                "list of member %d of %d, %s '%s', step %zu: deadlock: the wait never ends", i,
+                m->size, tutti_collective_name(lists[i]->key.kind),
+                tutti_algorithms[lists[i]->key.algorithm].name, m->members[i].next);
         times[i] = m->members[i].time;
     }
     return TUTTI_OK;
 }
 
-tutti_status tutti_schedule_cost(const tutti_schedule *const *lists, int size, const tutti_cost *cost, double *times,
-                                 tutti_error *err)
+tutti_status tutti_schedule_cost(const tutti_schedule *const *lists, int size,
+                                 const tutti_cost *cost, double *times, tutti_error *err)
 {
     model m = { .size = size, .cost = cost, .err = err };
     tutti_status status;

@@ -39,7 +39,8 @@ static int block_of(const tutti_group *g, const int *label)
     if (label_of(g, label, 0) < 0 || q == g->size || (q & (q - 1)) != 0 || g->size % q != 0)
         return 0;
     for (int k = q; k < g->size; k++)
-        if (label_of(g, label, k) < 0 || (k % q == 0) == (label_of(g, label, k) == label_of(g, label, k - 1)))
+        if (label_of(g, label, k) < 0 ||
+            (k % q == 0) == (label_of(g, label, k) == label_of(g, label, k - 1)))
             return 0;
     return q;
 }
@@ -59,7 +60,9 @@ static bool several_hosts(const tutti_group *g)
 
 int tutti_group_node(const tutti_group *g, int local)
 {
-    const int q = g->world->node != NULL && (local > 0 || !several_hosts(g)) ? block_of(g, g->world->node) : 0;
+    const int q = g->world->node != NULL && (local > 0 || !several_hosts(g))
+                      ? block_of(g, g->world->node)
+                      : 0;
 
     return q > 1 && q != local ? q : 0;
 }

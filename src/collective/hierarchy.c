@@ -56,7 +56,8 @@ static void among(tutti_builder *b, const layout *l, int k)
 /* ---- all-reduce ---- */
 /* All-reduces [begin, begin + length) over my peers of the levels from `level` on; each of them
    holds the sum of its block there. *round: the next free number, the same on all peers. */
-static void allreduce_from(tutti_builder *b, const layout *l, int level, size_t begin, size_t length, uint32_t *round)
+static void allreduce_from(tutti_builder *b, const layout *l, int level, size_t begin,
+                           size_t length, uint32_t *round)
 {
     const size_t mine = begin + tutti_slice(length, l->size[level], l->digit[level]),
                  count = tutti_slice_count(length, l->size[level], l->digit[level]);
@@ -131,7 +132,8 @@ static void sum_inputs(tutti_builder *b, segment *s, int target, tutti_ref sum)
     for (int k = 1; k < s->l.size[0]; k++) {
         const int peer = tutti_peer_after(b, k), theirs = target * s->l.size[0] + peer;
         if (has_message(b, s, theirs))
-            tutti_build_send(b, peer, round, tutti_at(TUTTI_IN_VECTOR, tutti_part_at(b, 0, theirs) + s->begin),
+            tutti_build_send(b, peer, round,
+                             tutti_at(TUTTI_IN_VECTOR, tutti_part_at(b, 0, theirs) + s->begin),
                              rest_of_part(b, s, theirs));
     }
     if (has_message(b, s, mine))
@@ -148,8 +150,8 @@ static void sum_block(tutti_builder *b, segment *s, int k, int target, tutti_ref
 {
     const layout *l = &s->l;
     const int size = l->size[k], mine = part_of(s, k + 1, target);
-    const size_t sums = s->at[k], others = sums + (size_t)(size - 1) * s->most, request = b->s->requests,
-                 count = rest_of_part(b, s, mine);
+    const size_t sums = s->at[k], others = sums + (size_t)(size - 1) * s->most,
+                 request = b->s->requests, count = rest_of_part(b, s, mine);
     uint32_t round;
     size_t received, first, sent, term;
 
@@ -161,7 +163,8 @@ static void sum_block(tutti_builder *b, segment *s, int k, int target, tutti_ref
     among(b, l, k);
     for (int peer = 0, at = 0; peer < size; peer++)
         if (peer != l->digit[k] && has_message(b, s, mine))
-            tutti_build_recv(b, peer, round, tutti_at(TUTTI_IN_SCRATCH, others + (size_t)at++ * s->most), count);
+            tutti_build_recv(b, peer, round,
+                             tutti_at(TUTTI_IN_SCRATCH, others + (size_t)at++ * s->most), count);
     received = b->s->requests;
     for (int j = 1; j < size; j++)
         sum_block(b, s, k - 1, target * size + (l->digit[k] + j) % size,
@@ -171,7 +174,8 @@ static void sum_block(tutti_builder *b, segment *s, int k, int target, tutti_ref
     for (int j = 1; j < size; j++) {
         const int peer = tutti_peer_after(b, j), theirs = part_of(s, k, target * size + peer);
         if (has_message(b, s, theirs))
-            tutti_build_send(b, peer, round, tutti_at(TUTTI_IN_SCRATCH, sums + (size_t)(j - 1) * s->most),
+            tutti_build_send(b, peer, round,
+                             tutti_at(TUTTI_IN_SCRATCH, sums + (size_t)(j - 1) * s->most),
                              rest_of_part(b, s, theirs));
     }
     sent = b->s->requests;
@@ -179,7 +183,9 @@ static void sum_block(tutti_builder *b, segment *s, int k, int target, tutti_ref
     tutti_build_wait(b, request, received);
     term = b->s->n_terms;
     for (int peer = 0, at = 0; peer < size; peer++)
-        tutti_build_term(b, peer == l->digit[k] ? sum : tutti_at(TUTTI_IN_SCRATCH, others + (size_t)at++ * s->most));
+        tutti_build_term(b, peer == l->digit[k]
+                                ? sum
+                                : tutti_at(TUTTI_IN_SCRATCH, others + (size_t)at++ * s->most));
     tutti_build_sum(b, term, sum, count);
     tutti_build_wait(b, first, sent);
 }
@@ -223,8 +229,10 @@ void tutti_build_allgather_hierarchy(tutti_builder *b)
         among(b, &l, k);
         for (int t = 0; t < blocks; t++)
             for (int m = 1; m < l.size[k]; m++) {
-                const int peer = tutti_peer_after(b, m), j = t * block + peer * l.stride[k] + me % l.stride[k];
-                tutti_build_recv(b, peer, (uint32_t)(k * p + t), tutti_at(TUTTI_IN_VECTOR, tutti_part_at(b, 0, j)),
+                const int peer = tutti_peer_after(b, m),
+                          j = t * block + peer * l.stride[k] + me % l.stride[k];
+                tutti_build_recv(b, peer, (uint32_t)(k * p + t),
+                                 tutti_at(TUTTI_IN_VECTOR, tutti_part_at(b, 0, j)),
                                  tutti_part_count(b, 0, j));
             }
         received[k] = b->s->requests;
@@ -239,8 +247,8 @@ void tutti_build_allgather_hierarchy(tutti_builder *b)
                                  tutti_part_count(b, 0, passed));
         }
         if (k == l.n - 1)
-            tutti_build_copy(b, tutti_at(TUTTI_IN_VECTOR, tutti_part_at(b, 0, me)), tutti_at(TUTTI_IN_PART, 0),
-                             tutti_part_count(b, 0, me));
+            tutti_build_copy(b, tutti_at(TUTTI_IN_VECTOR, tutti_part_at(b, 0, me)),
+                             tutti_at(TUTTI_IN_PART, 0), tutti_part_count(b, 0, me));
     }
     tutti_build_wait(b, first[0], b->s->requests);
     for (int k = 1; k < l.n; k++)

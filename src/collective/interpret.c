@@ -43,7 +43,8 @@ typedef struct run {
     size_t posted;
     tutti_request *alarm;
     uint64_t alarm_tag;     /* the collective that it comes from; read once it is done */
-    bool alarmed;           /* the failure is an alarm's: only members that wait for me need an alarm from me */
+    /* the failure is an alarm's: only members that wait for me need an alarm from me */
+    bool alarmed;
     uint32_t odd_what;      /* the call of the member that disagrees, for the alarm */
     uint64_t odd_count;
     tutti_error *err;       /* never NULL */
@@ -80,26 +81,29 @@ static tutti_status post_step(run *r, const tutti_step *step)
 
     *request = (tutti_request){ 0 };
     r->scratch->pointer[r->posted] = request;
-    r->scratch->expected[r->posted] = step->kind == TUTTI_STEP_RECV ? step->count * r->call->element : SIZE_MAX;
+    r->scratch->expected[r->posted] =
+        step->kind == TUTTI_STEP_RECV ? step->count * r->call->element : SIZE_MAX;
     r->posted++;
     if (step->kind == TUTTI_STEP_SEND) {
         const tutti_header note = { .kind = tutti_call_what(r->call),
                                     .a = (int64_t)r->call->count,
                                     .b = tutti_call_shape(r->call) };
-        TUTTI_TRY(r->world->ops->send(r->world->transport, request, peer, tag_of(r, step->round), &note,
-                                      tutti_host(memory_at(r, step->from), step->count, r->call->dtype), r->err));
+        TUTTI_TRY(r->world->ops->send(
+            r->world->transport, request, peer, tag_of(r, step->round), &note,
+            tutti_host(memory_at(r, step->from), step->count, r->call->dtype), r->err));
         if (!r->call->group->uncounted)
             tutti_world_account(r->world, peer, step->count * r->call->element, 1);
         return TUTTI_OK;
     }
     return r->world->ops->recv(r->world->transport, request, peer, tag_of(r, step->round),
-                               tutti_host(memory_at(r, step->to), step->count, r->call->dtype), r->err);
+                               tutti_host(memory_at(r, step->to), step->count, r->call->dtype),
+                               r->err);
 }
 
 static const char *doing(const run *r, char *out, size_t bytes)
 {
-    snprintf(out, bytes, "%s of %zu elements over %d members", tutti_collective_name(r->call->kind), r->call->count,
-             r->call->group->size);
+    snprintf(out, bytes, "%s of %zu elements over %d members", tutti_collective_name(r->call->kind),
+             r->call->count, r->call->group->size);
     return out;
 }
 
@@ -110,11 +114,12 @@ static tutti_status fail_length(run *r, const tutti_request *request, size_t exp
     char what[120];
 
     return tutti_fail_rank(r->err, TUTTI_ERR_STATE, request->note.from,
-                           "%s: rank %d sends %zu %s to rank %d, which expects %zu of it; "
-                           "all members must agree on the counts",
+                           "%s: rank %d sends %zu %s to rank %d, which expects %zu of it; all "
+                           "members must agree on the counts",
                            doing(r, what, sizeof what), request->note.from,
-                           (size_t)request->note.bytes / r->call->element, tutti_dtype_name(r->call->dtype),
-                           r->world->rank, expected / r->call->element);
+                           (size_t)request->note.bytes / r->call->element,
+                           tutti_dtype_name(r->call->dtype), r->world->rank,
+                           expected / r->call->element);
 }
 
 /* Checks a request that has ended. expected: the bytes that a receive must have received; SIZE_MAX:
@@ -129,8 +134,8 @@ static tutti_status check_request(run *r, const tutti_request *request, size_t e
     if (received && request->note.kind != 0) {
         r->odd_what = request->note.kind;
         r->odd_count = (uint64_t)request->note.a;
-        TUTTI_TRY(tutti_call_compare(r->call, request->note.from, request->note.kind, r->odd_count, request->note.b,
-                                     r->err));
+        TUTTI_TRY(tutti_call_compare(r->call, request->note.from, request->note.kind, r->odd_count,
+                                     request->note.b, r->err));
         if (expected != SIZE_MAX && request->note.bytes != expected)
             return fail_length(r, request, expected);
     }
@@ -151,7 +156,8 @@ void tutti_call_receive_cause(const tutti_call *call, int rank)
         world->ops->recv(world->transport, &request, rank, tutti_hash(words, sizeof words),
                          tutti_host(NULL, 0, TUTTI_U8), &unseen) != TUTTI_OK)
         return;
-    (void)world->ops->wait_some(world->transport, list, 1, 1, tutti_now_ns(world->rt) + WHY_NS, &done, &unseen);
+    (void)world->ops->wait_some(world->transport, list, 1, 1, tutti_now_ns(world->rt) + WHY_NS,
+                                &done, &unseen);
     world->ops->cancel(world->transport, &request);
 }
 
@@ -175,25 +181,27 @@ static tutti_status listen(run *r)
         return tutti_request_failed(r->world, &gone, what, r->err);
     }
     if (status == TUTTI_ERR_STATE && r->alarm_tag != r->call->tag)
-        return tutti_fail_rank(r->err, TUTTI_ERR_STATE, gone.rank,
-                               "%s: rank %d found in another collective of this group that rank %d "
-                               "makes another call; all members of a group must make the same calls in the same order",
-                               what, note->from, gone.rank);
+        return tutti_fail_rank(
+            r->err, TUTTI_ERR_STATE, gone.rank,
+            "%s: rank %d found in another collective of this group that rank %d makes another "
+            "call; all members of a group must make the same calls in the same order",
+            what, note->from, gone.rank);
     if (status == TUTTI_ERR_STATE) {
         /* One of the two differs from mine, unless it is a root or a number of members. */
         if (gone.rank != r->world->rank)
-            TUTTI_TRY(tutti_call_compare(r->call, gone.rank, (uint32_t)(note->ticket >> 32), (uint64_t)note->b, shape,
-                                         r->err));
+            TUTTI_TRY(tutti_call_compare(r->call, gone.rank, (uint32_t)(note->ticket >> 32),
+                                         (uint64_t)note->b, shape, r->err));
         r->odd_what = note->kind & ~ALARM_BIT;
         r->odd_count = (uint64_t)note->a;
-        TUTTI_TRY(tutti_call_compare(r->call, note->from, note->kind & ~ALARM_BIT, (uint64_t)note->a, shape, r->err));
+        TUTTI_TRY(tutti_call_compare(r->call, note->from, note->kind & ~ALARM_BIT,
+                                     (uint64_t)note->a, shape, r->err));
         return tutti_fail_rank(r->err, TUTTI_ERR_STATE, gone.rank,
-                               "%s: rank %d found that rank %d makes another call; "
-                               "all members of a group must make the same calls in the same order",
+                               "%s: rank %d found that rank %d makes another call; all members of "
+                               "a group must make the same calls in the same order",
                                what, note->from, gone.rank);
     }
-    return tutti_fail_rank(r->err, TUTTI_ERR_PEER, note->from, "%s: rank %d gave up (%s)", what, note->from,
-                           tutti_status_name(status));
+    return tutti_fail_rank(r->err, TUTTI_ERR_PEER, note->from, "%s: rank %d gave up (%s)", what,
+                           note->from, tutti_status_name(status));
 }
 
 /* Waits for the requests one by one, each together with the alarm. A request is read only after
@@ -209,9 +217,11 @@ static tutti_status wait_for(run *r, const tutti_step *step)
         tutti_request *const either[2] = { all[k], r->alarm };
         size_t this_one = 1;
         if (!quiet) {
-            TUTTI_TRY(r->world->ops->wait_some(r->world->transport, either, 2, 1, TUTTI_FOREVER, &done, r->err));
+            TUTTI_TRY(r->world->ops->wait_some(r->world->transport, either, 2, 1, TUTTI_FOREVER,
+                                               &done, r->err));
             if (done < 2)
-                TUTTI_TRY(r->world->ops->wait_some(r->world->transport, either, 1, 0, 0, &this_one, r->err));
+                TUTTI_TRY(r->world->ops->wait_some(r->world->transport, either, 1, 0, 0, &this_one,
+                                                   r->err));
         }
         if (this_one == 0)
             return listen(r);
@@ -281,8 +291,9 @@ static void send_alarm(const tutti_group *group, int j, const tutti_header *note
     if (orphan == NULL)
         return;
     orphan->tag = tag;
-    if (world->ops->send(world->transport, &orphan->request, tutti_group_rank(group, j), alarm_of(group), note,
-                         tutti_host(&orphan->tag, 1, TUTTI_I64), NULL) != TUTTI_OK) {
+    if (world->ops->send(world->transport, &orphan->request, tutti_group_rank(group, j),
+                         alarm_of(group), note, tutti_host(&orphan->tag, 1, TUTTI_I64),
+                         NULL) != TUTTI_OK) {
         tutti_free(orphan);
         return;
     }
@@ -329,8 +340,8 @@ static void sum(const run *r, const tutti_step *step)
 {
     for (size_t k = 0; k < step->n; k++)
         r->scratch->term[k] = memory_at(r, r->s->terms[step->first + k]);
-    tutti_reduce_tree(r->world->device, r->call->dtype, r->call->op, step->count, (int)step->n, r->scratch->term, NULL,
-                      memory_at(r, step->to));
+    tutti_reduce_tree(r->world->device, r->call->dtype, r->call->op, step->count, (int)step->n,
+                      r->scratch->term, NULL, memory_at(r, step->to));
 }
 
 static tutti_status run_steps(run *r)
@@ -349,7 +360,8 @@ static tutti_status run_steps(run *r)
             sum(r, step);
             break;
         case TUTTI_STEP_COPY:
-            tutti_reduce_copy(memory_at(r, step->from), memory_at(r, step->to), step->count * r->call->element);
+            tutti_reduce_copy(memory_at(r, step->from), memory_at(r, step->to),
+                              step->count * r->call->element);
             break;
         }
     }
@@ -367,12 +379,14 @@ tutti_status tutti_interpret(const tutti_call *call, const tutti_schedule *s, tu
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
                           "%s of %zu elements needs more scratch memory than there are addresses",
                           tutti_collective_name(call->kind), call->count);
-    TUTTI_TRY(tutti_scratch_borrow(r.world, bytes, s->requests + 1, s->most_terms, &r.scratch, err));
+    TUTTI_TRY(
+        tutti_scratch_borrow(r.world, bytes, s->requests + 1, s->most_terms, &r.scratch, err));
     r.alarm = &r.scratch->request[s->requests];
     *r.alarm = (tutti_request){ 0 };
-    status = s->requests == 0 ? TUTTI_OK
-                              : r.world->ops->recv(r.world->transport, r.alarm, TUTTI_ANY, alarm_of(call->group),
-                                                   tutti_host(&r.alarm_tag, 1, TUTTI_I64), r.err);
+    status = s->requests == 0
+                 ? TUTTI_OK
+                 : r.world->ops->recv(r.world->transport, r.alarm, TUTTI_ANY, alarm_of(call->group),
+                                      tutti_host(&r.alarm_tag, 1, TUTTI_I64), r.err);
     if (status == TUTTI_OK)
         status = run_steps(&r);
     for (size_t k = 0; k < r.posted && status != TUTTI_OK; k++)

@@ -7,13 +7,15 @@
 #include "collective_internal.h"
 #include "collective/leaders.h"
 
-tutti_status tutti_leaders_open(tutti_leaders *l, const tutti_group *g, int team, const char *name, tutti_error *err)
+tutti_status tutti_leaders_open(tutti_leaders *l, const tutti_group *g, int team, const char *name,
+                                tutti_error *err)
 {
     const int teams = g->size / team, mine = g->index / team;
 
     l->ranks = tutti_alloc((size_t)(team + teams), sizeof *l->ranks);
     if (l->ranks == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for node groups of %d members", team);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for node groups of %d members",
+                          team);
     for (int j = 0; j < team; j++)
         l->ranks[j] = tutti_group_rank(g, mine * team + j);
     for (int k = 0; k < teams; k++)

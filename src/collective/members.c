@@ -45,7 +45,9 @@
 #include <string.h>
 
 enum { ROUND = 1, DECIDED, PART, TABLE };
-enum { SPOILT_MOST = 8 }; /* meetings in a row that are spoilt without a loss: something else is wrong */
+enum {
+    SPOILT_MOST = 8
+}; /* meetings in a row that are spoilt without a loss: something else is wrong */
 
 typedef struct knowledge {
     uint8_t *accused;            /* [ranks][ranks] bits: the first index accuses the second */
@@ -98,7 +100,8 @@ static void accuse(const tutti_members *m, knowledge *k, int who, int whom)
 
 static bool same(const tutti_members *m, const knowledge *a, const knowledge *b)
 {
-    return a->spoilt == b->spoilt && a->failed == b->failed && memcmp(a->accused, b->accused, m->bytes) == 0;
+    return a->spoilt == b->spoilt && a->failed == b->failed &&
+           memcmp(a->accused, b->accused, m->bytes) == 0;
 }
 
 static void copy(const tutti_members *m, knowledge *to, const knowledge *from)
@@ -154,7 +157,8 @@ static void find_losses(tutti_members *m)
     tutti_peer_event event;
 
     for (int i = 0; tutti_world_events(m->world, i, &event, 1) > i; i++)
-        if (event.change == TUTTI_PEER_LOST && event.rank != m->world->rank && member(m, event.rank))
+        if (event.change == TUTTI_PEER_LOST && event.rank != m->world->rank &&
+            member(m, event.rank))
             accuse(m, &m->mine, m->world->rank, event.rank);
 }
 
@@ -186,13 +190,15 @@ static bool blank(const tutti_members *m, const knowledge *k)
 }
 
 /* table: of accusations, or NULL. */
-static tutti_status send(tutti_members *m, int to, const tutti_header *note, const uint8_t *table, tutti_error *err)
+static tutti_status send(tutti_members *m, int to, const tutti_header *note, const uint8_t *table,
+                         tutti_error *err)
 {
     const size_t bytes = table != NULL ? m->bytes : 0;
     outgoing *o = tutti_alloc(1, sizeof *o + bytes);
 
     if (o == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory to agree on the remaining workers");
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                          "memory to agree on the remaining workers");
     o->next = m->out;
     m->out = o;
     if (bytes > 0)
@@ -202,13 +208,15 @@ static tutti_status send(tutti_members *m, int to, const tutti_header *note, con
 }
 
 /* Sends to every member that is not lost to me. */
-static tutti_status send_view(tutti_members *m, uint32_t kind, int64_t round, const knowledge *k, tutti_error *err)
+static tutti_status send_view(tutti_members *m, uint32_t kind, int64_t round, const knowledge *k,
+                              tutti_error *err)
 {
     tutti_world *const world = m->world;
     const bool accusations = !blank(m, k);
     const tutti_header note = { .kind = kind,
                                 .a = m->meeting,
-                                .b = round << 40 | (int64_t)k->failed << 8 | (accusations ? 2 : 0) | k->spoilt },
+                                .b = round << 40 | (int64_t)k->failed << 8 | (accusations ? 2 : 0) |
+                                     k->spoilt },
                        table = { .kind = TABLE };
 
     for (int i = 0; i < m->group.size; i++) {
@@ -223,7 +231,8 @@ static tutti_status send_view(tutti_members *m, uint32_t kind, int64_t round, co
 
 /* Receives the next message of that rank into m->received; table: the accusations that follow a
    message of a round. *lost: the rank is lost, and no message will arrive. */
-static tutti_status receive_message(tutti_members *m, int rank, bool table, bool *lost, tutti_error *err)
+static tutti_status receive_message(tutti_members *m, int rank, bool table, bool *lost,
+                                    tutti_error *err)
 {
     tutti_world *const world = m->world;
     tutti_request *const request = &m->from[rank];
@@ -232,26 +241,30 @@ static tutti_status receive_message(tutti_members *m, int rank, bool table, bool
     *lost = false;
     if (!request->posted)
         TUTTI_TRY(world->ops->recv(world->transport, request, rank, m->tag,
-                                   table ? tutti_host(m->received.view.accused, m->bytes, TUTTI_U8) : tutti_nothing(),
+                                   table ? tutti_host(m->received.view.accused, m->bytes, TUTTI_U8)
+                                         : tutti_nothing(),
                                    err));
     TUTTI_TRY(world->ops->wait_some(world->transport, &request, 1, 1, TUTTI_FOREVER, &done, err));
     request->posted = false;
     /* only a rank that is expelled gets its own number here (transport.h) */
     if (request->status == TUTTI_ERR_PEER && request->rank == world->rank)
-        return tutti_fail_rank(err, TUTTI_ERR_PEER, world->rank,
-                               "worker %d is no member of the run any more: the others have given it up", world->rank);
+        return tutti_fail_rank(
+            err, TUTTI_ERR_PEER, world->rank,
+            "worker %d is no member of the run any more: the others have given it up", world->rank);
     *lost = request->status == TUTTI_ERR_PEER;
     if (!*lost && (request->status != TUTTI_OK || request->note.bytes != (table ? m->bytes : 0) ||
-                   (request->note.kind == TABLE) != table || request->note.kind < ROUND || request->note.kind > TABLE ||
-                   request->note.b < 0 || (request->note.b >> 16 & 0xffffff) > world->size))
+                   (request->note.kind == TABLE) != table || request->note.kind < ROUND ||
+                   request->note.kind > TABLE || request->note.b < 0 ||
+                   (request->note.b >> 16 & 0xffffff) > world->size))
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, rank,
-                               "worker %d's message about the remaining workers is malformed; "
-                               "all workers must run one version", rank);
+                               "worker %d's message about the remaining workers is malformed; all "
+                               "workers must run one version", rank);
     return TUTTI_OK;
 }
 
 /* The next message of this meeting from that rank. *lost: there will be none. */
-static tutti_status receive_round(tutti_members *m, int rank, int64_t round, bool *lost, tutti_error *err)
+static tutti_status receive_round(tutti_members *m, int rank, int64_t round, bool *lost,
+                                  tutti_error *err)
 {
     message *const h = &m->received;
 
@@ -275,10 +288,11 @@ static tutti_status receive_round(tutti_members *m, int rank, int64_t round, boo
         if (h->meeting == m->meeting && (h->kind != ROUND || h->round == round))
             return TUTTI_OK;
         if (h->meeting > m->meeting || (h->meeting == m->meeting && h->round > round))
-            return tutti_fail_rank(err, TUTTI_ERR_STATE, rank,
-                                   "worker %d is at meeting %lld of the workers and this is number %lld; "
-                                   "all must hold the same meetings",
-                                   rank, (long long)h->meeting, (long long)m->meeting);
+            return tutti_fail_rank(
+                err, TUTTI_ERR_STATE, rank,
+                "worker %d is at meeting %lld of the workers and this is number %lld; all must "
+                "hold the same meetings",
+                rank, (long long)h->meeting, (long long)m->meeting);
     }
 }
 
@@ -286,7 +300,8 @@ static tutti_status receive_round(tutti_members *m, int rank, int64_t round, boo
 
 /* Performs one round. *decided: all members agree on m->told, what this member has sent. *alone:
    the others would exclude this member, and it has lost all of them. */
-static tutti_status one_round(tutti_members *m, int64_t round, bool *decided, bool *alone, tutti_error *err)
+static tutti_status one_round(tutti_members *m, int64_t round, bool *decided, bool *alone,
+                              tutti_error *err)
 {
     const int me = m->world->rank;
     bool alike = true;
@@ -311,8 +326,9 @@ static tutti_status one_round(tutti_members *m, int64_t round, bool *decided, bo
             alike = alike && same(m, &m->received.view, &m->told);
             merge_views(m, &m->mine, &m->received.view);
         } else if (m->received.kind == PART) {
-            return tutti_fail_rank(err, TUTTI_ERR_STATE, r,
-                                   "worker %d has parted where this one agrees; all must hold the same meetings", r);
+            return tutti_fail_rank(
+                err, TUTTI_ERR_STATE, r,
+                "worker %d has parted where this one agrees; all must hold the same meetings", r);
         } else {
             copy(m, &m->told, &m->received.view);
             merge_views(m, &m->mine, &m->told);
@@ -330,9 +346,11 @@ static tutti_status left_out(const tutti_members *m, const knowledge *k, tutti_e
 
     for (int r = 0; r < m->world->size; r++)
         if (accuses(m, k, r, me))
-            return tutti_fail_rank(err, TUTTI_ERR_PEER, me,
-                                   "worker %d is no member of the run any more: worker %d has lost it", me, r);
-    return tutti_fail_rank(err, TUTTI_ERR_PEER, me, "worker %d is no member of the run any more", me);
+            return tutti_fail_rank(
+                err, TUTTI_ERR_PEER, me,
+                "worker %d is no member of the run any more: worker %d has lost it", me, r);
+    return tutti_fail_rank(err, TUTTI_ERR_PEER, me, "worker %d is no member of the run any more",
+                           me);
 }
 
 /* Excludes the members that do not stay; *gone: their number. */
@@ -352,7 +370,8 @@ static void leave_out(tutti_members *m, const knowledge *k, int *gone)
         ++*gone;
         for (int q = 0; q < m->world->size; q++)
             if (accuses(m, k, q, r)) {
-                snprintf(why, sizeof why, "worker %d has lost it, and the others continue without it", q);
+                snprintf(why, sizeof why,
+                         "worker %d has lost it, and the others continue without it", q);
                 break;
             }
         tutti_world_expel(m->world, r, why); /* no effect on one that is lost to me as well */
@@ -366,8 +385,8 @@ static void leave_out(tutti_members *m, const knowledge *k, int *gone)
    lost member has left unfinished in shared memory, never match those begun from now on. */
 static void renew(tutti_members *m)
 {
-    m->group =
-        tutti_group_of(m->world, m->ranks, m->group.size, tutti_port_of("members", m->tag, (uint64_t)m->meeting));
+    m->group = tutti_group_of(m->world, m->ranks, m->group.size,
+                              tutti_port_of("members", m->tag, (uint64_t)m->meeting));
     m->group.apart = true;
 }
 
@@ -387,14 +406,17 @@ static tutti_status conclude(tutti_members *m, tutti_status mine, bool *again, t
     if (failed >= 0)
         return mine != TUTTI_OK && mine != TUTTI_ERR_PEER
                    ? mine
-                   : tutti_fail_rank(err, TUTTI_ERR_PEER, failed, "worker %d has failed (%s), and the run ends with it",
-                                     failed, tutti_status_name((tutti_status)(m->told.failed & 255)));
+                   : tutti_fail_rank(err, TUTTI_ERR_PEER, failed,
+                                     "worker %d has failed (%s), and the run ends with it", failed,
+                                     tutti_status_name((tutti_status)(m->told.failed & 255)));
     if (m->spoilt >= SPOILT_MOST)
-        return mine != TUTTI_OK ? mine
-                                : tutti_fail(err, TUTTI_ERR_STATE, 0,
-                                             "the workers have repeated one agreement %d times; each time a worker "
-                                             "missed another, and none is lost",
-                                             SPOILT_MOST);
+        return mine != TUTTI_OK
+                   ? mine
+                   : tutti_fail(
+                         err, TUTTI_ERR_STATE, 0,
+                         "the workers have repeated one agreement %d times; each time a worker "
+                         "missed another, and none is lost",
+                         SPOILT_MOST);
     *again = m->told.spoilt;
     return TUTTI_OK;
 }
@@ -402,7 +424,8 @@ static tutti_status conclude(tutti_members *m, tutti_status mine, bool *again, t
 tutti_status tutti_members_agree(tutti_members *m, tutti_status mine, bool *again, tutti_error *err)
 {
     const bool own = mine != TUTTI_OK && mine != TUTTI_ERR_PEER;
-    tutti_error unseen = { .rank = -1 }, *const why = own ? &unseen : err; /* the first failure is reported */
+    /* the first failure is reported */
+    tutti_error unseen = { .rank = -1 }, *const why = own ? &unseen : err;
     bool decided = false, alone;
     tutti_status status = TUTTI_OK;
 
@@ -440,7 +463,8 @@ tutti_status tutti_members_part(tutti_members *m, tutti_error *err)
     for (outgoing *o = m->out; o != NULL; o = o->next) {
         tutti_request *const request = &o->request;
         size_t done;
-        TUTTI_TRY(m->world->ops->wait_some(m->world->transport, &request, 1, 1, TUTTI_FOREVER, &done, err));
+        TUTTI_TRY(m->world->ops->wait_some(m->world->transport, &request, 1, 1, TUTTI_FOREVER,
+                                           &done, err));
     }
     reap_sends(m, false);
     return TUTTI_OK;
@@ -448,7 +472,8 @@ tutti_status tutti_members_part(tutti_members *m, tutti_error *err)
 
 /* ---- from open to close ---- */
 
-tutti_status tutti_members_open(tutti_members **out, tutti_world *world, tutti_port name, tutti_error *err)
+tutti_status tutti_members_open(tutti_members **out, tutti_world *world, tutti_port name,
+                                tutti_error *err)
 {
     const size_t size = (size_t)world->size;
     tutti_members *m = tutti_alloc(1, sizeof *m);
@@ -456,7 +481,8 @@ tutti_status tutti_members_open(tutti_members **out, tutti_world *world, tutti_p
 
     *out = NULL;
     if (m == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the members of a run of %zu", size);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the members of a run of %zu",
+                          size);
     m->world = world;
     m->tag = tutti_port_of("tutti.members", name, 0);
     m->bytes = tutti_size_mul(size, size, &bits) ? bits / 8 + 1 : 0;
@@ -464,9 +490,11 @@ tutti_status tutti_members_open(tutti_members **out, tutti_world *world, tutti_p
     m->stays = tutti_alloc(size, sizeof *m->stays);
     m->from = tutti_alloc(size, sizeof *m->from);
     m->memory = tutti_alloc(3, m->bytes);
-    if (m->bytes == 0 || m->ranks == NULL || m->stays == NULL || m->from == NULL || m->memory == NULL) {
+    if (m->bytes == 0 || m->ranks == NULL || m->stays == NULL || m->from == NULL ||
+        m->memory == NULL) {
         tutti_members_close(m);
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the members of a run of %zu", size);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the members of a run of %zu",
+                          size);
     }
     for (int r = 0; r < world->size; r++)
         m->ranks[r] = r;

@@ -19,15 +19,17 @@ static uint64_t tag_of(tutti_port port)
     return tutti_hash(words, sizeof words);
 }
 
-static tutti_status check_rank(tutti_world *world, int rank, bool any, const char *doing, tutti_error *err)
+static tutti_status check_rank(tutti_world *world, int rank, bool any, const char *doing,
+                               tutti_error *err)
 {
     if ((rank >= 0 && rank < world->size) || (any && rank == TUTTI_ANY))
         return TUTTI_OK;
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s rank %d: the ranks of this run are 0 to %d", doing, rank,
-                      world->size - 1);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s rank %d: the ranks of this run are 0 to %d",
+                      doing, rank, world->size - 1);
 }
 
-tutti_status tutti_request_failed(tutti_world *world, const tutti_request *r, const char *doing, tutti_error *err)
+tutti_status tutti_request_failed(tutti_world *world, const tutti_request *r, const char *doing,
+                                  tutti_error *err)
 {
     char why[sizeof((tutti_error *)0)->text] = "";
 
@@ -36,37 +38,43 @@ tutti_status tutti_request_failed(tutti_world *world, const tutti_request *r, co
         if (r->rank < 0)
             return tutti_fail_rank(err, TUTTI_ERR_PEER, -1, "%s: all other ranks are gone", doing);
         if (dead == r->rank)
-            return tutti_fail_rank(err, TUTTI_ERR_PEER, r->rank, "%s: rank %d is gone: %s", doing, r->rank, why);
+            return tutti_fail_rank(err, TUTTI_ERR_PEER, r->rank, "%s: rank %d is gone: %s", doing,
+                                   r->rank, why);
         if (dead >= 0) /* the failure report of another may still explain it */
-            return tutti_fail_rank(err, TUTTI_ERR_PEER, r->rank, "%s: rank %d is gone; rank %d reported: %s", doing,
-                                   r->rank, dead, why);
-        return tutti_fail_rank(err, TUTTI_ERR_PEER, r->rank,
-                               "%s: rank %d is gone without a failure: its program has ended before this rank's; let "
-                               "all ranks make equally many steps, and end together",
-                               doing, r->rank);
+            return tutti_fail_rank(err, TUTTI_ERR_PEER, r->rank,
+                                   "%s: rank %d is gone; rank %d reported: %s", doing, r->rank,
+                                   dead, why);
+        return tutti_fail_rank(
+            err, TUTTI_ERR_PEER, r->rank,
+            "%s: rank %d is gone without a failure: its program has ended before this rank's; let "
+            "all ranks make equally many steps, and end together",
+            doing, r->rank);
     }
     if (r->status == TUTTI_ERR_CORRUPT)
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->note.from,
-                               "%s: the message of rank %d has %llu bytes, more than the buffer for it holds; "
-                               "both ends must agree on the size",
-                               doing, r->note.from, (unsigned long long)r->note.bytes);
-    return tutti_fail_rank(err, r->status, r->rank, "%s: the message failed (%s)", doing, tutti_status_name(r->status));
+        return tutti_fail_rank(
+            err, TUTTI_ERR_CORRUPT, r->note.from,
+            "%s: the message of rank %d has %llu bytes, more than the buffer for it holds; both "
+            "ends must agree on the size",
+            doing, r->note.from, (unsigned long long)r->note.bytes);
+    return tutti_fail_rank(err, r->status, r->rank, "%s: the message failed (%s)", doing,
+                           tutti_status_name(r->status));
 }
 
-tutti_status tutti_post_send(tutti_world *world, tutti_request *r, int to, tutti_port port, const tutti_header *note,
-                             tutti_buffer payload, tutti_error *err)
+tutti_status tutti_post_send(tutti_world *world, tutti_request *r, int to, tutti_port port,
+                             const tutti_header *note, tutti_buffer payload, tutti_error *err)
 {
     const tutti_header blank = { 0 };
 
     memset(r, 0, sizeof *r);
     TUTTI_TRY(check_rank(world, to, false, "sending to", err));
-    TUTTI_TRY(world->ops->send(world->transport, r, to, tag_of(port), note != NULL ? note : &blank, payload, err));
+    TUTTI_TRY(world->ops->send(world->transport, r, to, tag_of(port), note != NULL ? note : &blank,
+                               payload, err));
     tutti_world_account(world, to, payload.count * tutti_dtype_bytes(payload.dtype), 1);
     return TUTTI_OK;
 }
 
-tutti_status tutti_post_recv(tutti_world *world, tutti_request *r, int from, tutti_port port, tutti_buffer room,
-                             tutti_error *err)
+tutti_status tutti_post_recv(tutti_world *world, tutti_request *r, int from, tutti_port port,
+                             tutti_buffer room, tutti_error *err)
 {
     memset(r, 0, sizeof *r);
     TUTTI_TRY(check_rank(world, from, true, "receiving from", err));
@@ -82,8 +90,8 @@ static int awaited(tutti_request *const *requests, size_t n)
     return TUTTI_ANY;
 }
 
-tutti_status tutti_wait_some(tutti_world *world, tutti_request *const *requests, size_t n, size_t need,
-                             int64_t deadline_ns, size_t *done, tutti_error *err)
+tutti_status tutti_wait_some(tutti_world *world, tutti_request *const *requests, size_t n,
+                             size_t need, int64_t deadline_ns, size_t *done, tutti_error *err)
 {
     size_t count = 0;
     tutti_status status;
@@ -92,7 +100,8 @@ tutti_status tutti_wait_some(tutti_world *world, tutti_request *const *requests,
     if (done != NULL)
         *done = 0;
     if (need > n)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "waiting for %zu messages of %zu: need at most as many as there are",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "waiting for %zu messages of %zu: need at most as many as there are",
                           need, n);
     noted = need > 0 ? tutti_noted_wait(world, awaited(requests, n), "message") : -1;
     status = world->ops->wait_some(world->transport, requests, n, need, deadline_ns, &count, err);
@@ -101,7 +110,8 @@ tutti_status tutti_wait_some(tutti_world *world, tutti_request *const *requests,
         *done = count;
     if (status != TUTTI_OK)
         return status;
-    for (size_t k = 0; k < n; k++) /* requests beyond `need`: another thread may be completing one just now */
+    for (size_t k = 0; k < n;
+         k++) /* requests beyond `need`: another thread may be completing one just now */
         if (requests[k] != NULL && requests[k]->posted && tutti_request_done(requests[k]) &&
             requests[k]->status != TUTTI_OK)
             return tutti_request_failed(world, requests[k], "waiting for messages", err);
@@ -114,13 +124,14 @@ void tutti_cancel(tutti_world *world, tutti_request *r)
 }
 
 /* Waits until r is done or the deadline; afterwards r is the caller's again in any case. */
-static tutti_status finish_request(tutti_world *world, tutti_request *r, int64_t deadline_ns, const char *doing,
-                                   tutti_error *err)
+static tutti_status finish_request(tutti_world *world, tutti_request *r, int64_t deadline_ns,
+                                   const char *doing, tutti_error *err)
 {
     tutti_request *const requests[1] = { r };
     size_t done = 0;
     const int noted = tutti_noted_wait(world, r->rank, doing);
-    const tutti_status status = world->ops->wait_some(world->transport, requests, 1, 1, deadline_ns, &done, err);
+    const tutti_status status =
+        world->ops->wait_some(world->transport, requests, 1, 1, deadline_ns, &done, err);
 
     tutti_activity_leave(world->activity, noted);
     if (status != TUTTI_OK) {
@@ -132,8 +143,8 @@ static tutti_status finish_request(tutti_world *world, tutti_request *r, int64_t
     return r->status == TUTTI_OK ? TUTTI_OK : tutti_request_failed(world, r, doing, err);
 }
 
-tutti_status tutti_send(tutti_world *world, int to, tutti_port port, const tutti_header *note, tutti_buffer payload,
-                        tutti_error *err)
+tutti_status tutti_send(tutti_world *world, int to, tutti_port port, const tutti_header *note,
+                        tutti_buffer payload, tutti_error *err)
 {
     tutti_request r;
 
@@ -141,8 +152,8 @@ tutti_status tutti_send(tutti_world *world, int to, tutti_port port, const tutti
     return finish_request(world, &r, TUTTI_FOREVER, "sending", err);
 }
 
-tutti_status tutti_recv(tutti_world *world, int from, tutti_port port, tutti_header *note, tutti_buffer room,
-                        int64_t deadline_ns, tutti_error *err)
+tutti_status tutti_recv(tutti_world *world, int from, tutti_port port, tutti_header *note,
+                        tutti_buffer room, int64_t deadline_ns, tutti_error *err)
 {
     tutti_request r;
     tutti_status status;

@@ -71,8 +71,13 @@ static uint64_t members_of(const tutti_group *g)
 
 int tutti_noted_enter(const tutti_group *g, tutti_collective kind, uint64_t call, size_t count)
 {
-    tutti_activity_entry entry = { .kind = TUTTI_ACTIVITY_COLLECTIVE, .call = call, .group = g->context,
-                                   .count = count, .number = g->sequence, .index = -1, .peer = -1 };
+    tutti_activity_entry entry = { .kind = TUTTI_ACTIVITY_COLLECTIVE,
+                                   .call = call,
+                                   .group = g->context,
+                                   .count = count,
+                                   .number = g->sequence,
+                                   .index = -1,
+                                   .peer = -1 };
 
     if (g->world->activity == NULL || g->size < 2)
         return -1;

@@ -32,7 +32,8 @@ static const char *plain(const char *from, char to[64])
     size_t k = 0;
 
     for (; from[k] != '\0' && k < 63; k++)
-        to[k] = (unsigned char)from[k] < ' ' || (unsigned char)from[k] > '~' || from[k] == '"' || from[k] == '\\'
+        to[k] = (unsigned char)from[k] < ' ' || (unsigned char)from[k] > '~' || from[k] == '"' ||
+                        from[k] == '\\'
                     ? '?'
                     : from[k];
     to[k] = '\0';
@@ -45,10 +46,13 @@ static void put_entry(page *p, const tutti_activity_entry *e, int64_t now_ns, bo
     static const char *const kinds[] = { "client", "exchange", "collective", "message" };
     char what[64], of[64];
 
-    put(p, "    {\"kind\": \"%s\", \"what\": \"%s\", \"of\": \"%s\", \"number\": %u, \"elements\": %llu, "
-        "\"index\": %d, \"peer\": %d, \"step\": %llu, \"call\": \"%016llx\", \"began_ago\": %.3f", kinds[e->kind - 1],
-        plain(e->what, what), plain(e->of, of), e->number, (unsigned long long)e->count, e->index, e->peer,
-        (unsigned long long)e->step, (unsigned long long)e->call, (double)(now_ns - e->since_ns) * 1e-9);
+    put(p,
+        "    {\"kind\": \"%s\", \"what\": \"%s\", \"of\": \"%s\", \"number\": %u, \"elements\": "
+        "%llu, \"index\": %d, \"peer\": %d, \"step\": %llu, \"call\": \"%016llx\", \"began_ago\": "
+        "%.3f",
+        kinds[e->kind - 1], plain(e->what, what), plain(e->of, of), e->number,
+        (unsigned long long)e->count, e->index, e->peer, (unsigned long long)e->step,
+        (unsigned long long)e->call, (double)(now_ns - e->since_ns) * 1e-9);
     if (e->ended_ns != 0)
         put(p, ", \"took\": %.3f", (double)(e->ended_ns - e->since_ns) * 1e-9);
     put(p, "}%s\n", last ? "" : ",");
@@ -73,7 +77,8 @@ static tutti_status write_page(tutti_runtime *rt, const char *path, const page *
     tutti_file *file;
     tutti_status status, closed;
 
-    (void)tutti_file_remove(rt, path, NULL); /* of an earlier run; CREATE says if it could not be removed */
+    /* of an earlier run; CREATE says if it could not be removed */
+    (void)tutti_file_remove(rt, path, NULL);
     TUTTI_TRY(tutti_file_open(&file, rt, path, TUTTI_FILE_CREATE, err));
     status = tutti_file_write(file, p->text, p->n, err);
     closed = tutti_file_close(file, status == TUTTI_OK ? err : NULL);
@@ -85,9 +90,10 @@ tutti_status tutti_world_flight(tutti_world *world, const char *directory, tutti
     char path[4200];
     tutti_activity_view *view = tutti_alloc(1, sizeof *view);
     page p = { .text = tutti_alloc(LINES, LINE), .room = (size_t)LINES * LINE };
-    tutti_status status = view != NULL && p.text != NULL
-                              ? tutti_activity_own(world->activity, view, err)
-                              : tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the flight record");
+    tutti_status status =
+        view != NULL && p.text != NULL
+            ? tutti_activity_own(world->activity, view, err)
+            : tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the flight record");
 
     if (status == TUTTI_OK) {
         snprintf(path, sizeof path, "%s/flight-%d.json", directory, world->rank);

@@ -37,7 +37,8 @@ void tutti_build_reduce_flat(tutti_builder *b)
     uint32_t round = 0;
 
     do {
-        const size_t length = least(b->n - begin, segment(b)), request = b->s->requests, term = b->s->n_terms;
+        const size_t length = least(b->n - begin, segment(b)), request = b->s->requests,
+                     term = b->s->n_terms;
         if (b->i == root)
             tutti_build_slots(b, round, tutti_at(TUTTI_IN_VECTOR, begin), length);
         else
@@ -63,12 +64,14 @@ void tutti_build_reduce_tree(tutti_builder *b)
     uint32_t round = 0;
 
     for (int length = 1; length < b->p; length <<= 1, round++) {
-        const int mine = b->i / length * length, theirs = mine ^ length, first = mine < theirs ? mine : theirs;
+        const int mine = b->i / length * length, theirs = mine ^ length,
+                  first = mine < theirs ? mine : theirs;
         const size_t request = b->s->requests, term = b->s->n_terms;
         if (theirs >= b->p)
             continue;
         if (holder(b, first, 2 * length) != b->i) {
-            tutti_build_send(b, holder(b, first, 2 * length), round, tutti_at(TUTTI_IN_VECTOR, 0), b->n);
+            tutti_build_send(b, holder(b, first, 2 * length), round, tutti_at(TUTTI_IN_VECTOR, 0),
+                             b->n);
             tutti_build_wait(b, request, b->s->requests);
             return;
         }
@@ -90,14 +93,16 @@ void tutti_build_reduce_direct(tutti_builder *b)
 
     do {
         const size_t length = least(b->n - begin, TUTTI_SEGMENT);
-        const size_t mine = begin + tutti_slice(length, b->p, b->i), count = tutti_slice_count(length, b->p, b->i);
+        const size_t mine = begin + tutti_slice(length, b->p, b->i),
+                     count = tutti_slice_count(length, b->p, b->i);
         size_t again;
 
         tutti_build_sum_slices(b, begin, length, round);
         again = b->s->requests;
         for (int k = 1; k < b->p && b->i == root; k++) {
             const int j = tutti_peer_after(b, k);
-            tutti_build_recv(b, j, round + 1, tutti_at(TUTTI_IN_VECTOR, begin + tutti_slice(length, b->p, j)),
+            tutti_build_recv(b, j, round + 1,
+                             tutti_at(TUTTI_IN_VECTOR, begin + tutti_slice(length, b->p, j)),
                              tutti_slice_count(length, b->p, j));
         }
         if (b->i != root)
@@ -126,18 +131,21 @@ void tutti_build_reduce_scatter_direct(tutti_builder *b)
     for (int j = 0; j < b->p; j++)
         longest = tutti_part_count(b, 0, j) > longest ? tutti_part_count(b, 0, j) : longest;
     do {
-        const size_t length = rest_of_part(b, b->i, begin), sent = b->s->requests, term = b->s->n_terms;
+        const size_t length = rest_of_part(b, b->i, begin), sent = b->s->requests,
+                     term = b->s->n_terms;
         size_t received;
 
         for (int k = 1; k < b->p; k++) {
             const int j = tutti_peer_after(b, k);
             if (rest_of_part(b, j, begin) > 0 || begin == 0)
-                tutti_build_send(b, j, round, tutti_at(TUTTI_IN_VECTOR, tutti_part_at(b, 0, j) + begin),
+                tutti_build_send(b, j, round,
+                                 tutti_at(TUTTI_IN_VECTOR, tutti_part_at(b, 0, j) + begin),
                                  rest_of_part(b, j, begin));
         }
         received = b->s->requests;
         if (length > 0 || begin == 0)
-            tutti_build_slots(b, round, tutti_at(TUTTI_IN_VECTOR, tutti_part_at(b, 0, b->i) + begin), length);
+            tutti_build_slots(b, round,
+                              tutti_at(TUTTI_IN_VECTOR, tutti_part_at(b, 0, b->i) + begin), length);
         tutti_build_wait(b, received, b->s->requests);
         tutti_build_sum(b, term, tutti_at(TUTTI_IN_PART, begin), length);
         tutti_build_wait(b, sent, received);
@@ -154,9 +162,11 @@ void tutti_build_allgather_direct(tutti_builder *b)
         tutti_build_send(b, tutti_peer_after(b, k), 0, tutti_at(TUTTI_IN_PART, 0), count);
     for (int k = 1; k < b->p; k++) {
         const int j = tutti_peer_after(b, k);
-        tutti_build_recv(b, j, 0, tutti_at(TUTTI_IN_VECTOR, tutti_part_at(b, 0, j)), tutti_part_count(b, 0, j));
+        tutti_build_recv(b, j, 0, tutti_at(TUTTI_IN_VECTOR, tutti_part_at(b, 0, j)),
+                         tutti_part_count(b, 0, j));
     }
-    tutti_build_copy(b, tutti_at(TUTTI_IN_VECTOR, tutti_part_at(b, 0, b->i)), tutti_at(TUTTI_IN_PART, 0), count);
+    tutti_build_copy(b, tutti_at(TUTTI_IN_VECTOR, tutti_part_at(b, 0, b->i)),
+                     tutti_at(TUTTI_IN_PART, 0), count);
     tutti_build_wait(b, request, b->s->requests);
 }
 
@@ -167,7 +177,8 @@ static void pass_parts(tutti_builder *b, bool sends, int peer, uint32_t round, i
     for (int begin = first % b->p, left = m; left > 0; begin = 0) {
         const int end = begin + left < b->p ? begin + left : b->p, last = end - 1;
         const tutti_ref at = tutti_at(TUTTI_IN_VECTOR, tutti_part_at(b, 0, begin));
-        const size_t count = tutti_part_at(b, 0, last) + tutti_part_count(b, 0, last) - tutti_part_at(b, 0, begin);
+        const size_t count =
+            tutti_part_at(b, 0, last) + tutti_part_count(b, 0, last) - tutti_part_at(b, 0, begin);
         if (sends)
             tutti_build_send(b, peer, round, at, count);
         else
@@ -182,8 +193,8 @@ void tutti_build_allgather_dissemination(tutti_builder *b)
 {
     uint32_t round = 0;
 
-    tutti_build_copy(b, tutti_at(TUTTI_IN_VECTOR, tutti_part_at(b, 0, b->i)), tutti_at(TUTTI_IN_PART, 0),
-                     tutti_part_count(b, 0, b->i));
+    tutti_build_copy(b, tutti_at(TUTTI_IN_VECTOR, tutti_part_at(b, 0, b->i)),
+                     tutti_at(TUTTI_IN_PART, 0), tutti_part_count(b, 0, b->i));
     for (int d = 1; d < b->p; d <<= 1, round++) {
         const int m = d < b->p - d ? d : b->p - d;
         const size_t request = b->s->requests;
@@ -204,10 +215,12 @@ void tutti_build_gather_flat(tutti_builder *b)
         tutti_build_send(b, root, 0, tutti_at(TUTTI_IN_PART, 0), count);
     for (int k = 1; k < b->p && b->i == root; k++) {
         const int j = tutti_peer_after(b, k);
-        tutti_build_recv(b, j, 0, tutti_at(TUTTI_IN_VECTOR, tutti_part_at(b, 0, j)), tutti_part_count(b, 0, j));
+        tutti_build_recv(b, j, 0, tutti_at(TUTTI_IN_VECTOR, tutti_part_at(b, 0, j)),
+                         tutti_part_count(b, 0, j));
     }
     if (b->i == root)
-        tutti_build_copy(b, tutti_at(TUTTI_IN_VECTOR, tutti_part_at(b, 0, root)), tutti_at(TUTTI_IN_PART, 0), count);
+        tutti_build_copy(b, tutti_at(TUTTI_IN_VECTOR, tutti_part_at(b, 0, root)),
+                         tutti_at(TUTTI_IN_PART, 0), count);
     tutti_build_wait(b, request, b->s->requests);
 }
 
@@ -220,10 +233,12 @@ void tutti_build_scatter_flat(tutti_builder *b)
         tutti_build_recv(b, root, 0, tutti_at(TUTTI_IN_PART, 0), count);
     for (int k = 1; k < b->p && b->i == root; k++) {
         const int j = tutti_peer_after(b, k);
-        tutti_build_send(b, j, 0, tutti_at(TUTTI_IN_VECTOR, tutti_part_at(b, 0, j)), tutti_part_count(b, 0, j));
+        tutti_build_send(b, j, 0, tutti_at(TUTTI_IN_VECTOR, tutti_part_at(b, 0, j)),
+                         tutti_part_count(b, 0, j));
     }
     if (b->i == root)
-        tutti_build_copy(b, tutti_at(TUTTI_IN_PART, 0), tutti_at(TUTTI_IN_VECTOR, tutti_part_at(b, 0, root)), count);
+        tutti_build_copy(b, tutti_at(TUTTI_IN_PART, 0),
+                         tutti_at(TUTTI_IN_VECTOR, tutti_part_at(b, 0, root)), count);
     tutti_build_wait(b, request, b->s->requests);
 }
 
@@ -271,15 +286,18 @@ void tutti_build_gather_tree(tutti_builder *b)
 {
     const int v = (b->i - b->s->key.root + b->p) % b->p, bits = reach(b, v);
     const bool leaf = bits == 1 || v + 1 >= b->p;
-    const size_t count = tutti_part_count(b, 0, b->i), all = elements(b, v, v + bits), request = b->s->requests;
+    const size_t count = tutti_part_count(b, 0, b->i), all = elements(b, v, v + bits),
+                 request = b->s->requests;
     size_t up;
 
     tutti_build_scratch(b, leaf ? 0 : all);
     for (int bit = 1; bit < bits && v + bit < b->p; bit <<= 1)
-        tutti_build_recv(b, index_of(b, v + bit), 0, tutti_at(TUTTI_IN_SCRATCH, elements(b, v, v + bit)),
+        tutti_build_recv(b, index_of(b, v + bit), 0,
+                         tutti_at(TUTTI_IN_SCRATCH, elements(b, v, v + bit)),
                          elements(b, v + bit, v + 2 * bit));
     if (v == 0)
-        tutti_build_copy(b, tutti_at(TUTTI_IN_VECTOR, tutti_part_at(b, 0, b->i)), tutti_at(TUTTI_IN_PART, 0), count);
+        tutti_build_copy(b, tutti_at(TUTTI_IN_VECTOR, tutti_part_at(b, 0, b->i)),
+                         tutti_at(TUTTI_IN_PART, 0), count);
     else if (!leaf)
         tutti_build_copy(b, tutti_at(TUTTI_IN_SCRATCH, 0), tutti_at(TUTTI_IN_PART, 0), count);
     tutti_build_wait(b, request, b->s->requests);
@@ -287,7 +305,8 @@ void tutti_build_gather_tree(tutti_builder *b)
     if (v == 0)
         arrange(b, true);
     else
-        tutti_build_send(b, index_of(b, v - bits), 0, tutti_at(leaf ? TUTTI_IN_PART : TUTTI_IN_SCRATCH, 0), all);
+        tutti_build_send(b, index_of(b, v - bits), 0,
+                         tutti_at(leaf ? TUTTI_IN_PART : TUTTI_IN_SCRATCH, 0), all);
     tutti_build_wait(b, up, b->s->requests);
 }
 
@@ -295,22 +314,26 @@ void tutti_build_scatter_tree(tutti_builder *b)
 {
     const int v = (b->i - b->s->key.root + b->p) % b->p, bits = reach(b, v);
     const bool leaf = bits == 1 || v + 1 >= b->p;
-    const size_t count = tutti_part_count(b, 0, b->i), all = elements(b, v, v + bits), request = b->s->requests;
+    const size_t count = tutti_part_count(b, 0, b->i), all = elements(b, v, v + bits),
+                 request = b->s->requests;
     size_t down;
 
     tutti_build_scratch(b, leaf ? 0 : all);
     if (v == 0)
         arrange(b, false);
     else
-        tutti_build_recv(b, index_of(b, v - bits), 0, tutti_at(leaf ? TUTTI_IN_PART : TUTTI_IN_SCRATCH, 0), all);
+        tutti_build_recv(b, index_of(b, v - bits), 0,
+                         tutti_at(leaf ? TUTTI_IN_PART : TUTTI_IN_SCRATCH, 0), all);
     tutti_build_wait(b, request, b->s->requests);
     down = b->s->requests;
     for (int bit = bits >> 1; bit > 0; bit >>= 1) /* the largest subtree first */
         if (v + bit < b->p)
-            tutti_build_send(b, index_of(b, v + bit), 0, tutti_at(TUTTI_IN_SCRATCH, elements(b, v, v + bit)),
+            tutti_build_send(b, index_of(b, v + bit), 0,
+                             tutti_at(TUTTI_IN_SCRATCH, elements(b, v, v + bit)),
                              elements(b, v + bit, v + 2 * bit));
     if (v == 0)
-        tutti_build_copy(b, tutti_at(TUTTI_IN_PART, 0), tutti_at(TUTTI_IN_VECTOR, tutti_part_at(b, 0, b->i)), count);
+        tutti_build_copy(b, tutti_at(TUTTI_IN_PART, 0),
+                         tutti_at(TUTTI_IN_VECTOR, tutti_part_at(b, 0, b->i)), count);
     else if (!leaf)
         tutti_build_copy(b, tutti_at(TUTTI_IN_PART, 0), tutti_at(TUTTI_IN_SCRATCH, 0), count);
     tutti_build_wait(b, down, b->s->requests);
@@ -320,18 +343,21 @@ void tutti_build_scatter_tree(tutti_builder *b)
 
 static void send_part(tutti_builder *b, int j)
 {
-    tutti_build_send(b, j, 0, tutti_at(TUTTI_IN_VECTOR, tutti_part_at(b, 0, j)), tutti_part_count(b, 0, j));
+    tutti_build_send(b, j, 0, tutti_at(TUTTI_IN_VECTOR, tutti_part_at(b, 0, j)),
+                     tutti_part_count(b, 0, j));
 }
 
 static void recv_part(tutti_builder *b, int j)
 {
-    tutti_build_recv(b, j, 0, tutti_at(TUTTI_IN_PART, tutti_part_at(b, 1, j)), tutti_part_count(b, 1, j));
+    tutti_build_recv(b, j, 0, tutti_at(TUTTI_IN_PART, tutti_part_at(b, 1, j)),
+                     tutti_part_count(b, 1, j));
 }
 
 static void keep_part(tutti_builder *b)
 {
     tutti_build_copy(b, tutti_at(TUTTI_IN_PART, tutti_part_at(b, 1, b->i)),
-                     tutti_at(TUTTI_IN_VECTOR, tutti_part_at(b, 0, b->i)), tutti_part_count(b, 0, b->i));
+                     tutti_at(TUTTI_IN_VECTOR, tutti_part_at(b, 0, b->i)),
+                     tutti_part_count(b, 0, b->i));
 }
 
 void tutti_build_alltoall_direct(tutti_builder *b)

@@ -17,7 +17,8 @@
 
 #define TILE 128 /* elements: TILE x LEVELS x 8 bytes of stack */
 #define LEVELS 14
-#define ALL_BYTES ((size_t)8 << 10) /* of each of the p vectors; up to 64 of them in a second-level cache */
+#define ALL_BYTES \
+    ((size_t)8 << 10) /* of each of the p vectors; up to 64 of them in a second-level cache */
 
 /* Integer sums wrap; done unsigned, because signed overflow is undefined. */
 #define MERGE(name, type, is_nan, sum)                                              \
@@ -138,8 +139,8 @@ bool tutti_reduce_narrow(tutti_dtype dtype)
     return dtype == TUTTI_BF16 || dtype == TUTTI_F16;
 }
 
-void tutti_reduce_tree(tutti_device *d, tutti_dtype dtype, int op, size_t n, int p, const void *const *x,
-                       const double *scale, void *y)
+void tutti_reduce_tree(tutti_device *d, tutti_dtype dtype, int op, size_t n, int p,
+                       const void *const *x, const double *scale, void *y)
 {
     const size_t size = tutti_dtype_bytes(dtype);
 
@@ -162,8 +163,8 @@ void tutti_reduce_tree(tutti_device *d, tutti_dtype dtype, int op, size_t n, int
     }
 }
 
-void tutti_reduce_tree_all(tutti_device *d, tutti_dtype dtype, int op, size_t n, int p, void *const *x,
-                           const double *scale, int first)
+void tutti_reduce_tree_all(tutti_device *d, tutti_dtype dtype, int op, size_t n, int p,
+                           void *const *x, const double *scale, int first)
 {
     const size_t tile = ALL_BYTES / tutti_dtype_bytes(dtype);
     const void *terms[TUTTI_RENDEZVOUS_MEMBERS];

@@ -19,15 +19,17 @@ tutti_status tutti_rendezvous_open(tutti_world *world, tutti_error *err)
     tutti_rendezvous *rendezvous = tutti_alloc(1, sizeof *rendezvous);
 
     if (rendezvous == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the rendezvous table of a world");
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
+                          "no memory for the rendezvous table of a world");
     world->rendezvous = rendezvous;
     rendezvous->of_rank = tutti_alloc((size_t)world->size, sizeof *rendezvous->of_rank);
     if (rendezvous->of_rank == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the rendezvous table of a world");
-    TUTTI_TRY(
-        world->ops->window(world->transport, "tutti.board",
-                           sizeof(tutti_rendezvous_table) + (size_t)world->size * sizeof *rendezvous->mine->finished,
-                           (void **)rendezvous->of_rank, err));
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
+                          "no memory for the rendezvous table of a world");
+    TUTTI_TRY(world->ops->window(world->transport, "tutti.board",
+                                 sizeof(tutti_rendezvous_table) +
+                                     (size_t)world->size * sizeof *rendezvous->mine->finished,
+                                 (void **)rendezvous->of_rank, err));
     rendezvous->mine = rendezvous->of_rank[world->rank];
     rendezvous->crowded = world->size > TUTTI_RENDEZVOUS_CORES;
     /* relaxed, here and below: a guess */
@@ -48,13 +50,15 @@ void tutti_rendezvous_window(tutti_world *world, uint32_t window, size_t bytes)
 {
     /* Relaxed: a peer reads it only after an entry that names the window, whose tag it acquired. */
     if (world->rendezvous != NULL)
-        atomic_store_explicit(&world->rendezvous->mine->window_bytes[window], bytes, memory_order_relaxed);
+        atomic_store_explicit(&world->rendezvous->mine->window_bytes[window], bytes,
+                              memory_order_relaxed);
 }
 
 uint64_t tutti_rendezvous_window_of(const tutti_world *world, int rank, uint32_t window)
 {
     /* relaxed: all have met since, in making the window */
-    return atomic_load_explicit(&world->rendezvous->of_rank[rank]->window_bytes[window], memory_order_relaxed);
+    return atomic_load_explicit(&world->rendezvous->of_rank[rank]->window_bytes[window],
+                                memory_order_relaxed);
 }
 
 /* The table's own lock among the threads of this rank, held for some instructions: one
@@ -64,7 +68,8 @@ uint64_t tutti_rendezvous_window_of(const tutti_world *world, int rank, uint32_t
 static void enter(const tutti_world *world)
 {
     /* acquire: pairs with the release in leave */
-    for (int n = 0; atomic_exchange_explicit(&world->rendezvous->held, true, memory_order_acquire); n++)
+    for (int n = 0; atomic_exchange_explicit(&world->rendezvous->held, true, memory_order_acquire);
+         n++)
         if (n < TUTTI_RENDEZVOUS_GLANCES)
             tutti_pause();
         else
@@ -81,7 +86,8 @@ static void leave(const tutti_world *world)
 static void raise_version(tutti_world *world)
 {
     tutti_rendezvous_table *mine = world->rendezvous->mine;
-    const uint32_t next = atomic_load_explicit(&mine->version, memory_order_relaxed) + 1; /* relaxed: under the lock */
+    /* relaxed: under the lock */
+    const uint32_t next = atomic_load_explicit(&mine->version, memory_order_relaxed) + 1;
 
     world->ops->publish(world->transport, &mine->version, next);
 }
@@ -105,9 +111,11 @@ static bool is_free(const tutti_world *world, int k)
     tutti_rendezvous_slot *slot = &world->rendezvous->slots[k];
 
     for (; slot->left > 0; slot->left--) {
-        const tutti_rendezvous_table *reader = world->rendezvous->of_rank[slot->ranks[slot->left - 1]];
+        const tutti_rendezvous_table *reader =
+            world->rendezvous->of_rank[slot->ranks[slot->left - 1]];
         /* acquire: pairs with the release in clear; the last reader has read before I write */
-        if (atomic_load_explicit(&reader->finished[world->rank][k], memory_order_acquire) != slot->serial)
+        if (atomic_load_explicit(&reader->finished[world->rank][k], memory_order_acquire) !=
+            slot->serial)
             return false;
     }
     return true;
@@ -172,8 +180,9 @@ static void remember(const tutti_call *call, int k)
             slot->ranks[slot->left++] = tutti_call_rank(call, j);
 }
 
-tutti_status tutti_rendezvous_publish(const tutti_call *call, const tutti_where *where, const void *payload,
-                                      size_t bytes, tutti_entry **out, tutti_error *err)
+tutti_status tutti_rendezvous_publish(const tutti_call *call, const tutti_where *where,
+                                      const void *payload, size_t bytes, tutti_entry **out,
+                                      tutti_error *err)
 {
     tutti_world *world = call->group->world;
     tutti_rendezvous *rendezvous = world->rendezvous;
@@ -245,9 +254,11 @@ void tutti_rendezvous_abort_group(const tutti_call *call, int gone)
     mine = world->rendezvous->mine;
     enter(world);
     n = atomic_load_explicit(&mine->n_aborted, memory_order_relaxed);  /* relaxed: under the lock */
-    atomic_store_explicit(&mine->aborted[n % TUTTI_ABORTED_GROUPS], call->group->context, memory_order_relaxed);
+    atomic_store_explicit(&mine->aborted[n % TUTTI_ABORTED_GROUPS], call->group->context,
+                          memory_order_relaxed);
     atomic_store_explicit(&mine->aborted_for[n % TUTTI_ABORTED_GROUPS], gone, memory_order_relaxed);
-    atomic_store_explicit(&mine->n_aborted, n + 1, memory_order_release);  /* pairs with the acquire in aborted */
+    /* pairs with the acquire in aborted */
+    atomic_store_explicit(&mine->n_aborted, n + 1, memory_order_release);
     leave(world);
     tutti_rendezvous_wake(call);
 }
@@ -265,16 +276,20 @@ static tutti_status aborted(const tutti_call *call, int rank, tutti_error *err)
         if (atomic_load_explicit(&table->aborted[k % TUTTI_ABORTED_GROUPS], memory_order_relaxed) !=
             call->group->context)
             continue;
-        gone = atomic_load_explicit(&table->aborted_for[k % TUTTI_ABORTED_GROUPS], memory_order_relaxed);
+        gone = atomic_load_explicit(&table->aborted_for[k % TUTTI_ABORTED_GROUPS],
+                                    memory_order_relaxed);
         tutti_call_receive_cause(call, gone);
         if (gone >= 0 && world->ops->dead_peer(world->transport, why, sizeof why) == gone)
-            return tutti_fail_rank(err, TUTTI_ERR_PEER, gone, "%s of %zu elements over %d members: rank %d is gone: %s",
-                                   tutti_collective_name(call->kind), call->count, call->group->size, gone, why);
-        return tutti_fail_rank(
-            err, TUTTI_ERR_PEER, gone,
-            "%s of %zu elements over %d members: rank %d does not take part, since rank %d failed in "
-            "an earlier one; see what rank %d has written",
-            tutti_collective_name(call->kind), call->count, call->group->size, rank, gone, gone);
+            return tutti_fail_rank(err, TUTTI_ERR_PEER, gone,
+                                   "%s of %zu elements over %d members: rank %d is gone: %s",
+                                   tutti_collective_name(call->kind), call->count,
+                                   call->group->size, gone, why);
+        return tutti_fail_rank(err, TUTTI_ERR_PEER, gone,
+                               "%s of %zu elements over %d members: rank %d does not take part, "
+                               "since rank %d failed in an earlier one; see what rank %d has "
+                               "written",
+                               tutti_collective_name(call->kind), call->count, call->group->size,
+                               rank, gone, gone);
     }
     return TUTTI_OK;
 }
@@ -290,7 +305,8 @@ static tutti_entry *find_entry(const tutti_call *call, int rank, int k, uint64_t
         return NULL;
     *serial = atomic_load_explicit(&entry->serial, memory_order_acquire);
     /* relaxed: this rank wrote it. The tag once more: see publish. */
-    if (atomic_load_explicit(&rendezvous->mine->finished[rank][k], memory_order_relaxed) == *serial ||
+    if (atomic_load_explicit(&rendezvous->mine->finished[rank][k], memory_order_relaxed) ==
+            *serial ||
         atomic_load_explicit(&entry->tag, memory_order_acquire) != call->tag)
         return NULL;
     return entry;
@@ -306,7 +322,8 @@ static tutti_entry *search(const tutti_call *call, int rank)
 
     for (int scan = 0; scan == 0 || (scan == 1 && first != NULL); scan++)
         for (int k = 0; k < TUTTI_RENDEZVOUS_ENTRIES; k++)
-            if ((entry = find_entry(call, rank, k, &serial)) != NULL && (first == NULL || serial < lowest)) {
+            if ((entry = find_entry(call, rank, k, &serial)) != NULL &&
+                (first == NULL || serial < lowest)) {
                 first = entry;
                 lowest = serial;
             }
@@ -320,7 +337,8 @@ static uint32_t looks(const tutti_call *call, bool patient)
 
     if (rendezvous->crowded)
         return 1;
-    return patient ? atomic_load_explicit(&rendezvous->patience, memory_order_relaxed) : TUTTI_RENDEZVOUS_GLANCES;
+    return patient ? atomic_load_explicit(&rendezvous->patience, memory_order_relaxed)
+                   : TUTTI_RENDEZVOUS_GLANCES;
 }
 
 static void learn(const tutti_call *call, uint32_t had, bool enough)
@@ -332,7 +350,8 @@ static void learn(const tutti_call *call, uint32_t had, bool enough)
     if (next > TUTTI_RENDEZVOUS_PATIENCE || next < TUTTI_RENDEZVOUS_GLANCES)
         next = enough ? TUTTI_RENDEZVOUS_PATIENCE : TUTTI_RENDEZVOUS_GLANCES;
     if (next != had)
-        atomic_store_explicit(&call->group->world->rendezvous->patience, next, memory_order_relaxed);
+        atomic_store_explicit(&call->group->world->rendezvous->patience, next,
+                              memory_order_relaxed);
 }
 
 tutti_entry *tutti_rendezvous_poll(const tutti_call *call, int j, bool patient)
@@ -342,19 +361,23 @@ tutti_entry *tutti_rendezvous_poll(const tutti_call *call, int j, bool patient)
     tutti_entry *entry = NULL;
     uint64_t serial;
 
-    for (uint32_t n = 0; n < most && (entry = find_entry(call, rank, preferred(call), &serial)) == NULL; n++)
+    for (uint32_t n = 0;
+         n < most && (entry = find_entry(call, rank, preferred(call), &serial)) == NULL; n++)
         tutti_pause();
     if (patient)
         learn(call, most, entry != NULL);
     return entry;
 }
 
-bool tutti_rendezvous_poll_phase(const tutti_call *call, tutti_entry *entry, uint32_t phase, bool patient)
+bool tutti_rendezvous_poll_phase(const tutti_call *call, tutti_entry *entry, uint32_t phase,
+                                 bool patient)
 {
     const uint32_t most = looks(call, patient);
     bool reached = false;
 
-    for (uint32_t n = 0; n < most && !(reached = atomic_load_explicit(&entry->phase, memory_order_acquire) >= phase);
+    for (uint32_t n = 0;
+         n < most &&
+         !(reached = atomic_load_explicit(&entry->phase, memory_order_acquire) >= phase);
          n++)
         tutti_pause();
     if (patient)
@@ -373,10 +396,11 @@ static tutti_status await_version(const tutti_call *call, int rank, uint32_t see
         return TUTTI_OK;
     /* Gone, but perhaps after it has written what I wait for: what a rank has published stays
        valid. */
-    if (status == TUTTI_ERR_PEER && atomic_load_explicit(&table->version, memory_order_acquire) != seen)
+    if (status == TUTTI_ERR_PEER &&
+        atomic_load_explicit(&table->version, memory_order_acquire) != seen)
         return TUTTI_OK;
-    return tutti_fail_within(err, status, "%s of %zu elements over %d members", tutti_collective_name(call->kind),
-                             call->count, call->group->size);
+    return tutti_fail_within(err, status, "%s of %zu elements over %d members",
+                             tutti_collective_name(call->kind), call->count, call->group->size);
 }
 
 /* Counts this thread among the waiters. acq_rel: see tutti_rendezvous_wake. */
@@ -394,7 +418,8 @@ static tutti_status waited(tutti_rendezvous_table *table, tutti_status status)
     return status;
 }
 
-tutti_status tutti_rendezvous_await(const tutti_call *call, int j, tutti_entry **out, tutti_error *err)
+tutti_status tutti_rendezvous_await(const tutti_call *call, int j, tutti_entry **out,
+                                    tutti_error *err)
 {
     const int rank = tutti_call_rank(call, j);
     tutti_rendezvous_table *table = wait_for(call, rank);
@@ -414,27 +439,31 @@ tutti_status tutti_rendezvous_await(const tutti_call *call, int j, tutti_entry *
     }
 }
 
-tutti_status tutti_rendezvous_await_phase(const tutti_call *call, int j, tutti_entry *entry, uint32_t phase,
-                                          tutti_error *err)
+tutti_status tutti_rendezvous_await_phase(const tutti_call *call, int j, tutti_entry *entry,
+                                          uint32_t phase, tutti_error *err)
 {
     const int rank = tutti_call_rank(call, j);
     tutti_rendezvous_table *rendezvous = NULL;
     tutti_status status = TUTTI_OK;
 
-    while (status == TUTTI_OK && atomic_load_explicit(&entry->phase, memory_order_acquire) < phase) {
+    while (status == TUTTI_OK &&
+           atomic_load_explicit(&entry->phase, memory_order_acquire) < phase) {
         uint32_t seen;
         if (rendezvous == NULL)
             rendezvous = wait_for(call, rank);
-        seen = atomic_load_explicit(&rendezvous->version, memory_order_acquire); /* before the second check, as above */
+        /* before the second check, as above */
+        seen = atomic_load_explicit(&rendezvous->version, memory_order_acquire);
         if (atomic_load_explicit(&entry->phase, memory_order_acquire) < phase)
             status = await_version(call, rank, seen, err);
     }
     if (rendezvous != NULL)
         (void)waited(rendezvous, status);
-    if (status == TUTTI_OK && atomic_load_explicit(&entry->phase, memory_order_acquire) == TUTTI_ABANDONED)
-        return tutti_fail_rank(err, TUTTI_ERR_PEER, entry->gone,
-                               "%s of %zu elements over %d members: rank %d gave up because of rank %d",
-                               tutti_collective_name(call->kind), call->count, call->group->size, rank, entry->gone);
+    if (status == TUTTI_OK &&
+        atomic_load_explicit(&entry->phase, memory_order_acquire) == TUTTI_ABANDONED)
+        return tutti_fail_rank(
+            err, TUTTI_ERR_PEER, entry->gone,
+            "%s of %zu elements over %d members: rank %d gave up because of rank %d",
+            tutti_collective_name(call->kind), call->count, call->group->size, rank, entry->gone);
     return status;
 }
 
@@ -443,11 +472,13 @@ void tutti_rendezvous_finish(const tutti_call *call, int j, const tutti_entry *e
     const tutti_rendezvous *rendezvous = call->group->world->rendezvous;
     const int rank = tutti_call_rank(call, j);
     /* constant until I have finished */
-    const uint64_t serial = atomic_load_explicit(&((tutti_entry *)(uintptr_t)entry)->serial, memory_order_relaxed);
+    const uint64_t serial =
+        atomic_load_explicit(&((tutti_entry *)(uintptr_t)entry)->serial, memory_order_relaxed);
 
     /* release: I have read; pairs with the acquire in is_free */
-    atomic_store_explicit(&rendezvous->mine->finished[rank][entry - rendezvous->of_rank[rank]->entries], serial,
-                          memory_order_release);
+    atomic_store_explicit(
+        &rendezvous->mine->finished[rank][entry - rendezvous->of_rank[rank]->entries], serial,
+        memory_order_release);
 }
 
 int tutti_rendezvous_stage_acquire(const tutti_world *world)
@@ -474,8 +505,8 @@ void tutti_rendezvous_stage_release(const tutti_world *world, int stage)
     leave(world);
 }
 
-tutti_status tutti_rendezvous_reach(const tutti_call *call, int j, const tutti_where *where, size_t bytes,
-                                    unsigned char **out, tutti_error *err)
+tutti_status tutti_rendezvous_reach(const tutti_call *call, int j, const tutti_where *where,
+                                    size_t bytes, unsigned char **out, tutti_error *err)
 {
     tutti_world *world = call->group->world;
     const int rank = tutti_call_rank(call, j);
@@ -489,25 +520,27 @@ tutti_status tutti_rendezvous_reach(const tutti_call *call, int j, const tutti_w
         return TUTTI_OK;
     }
     if (where->reach != TUTTI_REACH_WINDOW || where->window >= TUTTI_WINDOWS)
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, rank, "rank %d announces a vector in window %u of %d", rank,
-                               where->window, TUTTI_WINDOWS);
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, rank,
+                               "rank %d announces a vector in window %u of %d", rank, where->window,
+                               TUTTI_WINDOWS);
     /* The peer may have returned from tutti_world_window while another thread of mine is at its
        last instructions there. */
     while (atomic_load_explicit(&world->n_windows, memory_order_acquire) <= where->window) {
         deadline = deadline == 0 ? tutti_now_ns(world->rt) + WINDOW_WAIT_NS : deadline;
         if (tutti_now_ns(world->rt) > deadline)
             return tutti_fail_rank(err, TUTTI_ERR_STATE, rank,
-                                   "rank %d uses window %u, which this rank has not made; "
-                                   "all ranks must make the same windows in the same order",
+                                   "rank %d uses window %u, which this rank has not made; all "
+                                   "ranks must make the same windows in the same order",
                                    rank, where->window);
         tutti_sleep_until(world->rt, tutti_now_ns(world->rt) + POLL_NS);
     }
     /* relaxed: ordered by the entry's tag */
     room = atomic_load_explicit(&rendezvous->window_bytes[where->window], memory_order_relaxed);
     if (where->offset > room || bytes > room - where->offset)
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, rank,
-                               "rank %d announces %zu bytes at %llu of window %u, which has %llu bytes", rank, bytes,
-                               (unsigned long long)where->offset, where->window, (unsigned long long)room);
+        return tutti_fail_rank(
+            err, TUTTI_ERR_CORRUPT, rank,
+            "rank %d announces %zu bytes at %llu of window %u, which has %llu bytes", rank, bytes,
+            (unsigned long long)where->offset, where->window, (unsigned long long)room);
     *out = (unsigned char *)world->windows[where->window].of_rank[rank] + where->offset;
     return TUTTI_OK;
 }

@@ -76,7 +76,8 @@ static void allreduce_doubling(tutti_builder *b)
 
     tutti_build_scratch(b, b->p > 1 ? b->n : 0);
     for (int length = 1; length < b->p; length <<= 1, round++) {
-        const int block = b->i / length, mine = block * length, theirs = (block ^ 1) * length, o = b->i - mine;
+        const int block = b->i / length, mine = block * length, theirs = (block ^ 1) * length,
+                  o = b->i - mine;
         const int here = b->p - mine < length ? b->p - mine : length;
         const int there = b->p - theirs < length ? b->p - theirs : length;
         const size_t request = b->s->requests, term = b->s->n_terms;
@@ -161,10 +162,12 @@ static void allreduce_ring(tutti_builder *b)
 
     for (int s = 0; s < p - 1; s++)
         tutti_build_move(b, (uint32_t)s, p,
-                         &(tutti_move){ right, (b->i + p - s) % p, left, (b->i + p - s - 1) % p, TUTTI_ADD_LEFT });
+                         &(tutti_move){ right, (b->i + p - s) % p, left, (b->i + p - s - 1) % p,
+                                        TUTTI_ADD_LEFT });
     for (int s = 0; s < p - 1; s++)
         tutti_build_move(b, (uint32_t)(p - 1 + s), p,
-                         &(tutti_move){ right, (b->i + 1 + p - s) % p, left, (b->i + p - s) % p, TUTTI_REPLACE });
+                         &(tutti_move){ right, (b->i + 1 + p - s) % p, left, (b->i + p - s) % p,
+                                        TUTTI_REPLACE });
 }
 
 static void broadcast_tree(tutti_builder *b)
@@ -190,12 +193,14 @@ static void broadcast_flat(tutti_builder *b)
 static void broadcast_scatter(tutti_builder *b)
 {
     const int p = b->p, root = b->s->key.root, v = (b->i - root + p) % p;
-    const size_t mine = tutti_slice(b->n, p, v), count = tutti_slice_count(b->n, p, v), request = b->s->requests;
+    const size_t mine = tutti_slice(b->n, p, v), count = tutti_slice_count(b->n, p, v),
+                 request = b->s->requests;
     size_t others;
 
     if (v == 0)
         for (int w = 1; w < p; w++)
-            tutti_build_send(b, (w + root) % p, 0, tutti_at(TUTTI_IN_VECTOR, tutti_slice(b->n, p, w)),
+            tutti_build_send(b, (w + root) % p, 0,
+                             tutti_at(TUTTI_IN_VECTOR, tutti_slice(b->n, p, w)),
                              tutti_slice_count(b->n, p, w));
     else
         tutti_build_recv(b, root, 0, tutti_at(TUTTI_IN_VECTOR, mine), count);
@@ -203,7 +208,8 @@ static void broadcast_scatter(tutti_builder *b)
     if (v != 0)
         for (int k = 1; k < p; k++) {
             const int w = (v + k) % p;
-            tutti_build_recv(b, (w + root) % p, 1, tutti_at(TUTTI_IN_VECTOR, tutti_slice(b->n, p, w)),
+            tutti_build_recv(b, (w + root) % p, 1,
+                             tutti_at(TUTTI_IN_VECTOR, tutti_slice(b->n, p, w)),
                              tutti_slice_count(b->n, p, w));
         }
     if (v != 0)
@@ -267,98 +273,113 @@ enum {
 
 const tutti_algorithm tutti_algorithms[] = {
     [ALLREDUCE_EXCHANGE] = { TUTTI_ALLREDUCE, "exchange",
-                             "all inputs to all members, each of which sums: one round, n (p-1) a member; few "
-                             "members, small vectors",
+                             "all inputs to all members, each of which sums: one round, n (p-1) a "
+                             "member; few members, small vectors",
                              allreduce_exchange, TUTTI_WINDOWED | TUTTI_ALL_TO_EACH },
     [ALLREDUCE_DOUBLING] = { TUTTI_ALLREDUCE, "doubling",
-                             "recursive doubling: ceil(lg p) rounds, about n lg p a member; many members, small "
-                             "vectors",
+                             "recursive doubling: ceil(lg p) rounds, about n lg p a member; many "
+                             "members, small vectors",
                              allreduce_doubling, TUTTI_PARTIAL_SUMS },
     [ALLREDUCE_TREE] = { TUTTI_ALLREDUCE, "tree",
-                         "binomial reduction and broadcast: 2 ceil(lg p) rounds, 2n (p-1) in all; many members, medium "
-                         "vectors",
+                         "binomial reduction and broadcast: 2 ceil(lg p) rounds, 2n (p-1) in all; "
+                         "many members, medium vectors",
                          allreduce_tree, TUTTI_PARTIAL_SUMS },
     [ALLREDUCE_DIRECT] = { TUTTI_ALLREDUCE, "direct",
-                           "reduce-scatter to the owners of shards, all-gather: 2n (p-1)/p a member; all else",
+                           "reduce-scatter to the owners of shards, all-gather: 2n (p-1)/p a "
+                           "member; all else",
                            allreduce_direct, TUTTI_WINDOWED },
     [ALLREDUCE_HALVING] = { TUTTI_ALLREDUCE, "halving",
-                            "recursive halving, nearest partner first, and doubling: 2 lg p rounds, 2n (p-1)/p a "
-                            "member; p a power of two, more than 64",
+                            "recursive halving, nearest partner first, and doubling: 2 lg p "
+                            "rounds, 2n (p-1)/p a member; p a power of two, more than 64",
                             allreduce_halving, TUTTI_POWER_OF_TWO | TUTTI_PARTIAL_SUMS },
     [ALLREDUCE_HIERARCHY] = { TUTTI_ALLREDUCE, "hierarchy",
-                              "inside each host, between hosts shard by shard, inside again: 2n/q (P-1)/P a member "
-                              "between P hosts of q; "
-                              "several hosts with equally many members",
+                              "inside each host, between hosts shard by shard, inside again: 2n/q "
+                              "(P-1)/P a member between P hosts of q; several hosts with equally "
+                              "many members",
                               tutti_build_allreduce_hierarchy, TUTTI_HOSTS | TUTTI_PARTIAL_SUMS },
     [ALLREDUCE_RING] = { TUTTI_ALLREDUCE, "ring",
-                         "round the members twice: 2 (p-1) rounds, 2n (p-1)/p a member; on request", allreduce_ring,
-                         TUTTI_ANY_ORDER | TUTTI_PARTIAL_SUMS },
+                         "round the members twice: 2 (p-1) rounds, 2n (p-1)/p a member; on request",
+                         allreduce_ring, TUTTI_ANY_ORDER | TUTTI_PARTIAL_SUMS },
     [ALLREDUCE_STRAGGLAR] = { TUTTI_ALLREDUCE, "stragglar",
-                              "the others add first, then one late member joins: p - 2 + lg p rounds of n/(p-1) "
-                              "once it is there; the exact schedule for powers of two, else the greedy one; on request",
-                              tutti_build_stragglar, TUTTI_ANY_ORDER | TUTTI_SINGLES_OUT | TUTTI_PARTIAL_SUMS },
+                              "the others add first, then one late member joins: p - 2 + lg p "
+                              "rounds of n/(p-1) once it is there; the exact schedule for powers "
+                              "of two, else the greedy one; on request",
+                              tutti_build_stragglar,
+                              TUTTI_ANY_ORDER | TUTTI_SINGLES_OUT | TUTTI_PARTIAL_SUMS },
     [ALLREDUCE_STRAGGLAR_GREEDY] = { TUTTI_ALLREDUCE, "stragglar-greedy",
                                      "stragglar by the greedy schedule always; on request",
                                      tutti_build_stragglar_greedy,
                                      TUTTI_ANY_ORDER | TUTTI_SINGLES_OUT | TUTTI_PARTIAL_SUMS },
-    [REDUCE_SCATTER_DIRECT] = { TUTTI_REDUCE_SCATTER, "direct", "each part from all to its owner: n (p-1)/p a member",
+    [REDUCE_SCATTER_DIRECT] = { TUTTI_REDUCE_SCATTER, "direct",
+                                "each part from all to its owner: n (p-1)/p a member",
                                 tutti_build_reduce_scatter_direct, TUTTI_WINDOWED },
     [REDUCE_SCATTER_HIERARCHY] = { TUTTI_REDUCE_SCATTER, "hierarchy",
-                                   "a host's members sum for each part first, so that it leaves the host once; "
-                                   "several hosts with equally many members",
-                                   tutti_build_reduce_scatter_hierarchy, TUTTI_HOSTS | TUTTI_PARTIAL_SUMS },
-    [ALLGATHER_DIRECT] = { TUTTI_ALLGATHER, "direct", "each part from its owner to all", tutti_build_allgather_direct,
-                           TUTTI_WINDOWED },
+                                   "a host's members sum for each part first, so that it leaves "
+                                   "the host once; several hosts with equally many members",
+                                   tutti_build_reduce_scatter_hierarchy,
+                                   TUTTI_HOSTS | TUTTI_PARTIAL_SUMS },
+    [ALLGATHER_DIRECT] = { TUTTI_ALLGATHER, "direct", "each part from its owner to all",
+                           tutti_build_allgather_direct, TUTTI_WINDOWED },
     [ALLGATHER_HIERARCHY] = { TUTTI_ALLGATHER, "hierarchy",
-                              "each part to one member of each host, which passes it on; several hosts with equally "
-                              "many members",
+                              "each part to one member of each host, which passes it on; several "
+                              "hosts with equally many members",
                               tutti_build_allgather_hierarchy, TUTTI_HOSTS },
-    [BROADCAST_FLAT] = { TUTTI_BROADCAST, "flat", "root to each: one round; few members, small vectors", broadcast_flat,
+    [BROADCAST_FLAT] = { TUTTI_BROADCAST, "flat",
+                         "root to each: one round; few members, small vectors", broadcast_flat,
                          TUTTI_WINDOWED },
-    [BROADCAST_TREE] = { TUTTI_BROADCAST, "tree", "binomial: ceil(lg p) rounds; many members, small vectors",
+    [BROADCAST_TREE] = { TUTTI_BROADCAST, "tree",
+                         "binomial: ceil(lg p) rounds; many members, small vectors",
                          broadcast_tree },
     [BROADCAST_SCATTER] = { TUTTI_BROADCAST, "scatter",
-                            "slices to their owners, all-gather: about 2n from the root; large vectors",
+                            "slices to their owners, all-gather: about 2n from the root; large "
+                            "vectors",
                             broadcast_scatter, TUTTI_WINDOWED },
-    [BARRIER_EXCHANGE] = { TUTTI_BARRIER, "exchange", "a word from each to each: one round; few members",
-                           barrier_exchange, TUTTI_WINDOWED | TUTTI_ALL_TO_EACH },
+    [BARRIER_EXCHANGE] = { TUTTI_BARRIER, "exchange",
+                           "a word from each to each: one round; few members", barrier_exchange,
+                           TUTTI_WINDOWED | TUTTI_ALL_TO_EACH },
     [BARRIER_DISSEMINATION] = { TUTTI_BARRIER, "dissemination", "ceil(lg p) rounds; many members",
                                 barrier_dissemination },
     [REDUCE_FLAT] = { TUTTI_REDUCE, "flat",
-                      "all inputs to the root, which sums: one round, n (p-1) into the root; few members, small "
-                      "vectors",
+                      "all inputs to the root, which sums: one round, n (p-1) into the root; few "
+                      "members, small vectors",
                       tutti_build_reduce_flat },
     [REDUCE_TREE] = { TUTTI_REDUCE, "tree",
-                      "binomial, a block with the root in it at the root: ceil(lg p) rounds, n (p-1) in all; many "
-                      "members, small vectors",
+                      "binomial, a block with the root in it at the root: ceil(lg p) rounds, n "
+                      "(p-1) in all; many members, small vectors",
                       tutti_build_reduce_tree, TUTTI_PARTIAL_SUMS },
     [REDUCE_DIRECT] = { TUTTI_REDUCE, "direct",
-                        "reduce-scatter to the owners of shards, which send to the root: 2n (p-1)/p into the root; "
-                        "large vectors",
+                        "reduce-scatter to the owners of shards, which send to the root: 2n "
+                        "(p-1)/p into the root; large vectors",
                         tutti_build_reduce_direct },
-    [GATHER_FLAT] = { TUTTI_GATHER, "flat", "each part from its owner to the root", tutti_build_gather_flat },
-    [GATHER_TREE] = { TUTTI_GATHER, "tree", "binomial: ceil(lg p) messages into the root; many members, small parts",
+    [GATHER_FLAT] = { TUTTI_GATHER, "flat", "each part from its owner to the root",
+                      tutti_build_gather_flat },
+    [GATHER_TREE] = { TUTTI_GATHER, "tree",
+                      "binomial: ceil(lg p) messages into the root; many members, small parts",
                       tutti_build_gather_tree },
-    [SCATTER_FLAT] = { TUTTI_SCATTER, "flat", "each part from the root to its owner", tutti_build_scatter_flat },
+    [SCATTER_FLAT] = { TUTTI_SCATTER, "flat", "each part from the root to its owner",
+                       tutti_build_scatter_flat },
     [SCATTER_TREE] = { TUTTI_SCATTER, "tree",
                        "binomial: ceil(lg p) messages out of the root; many members, small parts",
                        tutti_build_scatter_tree },
-    [ALLTOALL_DIRECT] = { TUTTI_ALLTOALL, "direct", "each part to its member, all at once; up to 64 members",
+    [ALLTOALL_DIRECT] = { TUTTI_ALLTOALL, "direct",
+                          "each part to its member, all at once; up to 64 members",
                           tutti_build_alltoall_direct },
-    [ALLTOALL_PAIRWISE] = { TUTTI_ALLTOALL, "pairwise", "p - 1 rounds of one message out and one in; many members",
+    [ALLTOALL_PAIRWISE] = { TUTTI_ALLTOALL, "pairwise",
+                            "p - 1 rounds of one message out and one in; many members",
                             tutti_build_alltoall_pairwise },
     [ALLGATHER_DISSEMINATION] = { TUTTI_ALLGATHER, "dissemination",
-                                  "twice as many parts each round: ceil(lg p) rounds of one or two messages a member; "
-                                  "more than 64 members, small parts",
+                                  "twice as many parts each round: ceil(lg p) rounds of one or two "
+                                  "messages a member; more than 64 members, small parts",
                                   tutti_build_allgather_dissemination },
     [ROWS] = { TUTTI_BARRIER, NULL, NULL, NULL },
 };
 
 const char *tutti_collective_name(tutti_collective kind)
 {
-    static const char *const names[TUTTI_COLLECTIVES] = { "all-reduce", "reduce-scatter", "all-gather",
-                                                          "broadcast",  "barrier",        "reduce",
-                                                          "gather",     "scatter",        "all-to-all" };
+    static const char *const names[TUTTI_COLLECTIVES] = {
+        "all-reduce", "reduce-scatter", "all-gather", "broadcast", "barrier",
+        "reduce",     "gather",         "scatter",    "all-to-all"
+    };
 
     return names[kind];
 }
@@ -443,7 +464,9 @@ int tutti_algorithm_choose(tutti_collective kind, int size, int local, int node,
     case TUTTI_REDUCE_SCATTER:
         return hosts ? REDUCE_SCATTER_HIERARCHY : REDUCE_SCATTER_DIRECT;
     case TUTTI_ALLGATHER:
-        return hosts ? ALLGATHER_HIERARCHY : size <= 64 || count >= 1024 ? ALLGATHER_DIRECT : ALLGATHER_DISSEMINATION;
+        return hosts                         ? ALLGATHER_HIERARCHY
+               : size <= 64 || count >= 1024 ? ALLGATHER_DIRECT
+                                             : ALLGATHER_DISSEMINATION;
     case TUTTI_BROADCAST:
         if (small)
             return few ? BROADCAST_FLAT : BROADCAST_TREE;

@@ -48,7 +48,10 @@ static int member_of(const plan *p, int logical)
 {
     const int straggler = p->b->s->key.root;
 
-    return logical < 0 ? -1 : logical == p->n - 1 ? straggler : logical < straggler ? logical : logical + 1;
+    return logical < 0           ? -1
+           : logical == p->n - 1 ? straggler
+           : logical < straggler ? logical
+                                 : logical + 1;
 }
 
 static void begin_round(plan *p)
@@ -93,7 +96,8 @@ static void phase_1(plan *p)
     const int m = p->n - 1, left = (p->me + m - 1) % m, right = (p->me + 1) % m;
 
     for (int s = 0; s < m - 1 && p->me < m; s++) {
-        p->move = (tutti_move){ right, (p->me + 2 * m - 1 - s) % m, left, (p->me + 2 * m - 2 - s) % m, TUTTI_ADD_LEFT };
+        p->move = (tutti_move){ right, (p->me + 2 * m - 1 - s) % m, left,
+                                (p->me + 2 * m - 2 - s) % m, TUTTI_ADD_LEFT };
         end_round(p, s);
     }
 }
@@ -208,8 +212,8 @@ static void give_chunk(greedy *g, int member, int chunk)
 static void sort(greedy *g, int *index, int n, const int *value)
 {
     for (int k = 0; k < n; k++)
-        g->key[index[k]] =
-            (uint64_t)value[index[k]] << 40 | (tutti_random(g->rng, g->draws++) & ((UINT64_C(1) << 40) - 1));
+        g->key[index[k]] = (uint64_t)value[index[k]] << 40 |
+                           (tutti_random(g->rng, g->draws++) & ((UINT64_C(1) << 40) - 1));
     for (int k = 1; k < n; k++) {
         const int moved = index[k];
         int at = k;
@@ -221,7 +225,8 @@ static void sort(greedy *g, int *index, int n, const int *value)
 
 static bool can_give(const greedy *g, int from, int to)
 {
-    const uint64_t *const theirs = &g->has[(size_t)from * g->words], *const mine = &g->has[(size_t)to * g->words];
+    const uint64_t *const theirs = &g->has[(size_t)from * g->words],
+                          *const mine = &g->has[(size_t)to * g->words];
 
     for (size_t k = 0; k < g->words; k++)
         if ((theirs[k] & ~mine[k]) != 0)
@@ -262,9 +267,11 @@ static void pair_rarest_first(greedy *g)
     for (int k = 0; k < g->n - 1; k++) {
         const int chunk = g->chunks[k];
         for (int f = 0, r = 0; g->holders[chunk] > 0; f++, r++) {
-            while (f < g->n && (g->busy[g->order[f]] || g->to[g->order[f]] >= 0 || !has(g, g->order[f], chunk)))
+            while (f < g->n &&
+                   (g->busy[g->order[f]] || g->to[g->order[f]] >= 0 || !has(g, g->order[f], chunk)))
                 f++;
-            while (r < g->n && (g->busy[g->order[r]] || g->from[g->order[r]] >= 0 || has(g, g->order[r], chunk)))
+            while (r < g->n && (g->busy[g->order[r]] || g->from[g->order[r]] >= 0 ||
+                                has(g, g->order[r], chunk)))
                 r++;
             if (f >= g->n || r >= g->n)
                 break;
@@ -301,7 +308,8 @@ static void greedy_round(greedy *g, int t)
 static bool greedy_open(greedy *g, int n, uint64_t seed)
 {
     const size_t k = (size_t)n, words = (k + 63) / 64;
-    uint64_t *memory = tutti_alloc(k * words + k + (7 * k * sizeof(int) + 2 * k * sizeof(bool)) / 8 + 8, 8);
+    uint64_t *memory =
+        tutti_alloc(k * words + k + (7 * k * sizeof(int) + 2 * k * sizeof(bool)) / 8 + 8, 8);
 
     *g = (greedy){ .n = n, .words = words, .memory = memory, .has = memory, .rng = { seed, 0, 0 } };
     if (memory == NULL)
@@ -332,8 +340,9 @@ static bool greedy_done(const greedy *g)
 /* The first of the seeds 0 .. 39 with the fewest rounds, by n; beyond, seed 0. n - 2 + ceil(lg n)
    rounds for all but 15, 16, 27 .. 32, 57 .. 64: one more. */
 static const uint8_t seeds[] = {
-    0, 0, 0, 0, 0, 0, 0, 1, 9, 0, 0, 3, 0, 2, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3, 7, 4, 0, 0, 0, 0, 0, 0,
-    0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 2, 0, 1, 0, 2, 4, 26, 3, 28, 4, 30, 24, 0, 0, 0, 0, 0, 0, 0, 0,
+    0, 0, 0, 0, 0, 0, 0, 1,  9, 0,  0, 3,  0,  2, 4, 0, 0, 0, 0, 0, 0, 0,
+    0, 0, 3, 7, 4, 0, 0, 0,  0, 0,  0, 0,  0,  0, 0, 0, 0, 0, 1, 0, 0, 0,
+    0, 2, 0, 1, 0, 2, 4, 26, 3, 28, 4, 30, 24, 0, 0, 0, 0, 0, 0, 0, 0,
 };
 
 static bool greedy_begin(greedy *g, int n)
@@ -385,7 +394,11 @@ int tutti_stragglar_rounds(int size, bool of_greedy)
 static void stragglar(tutti_builder *b, bool exact)
 {
     const int straggler = b->s->key.root;
-    plan p = { .b = b, .n = b->p, .me = b->i == straggler ? b->p - 1 : b->i < straggler ? b->i : b->i - 1 };
+    plan p = { .b = b,
+               .n = b->p,
+               .me = b->i == straggler  ? b->p - 1
+                     : b->i < straggler ? b->i
+                                        : b->i - 1 };
 
     if (p.n < 2)
         return;

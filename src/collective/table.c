@@ -40,14 +40,16 @@ void tutti_table_close(tutti_world *world)
     world->table = NULL;
 }
 
-int tutti_table_choose(const tutti_world *world, tutti_collective kind, int size, size_t bytes, tutti_dtype dtype)
+int tutti_table_choose(const tutti_world *world, tutti_collective kind, int size, size_t bytes,
+                       tutti_dtype dtype)
 {
     const tutti_table *t = world->table;
 
     for (size_t k = 0; t != NULL && k < t->n; k++) {
         const rule *r = &t->rules[k];
         if (r->kind == (uint64_t)kind && (uint64_t)size <= r->members && bytes <= r->bytes &&
-            tutti_algorithm_serves((int)r->row, size) && tutti_algorithm_fits((int)r->row, dtype, NULL) == TUTTI_OK)
+            tutti_algorithm_serves((int)r->row, size) &&
+            tutti_algorithm_fits((int)r->row, dtype, NULL) == TUTTI_OK)
             return (int)r->row;
     }
     return -1;
@@ -75,7 +77,8 @@ static bool word(const char **at, const char *end, char *out, size_t room, bool 
     return length > 0 && length < room;
 }
 
-static tutti_status read_number(const char *text, const char *what, const place *at, uint64_t *out, tutti_error *err)
+static tutti_status read_number(const char *text, const char *what, const place *at, uint64_t *out,
+                                tutti_error *err)
 {
     *out = 0;
     if (strcmp(text, "*") == 0) {
@@ -84,9 +87,10 @@ static tutti_status read_number(const char *text, const char *what, const place 
     }
     for (const char *c = text; *c != 0; c++) {
         if (*c < '0' || *c > '9' || *out > (ANY_NUMBER - 9) / 10)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "%s:%d: the most %s are '%s'; write a number below 2^60, or * for any", at->path,
-                              at->line, what, text);
+            return tutti_fail(
+                err, TUTTI_ERR_USAGE, 0,
+                "%s:%d: the most %s are '%s'; write a number below 2^60, or * for any", at->path,
+                at->line, what, text);
         *out = 10 * *out + (uint64_t)(*c - '0');
     }
     return TUTTI_OK;
@@ -106,12 +110,13 @@ static tutti_status read_kind(const char *text, const place *at, uint64_t *out, 
     }
     tutti_suggest(text, names, TUTTI_COLLECTIVES, near, sizeof near);
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "%s:%d: no collective is named '%s'%s; "
-                      "a line is KIND MEMBERS BYTES ALGORITHM, such as all-reduce 16 4096 exchange",
+                      "%s:%d: no collective is named '%s'%s; a line is KIND MEMBERS BYTES "
+                      "ALGORITHM, such as all-reduce 16 4096 exchange",
                       at->path, at->line, text, near);
 }
 
-static tutti_status read_row(const char *text, tutti_collective kind, const place *at, uint64_t *out, tutti_error *err)
+static tutti_status read_row(const char *text, tutti_collective kind, const place *at,
+                             uint64_t *out, tutti_error *err)
 {
     const int row = tutti_algorithm_find(kind, text);
     char known[160] = "";
@@ -122,22 +127,24 @@ static tutti_status read_row(const char *text, tutti_collective kind, const plac
     }
     if (row >= 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s:%d: %s '%s' does not keep the one order of summation, "
-                          "and a table must not change results; ask for it by name",
+                          "%s:%d: %s '%s' does not keep the one order of summation, and a table "
+                          "must not change results; ask for it by name",
                           at->path, at->line, tutti_collective_name(kind), text);
     for (int k = 0; tutti_algorithms[k].name != NULL; k++)
-        if (tutti_algorithms[k].kind == kind && (tutti_algorithms[k].traits & TUTTI_ANY_ORDER) == 0) {
+        if (tutti_algorithms[k].kind == kind &&
+            (tutti_algorithms[k].traits & TUTTI_ANY_ORDER) == 0) {
             if (known[0] != 0)
                 strncat(known, ", ", sizeof known - strlen(known) - 1);
             strncat(known, tutti_algorithms[k].name, sizeof known - strlen(known) - 1);
         }
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s:%d: no algorithm of %s is named '%s'; there are %s", at->path,
-                      at->line, tutti_collective_name(kind), text, known);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "%s:%d: no algorithm of %s is named '%s'; there are %s", at->path, at->line,
+                      tutti_collective_name(kind), text, known);
 }
 
 /* *taken false: an empty line. */
-static tutti_status read_line(const char *from, const char *end, const place *at, rule *r, bool *taken,
-                              tutti_error *err)
+static tutti_status read_line(const char *from, const char *end, const place *at, rule *r,
+                              bool *taken, tutti_error *err)
 {
     char words[4][48], more[8];
     bool too_long;
@@ -152,10 +159,11 @@ static tutti_status read_line(const char *from, const char *end, const place *at
     if (n == 0 && !too_long)
         return TUTTI_OK;
     if (n < 4 || word(&from, end, more, sizeof more, &too_long) || too_long)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s:%d: not four words; "
-                          "a line is KIND MEMBERS BYTES ALGORITHM, such as all-reduce 16 4096 exchange",
-                          at->path, at->line);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "%s:%d: not four words; a line is KIND MEMBERS BYTES ALGORITHM, such as all-reduce 16 "
+            "4096 exchange",
+            at->path, at->line);
     TUTTI_TRY(read_kind(words[0], at, &r->kind, err));
     TUTTI_TRY(read_number(words[1], "members", at, &r->members, err));
     TUTTI_TRY(read_number(words[2], "bytes", at, &r->bytes, err));
@@ -164,7 +172,8 @@ static tutti_status read_line(const char *from, const char *end, const place *at
     return TUTTI_OK;
 }
 
-static tutti_status table_read(tutti_table **out, const char *path, const char *text, size_t bytes, tutti_error *err)
+static tutti_status table_read(tutti_table **out, const char *path, const char *text, size_t bytes,
+                               tutti_error *err)
 {
     const char *const end = bytes > 0 ? text + bytes : text; /* no bytes: no memory either */
     place at = { .path = path };
@@ -177,7 +186,8 @@ static tutti_status table_read(tutti_table **out, const char *path, const char *
         lines += text[k] == '\n';
     if (t == NULL || (t->rules = tutti_alloc(lines, sizeof *t->rules)) == NULL) {
         table_free(t);
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the table '%s' of %zu lines", path, lines);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the table '%s' of %zu lines",
+                          path, lines);
     }
     for (const char *line = text; line < end && status == TUTTI_OK;) {
         const char *stop = memchr(line, '\n', (size_t)(end - line));
@@ -204,8 +214,8 @@ static uint64_t table_hash(const tutti_table *t)
 
 /* Compares the value over all ranks. *odd: the lowest rank whose value differs from rank 0's; -1:
    all are equal. *of_zero, *of_odd: the values of rank 0 and of rank *odd. */
-static tutti_status compare(tutti_world *world, int64_t mine, int64_t *of_zero, int64_t *of_odd, int *odd,
-                            tutti_error *err)
+static tutti_status compare(tutti_world *world, int64_t mine, int64_t *of_zero, int64_t *of_odd,
+                            int *odd, tutti_error *err)
 {
     tutti_group g = tutti_group_workers(world, UINT64_C(0x7475747469746162));
     int64_t extremes[2] = { mine, -mine }, *all;
@@ -221,8 +231,10 @@ static tutti_status compare(tutti_world *world, int64_t mine, int64_t *of_zero, 
         return TUTTI_OK;
     all = tutti_alloc((size_t)g.size, sizeof *all);
     if (all == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to compare tables of collectives over %d ranks", g.size);
-    status = tutti_allgather(&g, tutti_host(&mine, 1, TUTTI_I64), tutti_host(all, (size_t)g.size, TUTTI_I64), err);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
+                          "no memory to compare tables of collectives over %d ranks", g.size);
+    status = tutti_allgather(&g, tutti_host(&mine, 1, TUTTI_I64),
+                             tutti_host(all, (size_t)g.size, TUTTI_I64), err);
     for (int j = g.size - 1; j > 0 && status == TUTTI_OK; j--)
         if (all[j] != all[0]) {
             *odd = j;
@@ -234,22 +246,26 @@ static tutti_status compare(tutti_world *world, int64_t mine, int64_t *of_zero, 
 }
 
 /* Takes t (NULL: its reading failed with *status); called by all ranks. */
-static tutti_status agree(tutti_world *world, tutti_table *t, const char *path, tutti_status status, tutti_error *err)
+static tutti_status agree(tutti_world *world, tutti_table *t, const char *path, tutti_status status,
+                          tutti_error *err)
 {
     int64_t zero, other;
     int odd;
-    const tutti_status met = compare(world, status != TUTTI_OK ? -1 : (int64_t)table_hash(t), &zero, &other, &odd,
-                                     status == TUTTI_OK ? err : NULL);
+    const tutti_status met = compare(world, status != TUTTI_OK ? -1 : (int64_t)table_hash(t), &zero,
+                                     &other, &odd, status == TUTTI_OK ? err : NULL);
 
     if (status == TUTTI_OK && met != TUTTI_OK)
         status = met;
     else if (status == TUTTI_OK && (zero == -1 || other == -1))
         status = tutti_fail_rank(err, TUTTI_ERR_STATE, zero == -1 ? 0 : odd,
-                                 "table of collectives '%s': rank %d could not read it", path, zero == -1 ? 0 : odd);
+                                 "table of collectives '%s': rank %d could not read it", path,
+                                 zero == -1 ? 0 : odd);
     else if (status == TUTTI_OK && odd >= 0)
-        status = tutti_fail_rank(err, TUTTI_ERR_USAGE, odd,
-                                 "table of collectives '%s': "
-                                 "rank %d read another one than rank 0; give all ranks the same file", path, odd);
+        status =
+            tutti_fail_rank(err, TUTTI_ERR_USAGE, odd,
+                            "table of collectives '%s': rank %d read another one than rank 0; give "
+                            "all ranks the same file",
+                            path, odd);
     if (status != TUTTI_OK) {
         table_free(t);
         return status;
@@ -259,8 +275,8 @@ static tutti_status agree(tutti_world *world, tutti_table *t, const char *path, 
     return TUTTI_OK;
 }
 
-tutti_status tutti_collective_table_text(tutti_world *world, const char *name, const char *text, size_t bytes,
-                                         tutti_error *err)
+tutti_status tutti_collective_table_text(tutti_world *world, const char *name, const char *text,
+                                         size_t bytes, tutti_error *err)
 {
     tutti_table *t;
     const tutti_status status = table_read(&t, name, text, bytes, err);
@@ -268,7 +284,8 @@ tutti_status tutti_collective_table_text(tutti_world *world, const char *name, c
     return agree(world, t, name, status, err);
 }
 
-static tutti_status read_file(tutti_runtime *rt, const char *path, char **text, size_t *bytes, tutti_error *err)
+static tutti_status read_file(tutti_runtime *rt, const char *path, char **text, size_t *bytes,
+                              tutti_error *err)
 {
     tutti_file *f;
     uint64_t size;
@@ -279,12 +296,13 @@ static tutti_status read_file(tutti_runtime *rt, const char *path, char **text, 
     TUTTI_TRY(tutti_file_open(&f, rt, path, TUTTI_FILE_READ, err));
     size = tutti_file_bytes(f);
     if (size > TABLE_BYTES_MOST)
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "'%s' has %llu bytes; a table of collectives has at most %llu, so this is another file",
-                            path, (unsigned long long)size, (unsigned long long)TABLE_BYTES_MOST);
+        status = tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "'%s' has %llu bytes; a table of collectives has at most %llu, so this is another file",
+            path, (unsigned long long)size, (unsigned long long)TABLE_BYTES_MOST);
     else if ((*text = tutti_alloc((size_t)size + 1, 1)) == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the table '%s' of %llu bytes", path,
-                            (unsigned long long)size);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the table '%s' of %llu bytes",
+                            path, (unsigned long long)size);
     else
         status = tutti_file_read(f, 0, *text, (size_t)size, err);
     *bytes = (size_t)size;
@@ -292,7 +310,8 @@ static tutti_status read_file(tutti_runtime *rt, const char *path, char **text, 
     return status;
 }
 
-static tutti_status table_of_file(tutti_runtime *rt, const char *path, tutti_table **t, tutti_error *err)
+static tutti_status table_of_file(tutti_runtime *rt, const char *path, tutti_table **t,
+                                  tutti_error *err)
 {
     char *text;
     size_t bytes;

@@ -60,7 +60,8 @@ typedef struct meeting {
 
 bool tutti_window_serves(const tutti_call *call)
 {
-    return call->group->world->rendezvous != NULL && call->group->size <= TUTTI_RENDEZVOUS_MEMBERS &&
+    return call->group->world->rendezvous != NULL &&
+           call->group->size <= TUTTI_RENDEZVOUS_MEMBERS &&
            (tutti_algorithms[call->algorithm].traits & TUTTI_WINDOWED) != 0;
 }
 
@@ -71,7 +72,8 @@ static tutti_status meet(meeting *m)
     tutti_status status = TUTTI_OK;
 
     for (int k = 1; k < m->size; k++)
-        m->entries[(m->index + k) % m->size] = tutti_rendezvous_poll(m->call, (m->index + k) % m->size, false);
+        m->entries[(m->index + k) % m->size] =
+            tutti_rendezvous_poll(m->call, (m->index + k) % m->size, false);
     tutti_rendezvous_wake(m->call);
     for (int k = 1; k < m->size; k++) {
         const int j = (m->index + k) % m->size;
@@ -80,8 +82,8 @@ static tutti_status meet(meeting *m)
     }
     for (int j = 0; j < m->size && status == TUTTI_OK; j++)
         if (j != m->index)
-            status = tutti_call_compare(m->call, tutti_call_rank(m->call, j), m->entries[j]->what, m->entries[j]->count,
-                                        m->entries[j]->shape, m->err);
+            status = tutti_call_compare(m->call, tutti_call_rank(m->call, j), m->entries[j]->what,
+                                        m->entries[j]->count, m->entries[j]->shape, m->err);
     return status;
 }
 
@@ -99,7 +101,9 @@ static tutti_status advance_all(const meeting *m, uint32_t phase)
 
     tutti_rendezvous_advance(m->entries[m->index], phase);
     for (int k = 1; k < m->size; k++)
-        all = tutti_rendezvous_poll_phase(m->call, m->entries[(m->index + k) % m->size], phase, false) && all;
+        all = tutti_rendezvous_poll_phase(m->call, m->entries[(m->index + k) % m->size], phase,
+                                          false) &&
+              all;
     tutti_rendezvous_wake(m->call);
     for (int k = 1; k < m->size; k++) {
         const int j = (m->index + k) % m->size;
@@ -115,7 +119,8 @@ static tutti_status advance_all(const meeting *m, uint32_t phase)
 /* Elements of my input and where it is. */
 static const unsigned char *input(const tutti_call *call, size_t *count)
 {
-    *count = call->kind == TUTTI_REDUCE_SCATTER ? call->count * (size_t)call->group->size : call->count;
+    *count =
+        call->kind == TUTTI_REDUCE_SCATTER ? call->count * (size_t)call->group->size : call->count;
     return call->kind == TUTTI_ALLGATHER ? call->part : call->vector;
 }
 
@@ -145,7 +150,8 @@ static tutti_status small_broadcast(meeting *m)
     root = tutti_rendezvous_poll(call, call->root, true);
     if (root == NULL)
         TUTTI_TRY(tutti_rendezvous_await(call, call->root, &root, m->err));
-    status = tutti_call_compare(call, tutti_call_rank(call, call->root), root->what, root->count, root->shape, m->err);
+    status = tutti_call_compare(call, tutti_call_rank(call, call->root), root->what, root->count,
+                                root->shape, m->err);
     if (status == TUTTI_OK)
         tutti_reduce_copy(root->payload, call->vector, bytes);
     tutti_rendezvous_finish(call, call->root, root);
@@ -163,8 +169,8 @@ static void small_finish(const meeting *m)
         return;
     if (call->kind == TUTTI_ALLGATHER) {
         for (int j = 0; j < m->size; j++)
-            tutti_reduce_copy(j == m->index ? call->part : m->entries[j]->payload, call->vector + (size_t)j * bytes,
-                              bytes);
+            tutti_reduce_copy(j == m->index ? call->part : m->entries[j]->payload,
+                              call->vector + (size_t)j * bytes, bytes);
         return;
     }
     /* My own input is read from the vector itself: others may have cleared my entry, and another
@@ -186,7 +192,8 @@ static tutti_status small(meeting *m)
         return small_broadcast(m);
     if (call->weight != 1.0)
         tutti_reduce_scale(m->world->device, call->dtype, count, call->weight, call->vector);
-    TUTTI_TRY(tutti_rendezvous_publish(call, NULL, from, count * call->element, &m->entries[m->index], m->err));
+    TUTTI_TRY(tutti_rendezvous_publish(call, NULL, from, count * call->element,
+                                       &m->entries[m->index], m->err));
     status = meet(m);
     if (status == TUTTI_OK)
         small_finish(m);
@@ -244,7 +251,8 @@ static void take_bases(meeting *m, tutti_status *status, bool *all_reach, bool *
         m->weighted = m->weighted || where->weight != 1.0;
     }
     for (int j = 0; j < m->size && *all_reach && *status == TUTTI_OK; j++)
-        *status = tutti_rendezvous_reach(m->call, j, where_of(m, j), shown_bytes(m->call, j), &m->base[j], m->err);
+        *status = tutti_rendezvous_reach(m->call, j, where_of(m, j), shown_bytes(m->call, j),
+                                         &m->base[j], m->err);
 }
 
 /* The offset of chunk c in a stage. */
@@ -295,7 +303,8 @@ static void move_slices(const tutti_call *call, unsigned char *stage, size_t c, 
     const size_t chunk = TUTTI_STAGE_BYTES / call->element, count = chunk_count(call, c, chunk);
     const size_t ends[4] = { 0, tutti_slice(count, call->group->size, call->group->index),
                              tutti_slice(count, call->group->size, call->group->index + 1), count };
-    unsigned char *const half = stage + half_of(c), *const vector = call->vector + c * chunk * call->element;
+    unsigned char *const half = stage + half_of(c), *const vector =
+                                                        call->vector + c * chunk * call->element;
 
     for (int k = 0; k < 4; k += 2) {
         const size_t at = ends[k] * call->element, bytes = (ends[k + 1] - ends[k]) * call->element;
@@ -325,16 +334,16 @@ static tutti_status allreduce_chunks(meeting *m, size_t chunk)
 static tutti_status large_reduce_scatter(meeting *m)
 {
     const tutti_call *call = m->call;
-    const size_t element = call->element, tile = TILE_BYTES / element, count = part_count(call, m->index),
-                 mine = part_first(call, m->index);
+    const size_t element = call->element, tile = TILE_BYTES / element,
+                 count = part_count(call, m->index), mine = part_first(call, m->index);
     const void *terms[TUTTI_RENDEZVOUS_MEMBERS];
 
     for (size_t first = 0, n; first < count; first += n) {
         n = count - first < tile ? count - first : tile;
         for (int j = 0; j < m->size; j++)
             terms[j] = m->base[j] + (mine + first) * element;
-        tutti_reduce_tree(m->world->device, call->dtype, call->op, n, m->size, terms, m->weighted ? m->weights : NULL,
-                          call->part + first * element);
+        tutti_reduce_tree(m->world->device, call->dtype, call->op, n, m->size, terms,
+                          m->weighted ? m->weights : NULL, call->part + first * element);
     }
     return advance_all(m, 2); /* I have read */
 }
@@ -391,7 +400,8 @@ static tutti_status large(meeting *m, bool *handled, int *stage)
     if (window >= 0) {
         where->reach = TUTTI_REACH_WINDOW;
         where->window = (uint32_t)window;
-    } else if (call->kind == TUTTI_ALLREDUCE && (*stage = tutti_rendezvous_stage_acquire(m->world)) >= 0) {
+    } else if (call->kind == TUTTI_ALLREDUCE &&
+               (*stage = tutti_rendezvous_stage_acquire(m->world)) >= 0) {
         where->reach = TUTTI_REACH_STAGE;
         where->offset = (uint64_t)*stage;
         move_slices(call, m->world->rendezvous->mine->stages[*stage][0], 0, false);
@@ -434,10 +444,12 @@ static void account(const tutti_call *call, const tutti_schedule *s)
         tutti_call_account(call, s);
     for (int j = 0; j < call->group->size && s == NULL && !call->group->uncounted; j++)
         if (j != call->group->index)
-            tutti_world_account(call->group->world, tutti_call_rank(call, j), call->count * call->element, 1);
+            tutti_world_account(call->group->world, tutti_call_rank(call, j),
+                                call->count * call->element, 1);
 }
 
-tutti_status tutti_window_run(const tutti_call *call, const tutti_schedule *s, bool *handled, tutti_error *err)
+tutti_status tutti_window_run(const tutti_call *call, const tutti_schedule *s, bool *handled,
+                              tutti_error *err)
 {
     tutti_error own;
     meeting m; /* its arrays are long, and a small call needs little of them: not zeroed */

@@ -36,15 +36,18 @@ static tutti_status cpu_of(char *const *environment, tutti_cpu *cpu, tutti_error
     *cpu = tutti_cpu_best();
     if (text == NULL || text[0] == '\0')
         return TUTTI_OK;
-    for (int level = TUTTI_CPU_SCALAR; strcmp(tutti_cpu_name((tutti_cpu)level), "unknown") != 0; level++)
+    for (int level = TUTTI_CPU_SCALAR; strcmp(tutti_cpu_name((tutti_cpu)level), "unknown") != 0;
+         level++)
         if (strcmp(text, tutti_cpu_name((tutti_cpu)level)) == 0) {
             *cpu = (tutti_cpu)level < *cpu ? (tutti_cpu)level : *cpu;
             return TUTTI_OK;
         }
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "TUTTI_CPU is '%.40s'; it must be " CPU_LEVELS, text);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "TUTTI_CPU is '%.40s'; it must be " CPU_LEVELS,
+                      text);
 }
 
-static tutti_status find_transport(const char *spec_text, const tutti_transport_ops **ops, tutti_error *err)
+static tutti_status find_transport(const char *spec_text, const tutti_transport_ops **ops,
+                                   tutti_error *err)
 {
     static const char *const plug_ins[] = { "sim", "mpi" };
     char known[160] = "", near[120], tried[400];
@@ -55,11 +58,13 @@ static tutti_status find_transport(const char *spec_text, const tutti_transport_
 
     *ops = NULL;
     TUTTI_TRY(tutti_spec_open(&spec, spec_text, err));
-    if (tutti_transport_load(tutti_spec_name(spec), ops, tried, sizeof tried, err) != TUTTI_OK && tried[0] != '\0') {
+    if (tutti_transport_load(tutti_spec_name(spec), ops, tried, sizeof tried, err) != TUTTI_OK &&
+        tried[0] != '\0') {
         for (; tutti_transports[n] != NULL && n < TUTTI_LENGTH(names); n++) {
             names[n] = tutti_transports[n]->name;
             if (used < sizeof known)
-                used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", n > 0 ? ", " : "", names[n]);
+                used += (size_t)snprintf(known + used, sizeof known - used, "%s%s",
+                                         n > 0 ? ", " : "", names[n]);
         }
         for (size_t k = 0; k < TUTTI_LENGTH(plug_ins) && n < TUTTI_LENGTH(names); k++) {
             is_ours = is_ours || strcmp(plug_ins[k], tutti_spec_name(spec)) == 0;
@@ -68,12 +73,14 @@ static tutti_status find_transport(const char *spec_text, const tutti_transport_
         tutti_suggest(tutti_spec_name(spec), names, n, near, sizeof near);
         if (is_ours)
             tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                       "transport '%s' is a plug-in that this build is without: there is no '%.200s'; known: %s",
+                       "transport '%s' is a plug-in that this build is without: there is no "
+                       "'%.200s'; known: %s",
                        tutti_spec_name(spec), tried, known);
         else
             tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                       "no transport is named '%.80s'%s; known: %s, and as plug-ins sim, mpi; nor is there a plug-in "
-                       "'%.200s'", tutti_spec_name(spec), near, known, tried);
+                       "no transport is named '%.80s'%s; known: %s, and as plug-ins sim, mpi; nor "
+                       "is there a plug-in '%.200s'",
+                       tutti_spec_name(spec), near, known, tried);
     }
     tutti_spec_close(spec);
     return *ops != NULL ? TUTTI_OK : TUTTI_ERR_USAGE;
@@ -81,14 +88,16 @@ static tutti_status find_transport(const char *spec_text, const tutti_transport_
 
 /* rt: the runtime that it is to run on, if the caller has opened one; else NULL. If the
    transport's ABI number differs, the position of `name` in its struct is unknown. */
-static tutti_status check_abi(const tutti_transport_ops *ops, const tutti_runtime *rt, tutti_error *err)
+static tutti_status check_abi(const tutti_transport_ops *ops, const tutti_runtime *rt,
+                              tutti_error *err)
 {
     char whose[80] = "the transport";
 
     if (ops->abi == TUTTI_TRANSPORT_ABI)
         snprintf(whose, sizeof whose, "the transport '%.60s'", ops->name);
     TUTTI_TRY(tutti_transport_check(ops, whose, err));
-    return rt != NULL ? tutti_runtime_check(rt, "the runtime that the caller opened", err) : TUTTI_OK;
+    return rt != NULL ? tutti_runtime_check(rt, "the runtime that the caller opened", err)
+                      : TUTTI_OK;
 }
 
 /* TUTTI_NODES sets how many nodes (NUMA) each host has, its workers on them in equal blocks, in
@@ -105,8 +114,10 @@ static tutti_status nodes_of(char *const *environment, int *nodes, tutti_error *
         return TUTTI_OK;
     n = strtol(text, &end, 10);
     if (*end != 0 || n < 1 || n > 1024)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "TUTTI_NODES is '%.40s'; it must be the number of NUMA nodes of each host, 1 to 1024", text);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "TUTTI_NODES is '%.40s'; it must be the number of NUMA nodes of each host, 1 to 1024",
+            text);
     *nodes = (int)n;
     return TUTTI_OK;
 }
@@ -131,13 +142,16 @@ static tutti_status know_nodes(tutti_world *world, int nodes, tutti_error *err)
 {
     if (nodes == 0 && world->ops->node == NULL)
         return TUTTI_OK;
-    world->node = tutti_alloc(2 * (size_t)world->size, sizeof *world->node); /* [size + r]: as reported */
+    /* [size + r]: as reported */
+    world->node = tutti_alloc(2 * (size_t)world->size, sizeof *world->node);
     if (world->node == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the nodes of %d ranks", world->size);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the nodes of %d ranks",
+                          world->size);
     for (int r = 0; r < world->size; r++) {
         int *const node_given = world->node + world->size, first = 0;
         node_given[r] = node_of(world, nodes, r);
-        while (node_given[first] != node_given[r] || (world->host != NULL && world->host[first] != world->host[r]))
+        while (node_given[first] != node_given[r] ||
+               (world->host != NULL && world->host[first] != world->host[r]))
             first++;
         world->node[r] = node_given[r] >= 0 ? first : -1;
     }
@@ -152,7 +166,8 @@ static tutti_status know_hosts(tutti_world *world, tutti_error *err)
         return TUTTI_OK;
     world->host = tutti_alloc((size_t)world->size, sizeof *world->host);
     if (world->host == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the hosts of %d ranks", world->size);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the hosts of %d ranks",
+                          world->size);
     for (int r = 0; r < world->size; r++) {
         world->host[r] = world->ops->host(world->transport, r);
         several = several || world->host[r] != world->host[0];
@@ -170,7 +185,8 @@ static tutti_status open_parts(tutti_world *world, const tutti_launch *launch, t
     int nodes;
 
     if (world->sent == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a world of %d ranks", launch->size);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a world of %d ranks",
+                          launch->size);
     TUTTI_TRY(check_abi(world->ops, world->rt, err));
     TUTTI_TRY(cpu_of(launch->environment, &cpu, err));
     TUTTI_TRY(nodes_of(launch->environment, &nodes, err));
@@ -189,8 +205,8 @@ static tutti_status open_parts(tutti_world *world, const tutti_launch *launch, t
     return TUTTI_OK;
 }
 
-tutti_status tutti_world_open_on(tutti_world **out, const tutti_transport_ops *ops, const tutti_launch *launch,
-                                 tutti_runtime *rt, tutti_error *err)
+tutti_status tutti_world_open_on(tutti_world **out, const tutti_transport_ops *ops,
+                                 const tutti_launch *launch, tutti_runtime *rt, tutti_error *err)
 {
     tutti_world *world = tutti_alloc(1, sizeof *world);
     tutti_status status;
@@ -216,7 +232,8 @@ tutti_status tutti_world_open_on(tutti_world **out, const tutti_transport_ops *o
 }
 
 /* The transport of that text; *self: its options, which tutti_free takes. */
-static tutti_status read_transport(const char *text, const tutti_transport_ops **ops, void **self, tutti_error *err)
+static tutti_status read_transport(const char *text, const tutti_transport_ops **ops, void **self,
+                                   tutti_error *err)
 {
     tutti_spec *spec = NULL;
     tutti_status status;
@@ -227,7 +244,8 @@ static tutti_status read_transport(const char *text, const tutti_transport_ops *
     TUTTI_TRY(check_abi(*ops, NULL, err));
     *self = tutti_alloc((*ops)->options_bytes + 1, 1);
     if (*self == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the options of '%s'", (*ops)->name);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the options of '%s'",
+                          (*ops)->name);
     snprintf(what, sizeof what, "transport '%s'", (*ops)->name);
     status = tutti_spec_open(&spec, text, err);
     if (status == TUTTI_OK)
@@ -275,8 +293,8 @@ bool tutti_world_simulated(const char *transport_spec)
     const tutti_transport_ops *ops;
 
     return transport_spec != NULL && transport_spec[0] != '\0' &&
-           find_transport(transport_spec, &ops, NULL) == TUTTI_OK && check_abi(ops, NULL, NULL) == TUTTI_OK &&
-           ops->simulated;
+           find_transport(transport_spec, &ops, NULL) == TUTTI_OK &&
+           check_abi(ops, NULL, NULL) == TUTTI_OK && ops->simulated;
 }
 
 bool tutti_world_can_survive(const char *transport_spec)
@@ -284,8 +302,8 @@ bool tutti_world_can_survive(const char *transport_spec)
     const tutti_transport_ops *ops;
 
     return transport_spec != NULL && transport_spec[0] != '\0' &&
-           find_transport(transport_spec, &ops, NULL) == TUTTI_OK && check_abi(ops, NULL, NULL) == TUTTI_OK &&
-           ops->events != NULL;
+           find_transport(transport_spec, &ops, NULL) == TUTTI_OK &&
+           check_abi(ops, NULL, NULL) == TUTTI_OK && ops->events != NULL;
 }
 
 tutti_status tutti_world_open(tutti_world **out, const char *transport_spec, tutti_error *err)
@@ -294,7 +312,8 @@ tutti_status tutti_world_open(tutti_world **out, const char *transport_spec, tut
 }
 
 tutti_status tutti_world_open_telling(tutti_world **out, const char *transport_spec,
-                                      void (*waits)(void *user, const char *line), void *user, tutti_error *err)
+                                      void (*waits)(void *user, const char *line), void *user,
+                                      tutti_error *err)
 {
     const tutti_transport_ops *ops;
     tutti_launch_gathering *gathering = NULL;
@@ -316,11 +335,14 @@ tutti_status tutti_world_open_telling(tutti_world **out, const char *transport_s
     if (place.size > 1 && strcmp(ops->name, "shm") == 0 && !gathers &&
         (place.by > TUTTI_BY_TUTTI || tutti_variable(environ, "TUTTI_SHM_FD") == NULL))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s has started %d processes (%s), and nothing shows that all of them are on one host, as "
-                          "transport shm needs; use transport tcp%s, or start the run with 'tutti run -n N -- COMMAND'",
-                          place.by > TUTTI_BY_TUTTI ? place.name : "another program", place.size, place.found,
-                          place.by > TUTTI_BY_TUTTI ? " or mpi"
-                                                    : ", with TUTTI_MEET=HOST:PORT and a key for all (`tutti key`)");
+                          "%s has started %d processes (%s), and nothing shows that all of them "
+                          "are on one host, as transport shm needs; use transport tcp%s, or start "
+                          "the run with 'tutti run -n N -- COMMAND'",
+                          place.by > TUTTI_BY_TUTTI ? place.name : "another program", place.size,
+                          place.found,
+                          place.by > TUTTI_BY_TUTTI
+                              ? " or mpi"
+                              : ", with TUTTI_MEET=HOST:PORT and a key for all (`tutti key`)");
     if (strcmp(ops->name, "tcp") == 0)
         TUTTI_TRY(tutti_launch_place_meets(&place, environ, err));
     if (gathers) /* no rank waits for one whose options are refused */
@@ -329,11 +351,15 @@ tutti_status tutti_world_open_telling(tutti_world **out, const char *transport_s
         TUTTI_TRY(patience(transport_spec, &wait_ns, err));
     TUTTI_TRY(tutti_launch_place_environment(&place, environ, &environment, err));
     if (gathers)
-        status = tutti_launch_gather(&gathering, &place, ops->name, environment, wait_ns, waits, user,
-                                     err);
-    launch = (tutti_launch){ .rank = place.rank, .size = place.size, .spec = transport_spec,
-                             .environment = gathering != NULL ? tutti_launch_gathered(gathering) : environment,
-                             .waits = waits, .user = user };
+        status = tutti_launch_gather(&gathering, &place, ops->name, environment, wait_ns, waits,
+                                     user, err);
+    launch = (tutti_launch){ .rank = place.rank,
+                             .size = place.size,
+                             .spec = transport_spec,
+                             .environment =
+                                 gathering != NULL ? tutti_launch_gathered(gathering) : environment,
+                             .waits = waits,
+                             .user = user };
     if (status == TUTTI_OK)
         status = tutti_world_open_on(out, ops, &launch, NULL, err);
     if (status == TUTTI_OK)
@@ -396,7 +422,8 @@ static tutti_status run_rank(const tutti_launch *launch, void *arg, tutti_error 
         memset(&own, 0, sizeof own);
         err = &own; /* a failure report needs an error text */
     }
-    TUTTI_TRY(tutti_world_open_on(&world, job->ops, launch, launch->rt != NULL ? launch->rt : job->rt, err));
+    TUTTI_TRY(tutti_world_open_on(&world, job->ops, launch,
+                                  launch->rt != NULL ? launch->rt : job->rt, err));
     status = job->rank_main(world, job->arg, err);
     if (status != TUTTI_OK)
         tutti_world_failure_report(world, err);
@@ -405,19 +432,22 @@ static tutti_status run_rank(const tutti_launch *launch, void *arg, tutti_error 
 }
 
 tutti_status tutti_world_run_on(const tutti_transport_ops *ops, const char *spec, int n,
-                                tutti_status (*rank_main)(tutti_world *world, void *arg, tutti_error *err), void *arg,
-                                tutti_error *err)
+                                tutti_status (*rank_main)(tutti_world *world, void *arg,
+                                                          tutti_error *err),
+                                void *arg, tutti_error *err)
 {
     const tutti_launch launch = { .size = n, .spec = spec, .environment = environ };
     rank_job job = { .ops = ops, .rank_main = rank_main, .arg = arg };
     tutti_status status;
 
     if (n < 1 || n > RANKS_MAX)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a run of %d ranks: it takes 1 to %d", n, RANKS_MAX);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a run of %d ranks: it takes 1 to %d", n,
+                          RANKS_MAX);
     TUTTI_TRY(check_abi(ops, NULL, err));
     if (ops->run == NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "the ranks of the transport '%s' are processes, not threads; start them with the launcher",
+                          "the ranks of the transport '%s' are processes, not threads; start them "
+                          "with the launcher",
                           ops->name);
     TUTTI_TRY(tutti_runtime_open_posix(&job.rt, err));
     status = ops->run(job.rt, &launch, run_rank, &job, err);
@@ -426,8 +456,9 @@ tutti_status tutti_world_run_on(const tutti_transport_ops *ops, const char *spec
 }
 
 tutti_status tutti_world_run(const char *transport_spec, int n,
-                             tutti_status (*rank_main)(tutti_world *world, void *arg, tutti_error *err), void *arg,
-                             tutti_error *err)
+                             tutti_status (*rank_main)(tutti_world *world, void *arg,
+                                                       tutti_error *err),
+                             void *arg, tutti_error *err)
 {
     const char *spec = transport_spec == NULL || transport_spec[0] == '\0' ? "shm" : transport_spec;
     const tutti_transport_ops *ops;
@@ -522,8 +553,8 @@ static tutti_status make_window(tutti_world *world, const char *name, size_t byt
     *out = NULL;
     if (n == TUTTI_WINDOWS)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "window '%s' would be number %d of this world, which has at most %d; put several vectors "
-                          "into one window",
+                          "window '%s' would be number %d of this world, which has at most %d; put "
+                          "several vectors into one window",
                           name, TUTTI_WINDOWS + 1, TUTTI_WINDOWS);
     w->bytes = bytes;
     w->name = tutti_copy_text(name);
@@ -533,7 +564,8 @@ static tutti_status make_window(tutti_world *world, const char *name, size_t byt
         w->of_rank = tutti_alloc((size_t)world->size, sizeof *w->of_rank);
     if (w->name == NULL || (shared ? w->of_rank == NULL : bytes > 0 && w->mine == NULL)) {
         drop_window(w);
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the %zu bytes of window '%s'", bytes, name);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the %zu bytes of window '%s'",
+                          bytes, name);
     }
     if (shared) {
         tutti_status status;
@@ -553,7 +585,8 @@ static tutti_status make_window(tutti_world *world, const char *name, size_t byt
 
 int tutti_windows_find(const tutti_world *world, const void *x, size_t bytes, uint64_t *offset)
 {
-    const uint32_t n = atomic_load_explicit(&((tutti_world *)(uintptr_t)world)->n_windows, memory_order_acquire);
+    const uint32_t n =
+        atomic_load_explicit(&((tutti_world *)(uintptr_t)world)->n_windows, memory_order_acquire);
     const uintptr_t address = (uintptr_t)x;
 
     *offset = 0;
@@ -569,7 +602,8 @@ int tutti_windows_find(const tutti_world *world, const void *x, size_t bytes, ui
     return -1;
 }
 
-tutti_status tutti_world_window(tutti_world *world, const char *name, size_t bytes, void **mine, tutti_error *err)
+tutti_status tutti_world_window(tutti_world *world, const char *name, size_t bytes, void **mine,
+                                tutti_error *err)
 {
     tutti_shared_window *w;
 
@@ -585,18 +619,23 @@ bool tutti_world_shares(const tutti_world *world)
     return world->ops->publish != NULL;
 }
 
-void *tutti_world_there(tutti_world *world, const char *window, size_t offset, size_t bytes, int rank)
+void *tutti_world_there(tutti_world *world, const char *window, size_t offset, size_t bytes,
+                        int rank)
 {
     const uint32_t n = atomic_load_explicit(&world->n_windows, memory_order_acquire);
     uint32_t k = 0;
     uint64_t room;
 
-    while (k < n && (world->windows[k].of_rank == NULL || strcmp(world->windows[k].name, window) != 0))
+    while (k < n &&
+           (world->windows[k].of_rank == NULL || strcmp(world->windows[k].name, window) != 0))
         k++;
     if (k == n)
         return NULL;
-    room = rank == world->rank ? world->windows[k].bytes : tutti_rendezvous_window_of(world, rank, k);
-    return offset <= room && bytes <= room - offset ? (unsigned char *)world->windows[k].of_rank[rank] + offset : NULL;
+    room =
+        rank == world->rank ? world->windows[k].bytes : tutti_rendezvous_window_of(world, rank, k);
+    return offset <= room && bytes <= room - offset
+               ? (unsigned char *)world->windows[k].of_rank[rank] + offset
+               : NULL;
 }
 
 void tutti_world_sent_there(tutti_world *world, int to, uint64_t bytes)
@@ -617,8 +656,8 @@ void tutti_world_give_back(tutti_world *world)
 
 /* Rank 0's window, while the others bring none. All ranks of a transport with windows are on one
    host. */
-tutti_status tutti_world_common(tutti_world *world, const char *name, size_t bytes, void **memory, bool *fill,
-                                tutti_error *err)
+tutti_status tutti_world_common(tutti_world *world, const char *name, size_t bytes, void **memory,
+                                bool *fill, tutti_error *err)
 {
     const bool shared = world->ops->window != NULL;
     tutti_shared_window *w;

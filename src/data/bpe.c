@@ -86,21 +86,25 @@ static tutti_status enter_merges(tutti_bpe *b, const char *path, uint64_t *total
     for (uint32_t k = 0; k <= 256; k++)
         b->begin[k] = k;
     for (uint32_t k = 0; k < merges; k++) {
-        const uint32_t left = (uint32_t)(b->pair[k] >> 32), right = (uint32_t)b->pair[k], made = 256 + k;
+        const uint32_t left = (uint32_t)(b->pair[k] >> 32), right = (uint32_t)b->pair[k],
+                       made = 256 + k;
         uint64_t bytes;
         size_t at;
         if (left >= made || right >= made)
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                              "'%s': merge %u joins %u and %u, but only ids below %u exist before it", path, k, left,
-                              right, made);
+            return tutti_fail(
+                err, TUTTI_ERR_CORRUPT, 0,
+                "'%s': merge %u joins %u and %u, but only ids below %u exist before it", path, k,
+                left, right, made);
         bytes = b->begin[left + 1] - b->begin[left] + b->begin[right + 1] - b->begin[right];
         if (bytes > TOKEN_BYTES_MOST)
             return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                              "'%s': merge %u makes a token of %" PRIu64 " bytes; words have at most %d", path, k,
-                              bytes, TOKEN_BYTES_MOST);
+                              "'%s': merge %u makes a token of %" PRIu64
+                              " bytes; words have at most %d",
+                              path, k, bytes, TOKEN_BYTES_MOST);
         at = find_slot(b, b->pair[k]);
         if (b->key[at] == b->pair[k])
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s': merges %u and %u join the same ids %u and %u", path,
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                              "'%s': merges %u and %u join the same ids %u and %u", path,
                               b->id[at] - 256, k, left, right);
         b->key[at] = b->pair[k];
         b->id[at] = made;
@@ -124,7 +128,8 @@ static void write_tokens(tutti_bpe *b)
 }
 
 /* Makes a bpe of merges that are known to be valid. It owns them, also on failure. */
-tutti_status tutti_bpe_make(tutti_bpe **out, uint64_t *pairs, uint32_t vocabulary, const char *path, tutti_error *err)
+tutti_status tutti_bpe_make(tutti_bpe **out, uint64_t *pairs, uint32_t vocabulary, const char *path,
+                            tutti_error *err)
 {
     tutti_bpe *b = tutti_alloc(1, sizeof *b);
     uint64_t total = 0;
@@ -143,12 +148,13 @@ tutti_status tutti_bpe_make(tutti_bpe **out, uint64_t *pairs, uint32_t vocabular
     b->id = tutti_alloc(b->slots, sizeof *b->id);
     b->begin = tutti_alloc((size_t)vocabulary + 1, sizeof *b->begin);
     if (b->key == NULL || b->id == NULL || b->begin == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the %u ids of '%s'", vocabulary, path);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the %u ids of '%s'",
+                            vocabulary, path);
     else
         status = enter_merges(b, path, &total, err);
     if (status == TUTTI_OK && (b->bytes = tutti_alloc((size_t)total, 1)) == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the tokens of '%s' (%" PRIu64 " bytes)", path,
-                            total);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                            "memory for the tokens of '%s' (%" PRIu64 " bytes)", path, total);
     if (status != TUTTI_OK) {
         tutti_bpe_close(b);
         return status;
@@ -194,7 +200,8 @@ typedef struct reader { const char *path; const uint8_t *at, *end; uint64_t line
 static tutti_status bad_line(const reader *r, const char *wanted, tutti_error *err)
 {
     return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                      "'%s': line %" PRIu64 " is not %s; it is damaged or no encoding made by `tutti data bpe`",
+                      "'%s': line %" PRIu64
+                      " is not %s; it is damaged or no encoding made by `tutti data bpe`",
                       r->path, r->line, wanted);
 }
 
@@ -239,7 +246,8 @@ static tutti_status read_merges(reader *r, const uint8_t *file, uint64_t *pairs,
                : bad_line(r, "the last line with the hash of the others", err);
 }
 
-tutti_status tutti_bpe_parse(tutti_bpe **out, const char *path, const uint8_t *file, size_t bytes, tutti_error *err)
+tutti_status tutti_bpe_parse(tutti_bpe **out, const char *path, const uint8_t *file, size_t bytes,
+                             tutti_error *err)
 {
     reader r = { path, file, file + bytes, 1 };
     uint32_t vocabulary;
@@ -252,16 +260,19 @@ tutti_status tutti_bpe_parse(tutti_bpe **out, const char *path, const uint8_t *f
     if (!skip_text(&r, "vocabulary ") || !take_number(&r, &vocabulary) || !skip_text(&r, "\n"))
         return bad_line(&r, "'vocabulary N'", err);
     if (vocabulary < 256 || vocabulary > TUTTI_BPE_VOCABULARY_MOST)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s': the vocabulary is %u; it must be from 256 to %d", path,
-                          vocabulary, TUTTI_BPE_VOCABULARY_MOST);
-    if ((size_t)(r.end - r.at) / 4 < vocabulary - 256) /* "0 0\n"; before memory is taken on its word */
-        return tutti_fail(
-            err, TUTTI_ERR_CORRUPT, 0,
-            "'%s' has %zu bytes, too few for the %u merges it speaks of; it was cut short: make or fetch it again",
-            path, bytes, vocabulary - 256);
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "'%s': the vocabulary is %u; it must be from 256 to %d", path, vocabulary,
+                          TUTTI_BPE_VOCABULARY_MOST);
+    if ((size_t)(r.end - r.at) / 4 <
+        vocabulary - 256) /* "0 0\n"; before memory is taken on its word */
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "'%s' has %zu bytes, too few for the %u merges it speaks of; it was cut "
+                          "short: make or fetch it again",
+                          path, bytes, vocabulary - 256);
     pairs = tutti_alloc((size_t)vocabulary - 256 + 1, sizeof *pairs);
     if (pairs == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the %u merges of '%s'", vocabulary - 256, path);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the %u merges of '%s'",
+                          vocabulary - 256, path);
     status = read_merges(&r, file, pairs, vocabulary - 256, err);
     if (status != TUTTI_OK) {
         tutti_free(pairs);
@@ -282,7 +293,8 @@ tutti_status tutti_bpe_read(tutti_bpe **out, tutti_runtime *rt, const char *path
     return status;
 }
 
-tutti_status tutti_bpe_write(const tutti_bpe *bpe, tutti_runtime *rt, const char *path, tutti_error *err)
+tutti_status tutti_bpe_write(const tutti_bpe *bpe, tutti_runtime *rt, const char *path,
+                             tutti_error *err)
 {
     const size_t room = 64 + (size_t)(bpe->vocabulary - 256) * 16 + 32;
     char *text = tutti_alloc(room, 1);
@@ -294,7 +306,8 @@ tutti_status tutti_bpe_write(const tutti_bpe *bpe, tutti_runtime *rt, const char
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing '%s'", path);
     n += (size_t)snprintf(text, room, "tutti-bpe 1\nvocabulary %u\n", bpe->vocabulary);
     for (uint32_t k = 0; k < bpe->vocabulary - 256; k++)
-        n += (size_t)snprintf(text + n, room - n, "%u %u\n", (uint32_t)(bpe->pair[k] >> 32), (uint32_t)bpe->pair[k]);
+        n += (size_t)snprintf(text + n, room - n, "%u %u\n", (uint32_t)(bpe->pair[k] >> 32),
+                              (uint32_t)bpe->pair[k]);
     n += (size_t)snprintf(text + n, room - n, "hash %016" PRIx64 "\n", tutti_hash(text, n));
     status = tutti_file_begin(&file, rt, path, false, err);
     if (status == TUTTI_OK)
@@ -305,7 +318,11 @@ tutti_status tutti_bpe_write(const tutti_bpe *bpe, tutti_runtime *rt, const char
 
 /* ---- encoding, decoding ---- */
 
-typedef struct cached { uint8_t bytes, count; uint8_t word[TEXT_WORD_MOST]; uint32_t ids[TEXT_WORD_MOST]; } cached;
+typedef struct cached {
+    uint8_t bytes, count;
+    uint8_t word[TEXT_WORD_MOST];
+    uint32_t ids[TEXT_WORD_MOST];
+} cached;
 
 static size_t encode_word(const tutti_bpe *b, const uint8_t *word, size_t bytes, uint32_t *ids)
 {
@@ -339,15 +356,16 @@ static size_t encode_word(const tutti_bpe *b, const uint8_t *word, size_t bytes,
     }
 }
 
-tutti_status tutti_bpe_encode(const tutti_bpe *bpe, const uint8_t *text, uint64_t bytes, uint32_t *ids, uint64_t *count,
-                              tutti_error *err)
+tutti_status tutti_bpe_encode(const tutti_bpe *bpe, const uint8_t *text, uint64_t bytes,
+                              uint32_t *ids, uint64_t *count, tutti_error *err)
 {
     cached *cache = tutti_alloc(CACHE_SLOTS, sizeof *cache);
     uint64_t n = 0;
 
     *count = 0;
     if (cache == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "encoding a text of %" PRIu64 " bytes", bytes);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "encoding a text of %" PRIu64 " bytes",
+                          bytes);
     for (uint64_t at = 0; at < bytes;) {
         const size_t word = tutti_text_word(text + at, bytes - at);
         cached *c = &cache[tutti_hash(text + at, word) & (CACHE_SLOTS - 1)];
@@ -365,7 +383,8 @@ tutti_status tutti_bpe_encode(const tutti_bpe *bpe, const uint8_t *text, uint64_
     return TUTTI_OK;
 }
 
-uint64_t tutti_bpe_decode(const tutti_bpe *bpe, const uint32_t *ids, uint64_t count, uint8_t *text, uint64_t capacity)
+uint64_t tutti_bpe_decode(const tutti_bpe *bpe, const uint32_t *ids, uint64_t count, uint8_t *text,
+                          uint64_t capacity)
 {
     uint64_t bytes = 0;
 

@@ -56,7 +56,8 @@ static bool grow_array(void **at, size_t *room, size_t used, size_t size)
     *room = more;
     return true;
 }
-#define GROW(t, list) grow_array((void **)&(t)->list, &(t)->room_##list, (t)->n_##list, sizeof *(t)->list)
+#define GROW(t, list) \
+    grow_array((void **)&(t)->list, &(t)->room_##list, (t)->n_##list, sizeof *(t)->list)
 
 /* ---- words ---- */
 
@@ -178,7 +179,8 @@ static void subtract_pairs(trainer *t, uint32_t index)
     const word *w = &t->words[index];
 
     for (uint32_t i = 0; i + 1 < w->n; i++)
-        t->pairs[slot_of(t, (uint64_t)t->ids[w->at + i] << 32 | t->ids[w->at + i + 1])].count -= w->times;
+        t->pairs[slot_of(t, (uint64_t)t->ids[w->at + i] << 32 | t->ids[w->at + i + 1])].count -=
+            w->times;
 }
 
 /* ---- the heap: the most frequent first, of equals the lowest pair ---- */
@@ -305,8 +307,8 @@ static bool count_pairs(trainer *t, uint64_t bytes)
     return push_fresh(t);
 }
 
-tutti_status tutti_bpe_train(tutti_bpe **out, const uint8_t *text, uint64_t bytes, uint32_t vocabulary,
-                             tutti_error *err)
+tutti_status tutti_bpe_train(tutti_bpe **out, const uint8_t *text, uint64_t bytes,
+                             uint32_t vocabulary, tutti_error *err)
 {
     trainer t = { .text = text };
     uint64_t *pairs;
@@ -315,9 +317,10 @@ tutti_status tutti_bpe_train(tutti_bpe **out, const uint8_t *text, uint64_t byte
 
     *out = NULL;
     if (vocabulary < 256 || vocabulary > TUTTI_BPE_VOCABULARY_MOST)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "a vocabulary of %u ids is not possible; it must be from 256 (the bytes) to %d", vocabulary,
-                          TUTTI_BPE_VOCABULARY_MOST);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "a vocabulary of %u ids is not possible; it must be from 256 (the bytes) to %d",
+            vocabulary, TUTTI_BPE_VOCABULARY_MOST);
     pairs = tutti_alloc((size_t)vocabulary - 256 + 1, sizeof *pairs);
     room = pairs != NULL && count_pairs(&t, bytes);
     for (uint32_t made = 256; room && made < vocabulary && status == TUTTI_OK; made++) {
@@ -325,16 +328,17 @@ tutti_status tutti_bpe_train(tutti_bpe **out, const uint8_t *text, uint64_t byte
         room = most_frequent(&t, &pairs[made - 256], &count);
         if (room && count < 2)
             status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                                "a vocabulary of %u ids is more than the text gives: after %u no pair occurs twice; "
-                                "ask for at most %u, or give a longer text",
+                                "a vocabulary of %u ids is more than the text gives: after %u no "
+                                "pair occurs twice; ask for at most %u, or give a longer text",
                                 vocabulary, made, made);
         else if (room)
             room = merge_pair(&t, pairs[made - 256], made);
     }
     if (!room)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
-                            "learning %u ids from a text of %" PRIu64 " bytes (%zu different words)", vocabulary, bytes,
-                            t.n_words);
+        status =
+            tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                       "learning %u ids from a text of %" PRIu64 " bytes (%zu different words)",
+                       vocabulary, bytes, t.n_words);
     tutti_free(t.words);
     tutti_free(t.word_slot);
     tutti_free(t.ids);

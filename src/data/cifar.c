@@ -9,7 +9,14 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BATCHES = 5, SIDE = 32, PIXELS = 3 * SIDE * SIDE, RECORD = 1 + PIXELS, CLASSES = 10, WHOLE = 10000 };
+enum {
+    BATCHES = 5,
+    SIDE = 32,
+    PIXELS = 3 * SIDE * SIDE,
+    RECORD = 1 + PIXELS,
+    CLASSES = 10,
+    WHOLE = 10000
+};
 
 static void name_of(const tutti_data *d, int batch, char *path, size_t bytes)
 {
@@ -31,7 +38,8 @@ bool tutti_data_is_cifar(tutti_runtime *rt, const char *path)
 }
 
 /* whole: the file must have 10000 records, as the published files. */
-static tutti_status count_records(const tutti_data *d, int batch, bool whole, uint64_t *records, tutti_error *err)
+static tutti_status count_records(const tutti_data *d, int batch, bool whole, uint64_t *records,
+                                  tutti_error *err)
 {
     char path[4200];
     tutti_file *file;
@@ -40,8 +48,8 @@ static tutti_status count_records(const tutti_data *d, int batch, bool whole, ui
     name_of(d, batch, path, sizeof path);
     if (!tutti_file_exists(d->rt, path))
         return tutti_fail(err, TUTTI_ERR_USAGE, ENOENT,
-                          "'%s' is not there; CIFAR-10 has data_batch_1.bin to data_batch_5.bin and test_batch.bin: "
-                          "put all six into one folder",
+                          "'%s' is not there; CIFAR-10 has data_batch_1.bin to data_batch_5.bin "
+                          "and test_batch.bin: put all six into one folder",
                           path);
     TUTTI_TRY(tutti_file_open(&file, d->rt, path, TUTTI_FILE_READ, err));
     bytes = tutti_file_bytes(file);
@@ -49,9 +57,10 @@ static tutti_status count_records(const tutti_data *d, int batch, bool whole, ui
     *records = bytes / RECORD;
     if (bytes == 0 || bytes % RECORD != 0 || (whole && *records != WHOLE))
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "'%s' has %llu bytes, but %s%d bytes each make %s; it was cut short or is another file: "
-                          "fetch it again",
-                          path, (unsigned long long)bytes, whole ? "10000 records of " : "records of ", RECORD,
+                          "'%s' has %llu bytes, but %s%d bytes each make %s; it was cut short or "
+                          "is another file: fetch it again",
+                          path, (unsigned long long)bytes,
+                          whole ? "10000 records of " : "records of ", RECORD,
                           whole ? "30730000" : "a multiple of 3073");
     return TUTTI_OK;
 }
@@ -73,7 +82,8 @@ static tutti_status read_names(tutti_data *d, tutti_error *err)
     status = tutti_file_read(file, 0, text, bytes, err);
     tutti_file_close(file, NULL);
     text[bytes] = '\0';
-    if (status != TUTTI_OK || strlen(text) < bytes || tutti_utf8_valid((const uint8_t *)text, bytes) < bytes)
+    if (status != TUTTI_OK || strlen(text) < bytes ||
+        tutti_utf8_valid((const uint8_t *)text, bytes) < bytes)
         return status;
     for (int k = 0; k < CLASSES; k++) {
         const size_t n = strcspn(line, "\r\n");
@@ -88,8 +98,8 @@ static tutti_status read_names(tutti_data *d, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status fill_batch(const tutti_data *d, int batch, uint64_t records, uint8_t *x, uint8_t *labels,
-                               tutti_error *err)
+static tutti_status fill_batch(const tutti_data *d, int batch, uint64_t records, uint8_t *x,
+                               uint8_t *labels, tutti_error *err)
 {
     enum { AT_ONCE = 256 };
     char path[4200];
@@ -101,7 +111,8 @@ static tutti_status fill_batch(const tutti_data *d, int batch, uint64_t records,
     status = room != NULL ? tutti_file_open(&file, d->rt, path, TUTTI_FILE_READ, err)
                           : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory to read '%s'", path);
     if (status == TUTTI_OK && tutti_file_bytes(file) != records * RECORD)
-        status = tutti_fail(err, TUTTI_ERR_STATE, 0, "'%s' was changed since it was opened; start again", path);
+        status = tutti_fail(err, TUTTI_ERR_STATE, 0,
+                            "'%s' was changed since it was opened; start again", path);
     for (uint64_t at = 0; at < records && status == TUTTI_OK; at += AT_ONCE) {
         const size_t n = (size_t)(records - at < AT_ONCE ? records - at : AT_ONCE);
         status = tutti_file_read(file, at * RECORD, room, n * RECORD, err);
@@ -110,8 +121,8 @@ static tutti_status fill_batch(const tutti_data *d, int batch, uint64_t records,
             memcpy(x + (at + i) * PIXELS, room + i * RECORD + 1, PIXELS);
             if (labels[at + i] >= CLASSES)
                 status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                                    "'%s': the label of record %llu is %d, but CIFAR-10 has the classes 0 to 9; it is "
-                                    "damaged or another file: fetch it again",
+                                    "'%s': the label of record %llu is %d, but CIFAR-10 has the "
+                                    "classes 0 to 9; it is damaged or another file: fetch it again",
                                     path, (unsigned long long)(at + i), labels[at + i]);
         }
     }
@@ -128,14 +139,16 @@ static tutti_status fill_pictures(tutti_data *d, uint8_t *block, tutti_error *er
         const tutti_split split = batch < BATCHES ? TUTTI_TRAIN : TUTTI_TEST;
         const uint64_t records = d->filled.records[batch];
         at = batch == BATCHES ? 0 : at;
-        TUTTI_TRY(fill_batch(d, batch, records, block + d->parts[split][DATA_X].offset + at * PIXELS,
+        TUTTI_TRY(fill_batch(d, batch, records,
+                             block + d->parts[split][DATA_X].offset + at * PIXELS,
                              block + d->parts[split][DATA_LABELS].offset + at, err));
         at += records;
     }
     return TUTTI_OK;
 }
 
-tutti_status tutti_data_cifar_open(tutti_data **out, tutti_runtime *rt, const char *path, bool whole, tutti_error *err)
+tutti_status tutti_data_cifar_open(tutti_data **out, tutti_runtime *rt, const char *path,
+                                   bool whole, tutti_error *err)
 {
     uint64_t samples[2] = { 0 };
     tutti_data *d;

@@ -21,7 +21,8 @@ const tutti_option tutti_data_clicks_options[] = {
     { "file", TUTTI_TEXT, AT(file), 0, 0, 0, "", "where it is" },
     { "rows", TUTTI_INT, AT(rows), 100000, 2, 4294967295.0, NULL,
       "rows of each of the 26 tables that categories are hashed to" },
-    { "val", TUTTI_REAL, AT(val), 0.1, 1e-6, 0.9, NULL, "share of the log, at its end, that is kept for testing" },
+    { "val", TUTTI_REAL, AT(val), 0.1, 1e-6, 0.9, NULL,
+      "share of the log, at its end, that is kept for testing" },
     { 0 }
 };
 
@@ -38,33 +39,37 @@ static uint64_t lines_of(const tutti_contents *c)
 
 static tutti_status place_lines(tutti_data *d, const tutti_data_clicks *how, tutti_error *err)
 {
-    const uint64_t lines = lines_of(&d->clicks.contents), train = (uint64_t)((double)lines * (1 - how->val));
+    const uint64_t lines = lines_of(&d->clicks.contents),
+                   train = (uint64_t)((double)lines * (1 - how->val));
     size_t total = DATA_ALIGNMENT, values;
 
     if (lines == 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s' is empty; give a click log", d->clicks.path);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s' is empty; give a click log",
+                          d->clicks.path);
     if (train == 0 || train == lines)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "'%s' has %" PRIu64 " clicks; val=%g leaves %" PRIu64 " for training and %" PRIu64
-                          " for testing; both need at least one",
+                          "'%s' has %" PRIu64 " clicks; val=%g leaves %" PRIu64
+                          " for training and %" PRIu64 " for testing; both need at least one",
                           d->clicks.path, lines, how->val, train, lines - train);
     d->shape.samples[TUTTI_TRAIN] = train;
     d->shape.samples[TUTTI_TEST] = lines - train;
     for (int split = TUTTI_TRAIN; split <= TUTTI_TEST; split++) {
         const uint64_t n = d->shape.samples[split];
         if (!tutti_size_mul((size_t)n, TUTTI_CLICKS_CATEGORIES * sizeof(uint32_t), &values) ||
-            !tutti_data_place(&total, n * TUTTI_CLICKS_INTEGERS * sizeof(float), &d->parts[split][DATA_X].offset) ||
+            !tutti_data_place(&total, n * TUTTI_CLICKS_INTEGERS * sizeof(float),
+                              &d->parts[split][DATA_X].offset) ||
             !tutti_data_place(&total, n, &d->parts[split][DATA_LABELS].offset) ||
             !tutti_data_place(&total, values, &d->clicks.rows[split]))
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s' has %" PRIu64 " clicks, more than fit in memory",
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "'%s' has %" PRIu64 " clicks, more than fit in memory",
                               d->clicks.path, lines);
     }
     d->shape.bytes = total;
     return TUTTI_OK;
 }
 
-tutti_status tutti_data_clicks_open(tutti_data **out, tutti_runtime *rt, const char *path, const tutti_data_clicks *how,
-                                    tutti_error *err)
+tutti_status tutti_data_clicks_open(tutti_data **out, tutti_runtime *rt, const char *path,
+                                    const tutti_data_clicks *how, tutti_error *err)
 {
     tutti_data *d = tutti_alloc(1, sizeof *d);
     tutti_status status;
@@ -107,7 +112,8 @@ void tutti_data_clicks_close(tutti_data *d)
 static void standardise(tutti_data *d, uint8_t *block)
 {
     const uint64_t n = d->shape.samples[TUTTI_TRAIN];
-    const float *train = (const float *)(const void *)(block + d->parts[TUTTI_TRAIN][DATA_X].offset);
+    const float *train =
+        (const float *)(const void *)(block + d->parts[TUTTI_TRAIN][DATA_X].offset);
 
     for (int k = 0; k < TUTTI_CLICKS_INTEGERS; k++) {
         double sum = 0, square = 0, there = 0, mean, deviation;
@@ -144,7 +150,8 @@ tutti_status tutti_data_clicks_fill(tutti_data *d, uint8_t *block, tutti_error *
             tutti_click click;
             size_t used;
             if (at == c->bytes)
-                return tutti_fail(err, TUTTI_ERR_STATE, 0, "'%s' was changed since it was opened; start again",
+                return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                                  "'%s' was changed since it was opened; start again",
                                   d->clicks.path);
             TUTTI_TRY(tutti_click_parse(&click, &(tutti_click_place){ d->clicks.path, ++line },
                                         c->at + at, c->bytes - at, &used, err));
@@ -163,8 +170,8 @@ tutti_status tutti_data_clicks_fill(tutti_data *d, uint8_t *block, tutti_error *
     return TUTTI_OK;
 }
 
-void tutti_data_clicks_gather(const tutti_data *d, tutti_split split, const uint64_t *ids, size_t n, float *x,
-                              uint8_t *labels)
+void tutti_data_clicks_gather(const tutti_data *d, tutti_split split, const uint64_t *ids, size_t n,
+                              float *x, uint8_t *labels)
 {
     const float *all = (const float *)(const void *)(d->block + d->parts[split][DATA_X].offset);
 
@@ -175,7 +182,8 @@ void tutti_data_clicks_gather(const tutti_data *d, tutti_split split, const uint
     }
 }
 
-void tutti_data_gather_rows(const tutti_data *data, tutti_split split, const uint64_t *ids, size_t n, uint32_t *rows)
+void tutti_data_gather_rows(const tutti_data *data, tutti_split split, const uint64_t *ids,
+                            size_t n, uint32_t *rows)
 {
     const uint32_t *all = (const uint32_t *)(const void *)(data->block + data->clicks.rows[split]);
 

@@ -22,7 +22,11 @@
 
 #include "data/clicks.h"
 
-enum { INTEGERS = TUTTI_CLICKS_INTEGERS, CATEGORIES = TUTTI_CLICKS_CATEGORIES, FIELDS = 1 + INTEGERS + CATEGORIES };
+enum {
+    INTEGERS = TUTTI_CLICKS_INTEGERS,
+    CATEGORIES = TUTTI_CLICKS_CATEGORIES,
+    FIELDS = 1 + INTEGERS + CATEGORIES
+};
 /* The high words of the streams of random numbers. */
 enum { STREAM_FIELD = 0x636c6b66, STREAM_WEIGHT = 0x636c6b77, STREAM_NAME = 0x636c6b6e };
 
@@ -65,7 +69,8 @@ static bool read_hex(piece f, uint32_t *value)
     return true;
 }
 
-static tutti_status bad_field(const char *path, uint64_t line, int i, piece f, const char *wanted, tutti_error *err)
+static tutti_status bad_field(const char *path, uint64_t line, int i, piece f, const char *wanted,
+                              tutti_error *err)
 {
     char text[24];
     size_t n = 0;
@@ -73,8 +78,9 @@ static tutti_status bad_field(const char *path, uint64_t line, int i, piece f, c
     for (; n < f.bytes && n < sizeof text - 1; n++)
         text[n] = f.at[n] >= ' ' && f.at[n] < 127 ? (char)f.at[n] : '?';
     text[n] = 0;
-    return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s', line %" PRIu64 ": field %d is '%s'; it must be %s", path, line,
-                      i + 1, text, wanted);
+    return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                      "'%s', line %" PRIu64 ": field %d is '%s'; it must be %s", path, line, i + 1,
+                      text, wanted);
 }
 
 /* Reads a field of a line: the label, an integer or a category. */
@@ -111,13 +117,14 @@ tutti_status tutti_click_parse(tutti_click *click, const tutti_click_place *plac
     *click = (tutti_click){ 0 };
     if (end == NULL && most < bytes)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "'%s', line %" PRIu64
-                          " has more than %d bytes; it is no click log (label, 13 integers, 26 categories, by tabs)",
+                          "'%s', line %" PRIu64 " has more than %d bytes; it is no click log "
+                                                "(label, 13 integers, 26 categories, by tabs)",
                           path, line, TUTTI_CLICKS_LINE_MOST);
     for (;; fields++) {
         const uint8_t *tab = memchr(text + at, '\t', length - at);
         piece f = { text + at, tab != NULL ? (size_t)(tab - text) - at : length - at };
-        if (tab == NULL && f.bytes > 0 && f.at[f.bytes - 1] == '\r') /* of another system's line end */
+        if (tab == NULL && f.bytes > 0 &&
+            f.at[f.bytes - 1] == '\r') /* of another system's line end */
             f.bytes--;
         TUTTI_TRY(read_field(click, path, line, fields, f, err));
         if (tab == NULL)
@@ -125,10 +132,11 @@ tutti_status tutti_click_parse(tutti_click *click, const tutti_click_place *plac
         at = (size_t)(tab - text) + 1;
     }
     if (fields + 1 != FIELDS)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "'%s', line %" PRIu64
-                          " has %d fields; a click has %d: label, 13 integers, 26 categories, by tabs",
-                          path, line, fields + 1, FIELDS);
+        return tutti_fail(
+            err, TUTTI_ERR_CORRUPT, 0,
+            "'%s', line %" PRIu64
+            " has %d fields; a click has %d: label, 13 integers, 26 categories, by tabs",
+            path, line, fields + 1, FIELDS);
     *used = length + (end != NULL);
     return TUTTI_OK;
 }
@@ -145,7 +153,8 @@ uint32_t tutti_click_row(const tutti_click *click, int category, uint32_t rows)
 
     if (!(click->has >> (INTEGERS + category) & 1))
         return 0;
-    return 1 + (uint32_t)(((hash >> 32) * (rows - 1)) >> 32); /* the high half, scaled: no division, and as even */
+    /* the high half, scaled: no division, and as even */
+    return 1 + (uint32_t)(((hash >> 32) * (rows - 1)) >> 32);
 }
 
 /* ---- drawing ---- */
@@ -201,8 +210,8 @@ void tutti_click_draw(const tutti_click_model *m, uint64_t k, tutti_click *click
         click->has |= UINT64_C(1) << i;
         if (i < INTEGERS) {
             click->integer[i] = draw_integer(rng, i);
-            of_integers +=
-                tutti_normal(rng_of(m, STREAM_WEIGHT, i, 0), 0) * ((double)tutti_click_integer(click, i) - 2);
+            of_integers += tutti_normal(rng_of(m, STREAM_WEIGHT, i, 0), 0) *
+                           ((double)tutti_click_integer(click, i) - 2);
         } else {
             const uint64_t value = zipf(rng, 0, m->zipf, m->values) - 1;
             click->category[i - INTEGERS] =
@@ -224,9 +233,11 @@ size_t tutti_click_print(const tutti_click *click, char *line)
         if (!(click->has >> i & 1))
             continue;
         if (i < INTEGERS)
-            n += (size_t)snprintf(line + n, TUTTI_CLICKS_LINE_MOST - n, "%" PRId32, click->integer[i]);
+            n += (size_t)snprintf(line + n, TUTTI_CLICKS_LINE_MOST - n, "%" PRId32,
+                                  click->integer[i]);
         else
-            n += (size_t)snprintf(line + n, TUTTI_CLICKS_LINE_MOST - n, "%08" PRIx32, click->category[i - INTEGERS]);
+            n += (size_t)snprintf(line + n, TUTTI_CLICKS_LINE_MOST - n, "%08" PRIx32,
+                                  click->category[i - INTEGERS]);
     }
     line[n++] = '\n';
     return n;
@@ -266,8 +277,8 @@ static double area(const scored *s, size_t n, bool seen)
     return right / (positives * negatives - own);
 }
 
-tutti_status tutti_click_auc(const double *p, const uint8_t *labels, size_t n, double *expected, double *seen,
-                             tutti_error *err)
+tutti_status tutti_click_auc(const double *p, const uint8_t *labels, size_t n, double *expected,
+                             double *seen, tutti_error *err)
 {
     scored *s = tutti_alloc(n + 1, sizeof *s);
 

@@ -27,7 +27,8 @@ static const char *const file_names[2][2] = {
 /* ---- opening: four headers ---- */
 
 /* Sets p->path to directory/NAME or directory/NAME.gz, whichever is there. */
-static tutti_status find_file(tutti_data *d, data_part *p, const char *directory, const char *name, tutti_error *err)
+static tutti_status find_file(tutti_data *d, data_part *p, const char *directory, const char *name,
+                              tutti_error *err)
 {
     const size_t bytes = strlen(directory) + strlen(name) + sizeof "/.gz";
 
@@ -43,8 +44,8 @@ static tutti_status find_file(tutti_data *d, data_part *p, const char *directory
     if (!tutti_file_exists(d->rt, directory))
         return tutti_fail(err, TUTTI_ERR_USAGE, ENOENT, "no data set at '%s'", directory);
     return tutti_fail(err, TUTTI_ERR_USAGE, ENOENT,
-                      "data set '%s' has neither '%s' nor '%s.gz'; put the four MNIST files there", directory, name,
-                      name);
+                      "data set '%s' has neither '%s' nor '%s.gz'; put the four MNIST files there",
+                      directory, name, name);
 }
 
 bool tutti_data_is_idx(tutti_runtime *rt, const char *path)
@@ -52,7 +53,8 @@ bool tutti_data_is_idx(tutti_runtime *rt, const char *path)
     char name[4200];
 
     for (int k = 0; k < 8; k++) {
-        snprintf(name, sizeof name, "%s/%s%s", path, file_names[k & 1][k >> 1 & 1], k & 4 ? ".gz" : "");
+        snprintf(name, sizeof name, "%s/%s%s", path, file_names[k & 1][k >> 1 & 1],
+                 k & 4 ? ".gz" : "");
         if (tutti_file_exists(rt, name))
             return true;
     }
@@ -60,8 +62,8 @@ bool tutti_data_is_idx(tutti_runtime *rt, const char *path)
 }
 
 /* Opens p's file and reads its header, leaving the stream at the first byte of data. */
-static tutti_status open_part(tutti_data *d, const data_part *p, tutti_data_stream **stream, tutti_idx_header *header,
-                              tutti_error *err)
+static tutti_status open_part(tutti_data *d, const data_part *p, tutti_data_stream **stream,
+                              tutti_idx_header *header, tutti_error *err)
 {
     uint8_t head[TUTTI_DATA_HEAD];
     size_t want = 4, have = 0, got;
@@ -86,7 +88,8 @@ static tutti_status open_part(tutti_data *d, const data_part *p, tutti_data_stre
 }
 
 /* Checks the header's sizes against the file's length, before memory is allocated by them. */
-static tutti_status check_part(const data_part *p, int kind, const tutti_data_stream *stream, tutti_error *err)
+static tutti_status check_part(const data_part *p, int kind, const tutti_data_stream *stream,
+                               tutti_error *err)
 {
     const tutti_idx_header *h = &p->header;
     const int rank = kind == DATA_X ? 3 : 1;
@@ -94,20 +97,23 @@ static tutti_status check_part(const data_part *p, int kind, const tutti_data_st
     const uint64_t whole = tutti_idx_head_bytes(h) + h->bytes;
 
     if (h->rank != rank)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "'%s' has %d dimensions, but %s have %d; it is another file under this name", p->path,
-                          h->rank, kind == DATA_X ? "images (samples, height, width)" : "labels (samples)", rank);
+        return tutti_fail(
+            err, TUTTI_ERR_CORRUPT, 0,
+            "'%s' has %d dimensions, but %s have %d; it is another file under this name", p->path,
+            h->rank, kind == DATA_X ? "images (samples, height, width)" : "labels (samples)", rank);
     if (whole < h->bytes || tutti_data_stream_most(stream) < whole)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "'%s' has %llu bytes%s, too few for the %llu its header speaks of; it was cut short: "
-                          "fetch it again",
-                          p->path, (unsigned long long)tutti_data_stream_file_bytes(stream),
-                          tutti_data_stream_gzip(stream) ? " of gzip" : "", (unsigned long long)whole);
+        return tutti_fail(
+            err, TUTTI_ERR_CORRUPT, 0,
+            "'%s' has %llu bytes%s, too few for the %llu its header speaks of; it was cut short: "
+            "fetch it again",
+            p->path, (unsigned long long)tutti_data_stream_file_bytes(stream),
+            tutti_data_stream_gzip(stream) ? " of gzip" : "", (unsigned long long)whole);
     if (!tutti_data_stream_gzip(stream) && tutti_data_stream_file_bytes(stream) > whole)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "'%s' has %llu bytes after the %llu its header speaks of; "
-                          "cut them off or fetch the file again",
-                          p->path, (unsigned long long)(tutti_data_stream_file_bytes(stream) - whole),
+                          "'%s' has %llu bytes after the %llu its header speaks of; cut them off "
+                          "or fetch the file again",
+                          p->path,
+                          (unsigned long long)(tutti_data_stream_file_bytes(stream) - whole),
                           (unsigned long long)whole);
     return TUTTI_OK;
 }
@@ -117,7 +123,8 @@ bool tutti_data_place(size_t *total, uint64_t bytes, uint64_t *offset)
     size_t padded;
 
     *offset = *total;
-    if (!tutti_size_add(*total, bytes, total) || !tutti_size_add(*total, DATA_ALIGNMENT - 1, &padded))
+    if (!tutti_size_add(*total, bytes, total) ||
+        !tutti_size_add(*total, DATA_ALIGNMENT - 1, &padded))
         return false;
     *total = padded / DATA_ALIGNMENT * DATA_ALIGNMENT;
     return true;
@@ -125,26 +132,31 @@ bool tutti_data_place(size_t *total, uint64_t bytes, uint64_t *offset)
 
 static tutti_status check_together(tutti_data *d, tutti_error *err)
 {
-    const tutti_idx_header *train = &d->parts[TUTTI_TRAIN][DATA_X].header, *test = &d->parts[TUTTI_TEST][DATA_X].header;
+    const tutti_idx_header *train = &d->parts[TUTTI_TRAIN][DATA_X].header,
+                           *test = &d->parts[TUTTI_TEST][DATA_X].header;
     size_t total = DATA_ALIGNMENT;
 
     for (int split = TUTTI_TRAIN; split <= TUTTI_TEST; split++) {
         const data_part *images = &d->parts[split][DATA_X], *labels = &d->parts[split][DATA_LABELS];
         if (images->header.dim[0] != labels->header.dim[0])
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                              "'%s' has %llu images but '%s' has %llu labels; they are not of one data set",
-                              images->path, (unsigned long long)images->header.dim[0], labels->path,
-                              (unsigned long long)labels->header.dim[0]);
+            return tutti_fail(
+                err, TUTTI_ERR_CORRUPT, 0,
+                "'%s' has %llu images but '%s' has %llu labels; they are not of one data set",
+                images->path, (unsigned long long)images->header.dim[0], labels->path,
+                (unsigned long long)labels->header.dim[0]);
         d->shape.samples[split] = images->header.dim[0];
     }
     if (train->dim[1] != test->dim[1] || train->dim[2] != test->dim[2])
+        return tutti_fail(
+            err, TUTTI_ERR_CORRUPT, 0,
+            "'%s' has images of %llu x %llu but '%s' of %llu x %llu; both splits need one size",
+            d->parts[TUTTI_TRAIN][DATA_X].path, (unsigned long long)train->dim[1],
+            (unsigned long long)train->dim[2], d->parts[TUTTI_TEST][DATA_X].path,
+            (unsigned long long)test->dim[1], (unsigned long long)test->dim[2]);
+    if (train->dim[1] > INT_MAX || train->dim[2] > INT_MAX ||
+        train->dim[1] * train->dim[2] > INT_MAX)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "'%s' has images of %llu x %llu but '%s' of %llu x %llu; both splits need one size",
-                          d->parts[TUTTI_TRAIN][DATA_X].path, (unsigned long long)train->dim[1],
-                          (unsigned long long)train->dim[2], d->parts[TUTTI_TEST][DATA_X].path,
-                          (unsigned long long)test->dim[1], (unsigned long long)test->dim[2]);
-    if (train->dim[1] > INT_MAX || train->dim[2] > INT_MAX || train->dim[1] * train->dim[2] > INT_MAX)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' has images of %llu x %llu; at most %d pixels are supported",
+                          "'%s' has images of %llu x %llu; at most %d pixels are supported",
                           d->parts[TUTTI_TRAIN][DATA_X].path, (unsigned long long)train->dim[1],
                           (unsigned long long)train->dim[2], INT_MAX);
     d->shape.value_bytes = d->shape.channels = 1;
@@ -156,14 +168,16 @@ static tutti_status check_together(tutti_data *d, tutti_error *err)
         for (int kind = DATA_X; kind <= DATA_LABELS; kind++) {
             data_part *p = &d->parts[split][kind];
             if (!tutti_data_place(&total, p->header.bytes, &p->offset))
-                return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' would make the data set larger than memory can be",
+                return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                                  "'%s' would make the data set larger than memory can be",
                                   p->path);
         }
     d->shape.bytes = total;
     return TUTTI_OK;
 }
 
-tutti_status tutti_data_open(tutti_data **out, tutti_runtime *rt, const char *path, tutti_error *err)
+tutti_status tutti_data_open(tutti_data **out, tutti_runtime *rt, const char *path,
+                             tutti_error *err)
 {
     tutti_status status = TUTTI_OK;
     tutti_data *d = tutti_alloc(1, sizeof *d);
@@ -195,8 +209,9 @@ tutti_status tutti_data_open(tutti_data **out, tutti_runtime *rt, const char *pa
 /* ---- images that are not in IDX files ---- */
 
 tutti_status tutti_data_filled_open(tutti_data **out, tutti_runtime *rt, const char *path,
-                                       tutti_status (*fill)(tutti_data *d, uint8_t *block, tutti_error *err),
-                                       tutti_error *err)
+                                    tutti_status (*fill)(tutti_data *d, uint8_t *block,
+                                                         tutti_error *err),
+                                    tutti_error *err)
 {
     tutti_data *d = tutti_alloc(1, sizeof *d);
 
@@ -211,8 +226,8 @@ tutti_status tutti_data_filled_open(tutti_data **out, tutti_runtime *rt, const c
     return TUTTI_OK;
 }
 
-tutti_status tutti_data_filled_place(tutti_data *d, const uint64_t samples[2], int channels, int side,
-                                        tutti_error *err)
+tutti_status tutti_data_filled_place(tutti_data *d, const uint64_t samples[2], int channels,
+                                     int side, tutti_error *err)
 {
     size_t total = DATA_ALIGNMENT;
 
@@ -227,12 +242,14 @@ tutti_status tutti_data_filled_place(tutti_data *d, const uint64_t samples[2], i
             d->shape.samples[split] = samples[split];
             p->path = tutti_copy_text(d->filled.path);
             if (p->path == NULL)
-                return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to open data set '%s'", d->filled.path);
+                return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to open data set '%s'",
+                                  d->filled.path);
             if (!tutti_size_mul((size_t)samples[split], kind == DATA_X ? d->pixels : 1, &bytes) ||
                 !tutti_data_place(&total, bytes, &p->offset))
-                return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                                  "the pictures of '%s' would make the data set larger than memory can be",
-                                  d->filled.path);
+                return tutti_fail(
+                    err, TUTTI_ERR_USAGE, 0,
+                    "the pictures of '%s' would make the data set larger than memory can be",
+                    d->filled.path);
             p->header.bytes = bytes;
         }
     d->shape.bytes = total;
@@ -306,13 +323,14 @@ static tutti_status fill_part(tutti_data *d, const data_part *p, uint8_t *to, tu
     tutti_status status = open_part(d, p, &stream, &header, err);
 
     if (status == TUTTI_OK && !same_header(&header, &p->header))
-        status = tutti_fail(err, TUTTI_ERR_STATE, 0, "'%s' was changed since it was opened; start again", p->path);
+        status = tutti_fail(err, TUTTI_ERR_STATE, 0,
+                            "'%s' was changed since it was opened; start again", p->path);
     if (status == TUTTI_OK)
         status = tutti_data_stream_read(stream, to, header.bytes, &got, err);
     if (status == TUTTI_OK && got < header.bytes)
         status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                            "'%s' ends after %llu of the %llu bytes of data its header speaks of; it was cut short: "
-                            "fetch it again",
+                            "'%s' ends after %llu of the %llu bytes of data its header speaks of; "
+                            "it was cut short: fetch it again",
                             p->path, (unsigned long long)got, (unsigned long long)header.bytes);
     if (status == TUTTI_OK)
         status = tutti_data_stream_finish(stream, err);
@@ -323,7 +341,8 @@ static tutti_status fill_part(tutti_data *d, const data_part *p, uint8_t *to, tu
 /* Sets f->classes to the largest label + 1. One damaged label would give the network up to 256
    outputs without a message. Only in a set whose number of classes is known is it distinguished
    from a rare class. */
-static tutti_status find_classes(const tutti_data *d, const uint8_t *block, data_facts *f, tutti_error *err)
+static tutti_status find_classes(const tutti_data *d, const uint8_t *block, data_facts *f,
+                                 tutti_error *err)
 {
     f->classes = 0;
     /* both: a label of the test set needs an output as well */
@@ -332,10 +351,11 @@ static tutti_status find_classes(const tutti_data *d, const uint8_t *block, data
         for (uint64_t i = 0; i < d->shape.samples[split]; i++) {
             if (d->most_classes > 0 && labels[i] >= d->most_classes)
                 return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                                  "'%s': label %llu is %d, but the set has the classes 0 to %d; it is damaged: make "
-                                  "or fetch it again, or give the path of its directory if it is a set of another kind",
-                                  d->parts[split][DATA_LABELS].path, (unsigned long long)i, labels[i],
-                                  d->most_classes - 1);
+                                  "'%s': label %llu is %d, but the set has the classes 0 to %d; it "
+                                  "is damaged: make or fetch it again, or give the path of its "
+                                  "directory if it is a set of another kind",
+                                  d->parts[split][DATA_LABELS].path, (unsigned long long)i,
+                                  labels[i], d->most_classes - 1);
             if (labels[i] >= f->classes)
                 f->classes = labels[i] + 1;
         }
@@ -437,13 +457,14 @@ tutti_status tutti_data_attach(tutti_data *data, void *memory, bool fill, tutti_
     } else if (f->magic != DATA_MAGIC) {
         char name[256];
         tutti_problem_print(&data->problem, name, sizeof name);
-        return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "the data set of '%s' has not been filled on this host; "
-                          "the rank that fills it must have done so, without failure, before the others attach",
-                          name[0] != '\0'             ? name
-                          : data->text.path != NULL   ? data->text.path
-                          : data->clicks.path != NULL ? data->clicks.path
-                                                      : data->parts[TUTTI_TRAIN][DATA_X].path);
+        return tutti_fail(
+            err, TUTTI_ERR_STATE, 0,
+            "the data set of '%s' has not been filled on this host; the rank that fills it must "
+            "have done so, without failure, before the others attach",
+            name[0] != '\0'             ? name
+            : data->text.path != NULL   ? data->text.path
+            : data->clicks.path != NULL ? data->clicks.path
+                                        : data->parts[TUTTI_TRAIN][DATA_X].path);
     }
     data->block = block;
     data->shape.classes = f->classes;
@@ -473,17 +494,19 @@ bool tutti_data_attached(const tutti_data *data)
 
 const uint8_t *tutti_data_labels(const tutti_data *data, tutti_split split)
 {
-    return data->block == NULL || data->text.path != NULL ? NULL : data->block + data->parts[split][DATA_LABELS].offset;
+    return data->block == NULL || data->text.path != NULL
+               ? NULL
+               : data->block + data->parts[split][DATA_LABELS].offset;
 }
 
-void tutti_data_gather(const tutti_data *data, tutti_split split, const uint64_t *ids, size_t n, float *x,
-                       uint8_t *labels)
+void tutti_data_gather(const tutti_data *data, tutti_split split, const uint64_t *ids, size_t n,
+                       float *x, uint8_t *labels)
 {
     tutti_data_gather_at(data, split, ids, n, 0, x, labels);
 }
 
-void tutti_data_gather_at(const tutti_data *data, tutti_split split, const uint64_t *ids, size_t n, uint64_t step,
-                          float *x, uint8_t *labels)
+void tutti_data_gather_at(const tutti_data *data, tutti_split split, const uint64_t *ids, size_t n,
+                          uint64_t step, float *x, uint8_t *labels)
 {
     const uint8_t *images = data->block + data->parts[split][DATA_X].offset,
                   *all = data->block + data->parts[split][DATA_LABELS].offset;

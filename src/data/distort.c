@@ -34,13 +34,24 @@
 #define STREAM UINT64_C(0x64697374)
 
 enum {
-    ONE = 1 << 16,                /* of k, degrees, sines, lengths */
-    SHIFT_PIXELS = 4, TURN_DEGREES = 30, STROKES = 6,
-    HALF_SHORTEST = ONE * 3 / 2, HALF_LONGEST = ONE * 9 / 2,
-    REACH = 6,                    /* pixels a stroke can be away from its middle: half of 9 and 1.5 */
+    ONE = 1 << 16, /* of k, degrees, sines, lengths */
+    SHIFT_PIXELS = 4,
+    TURN_DEGREES = 30,
+    STROKES = 6,
+    HALF_SHORTEST = ONE * 3 / 2,
+    HALF_LONGEST = ONE * 9 / 2,
+    REACH = 6, /* pixels a stroke can be away from its middle: half of 9 and 1.5 */
 };
 enum { DRAW_X, DRAW_Y, DRAW_TURN, DRAW_STROKES, DRAW_FIRST_STROKE };
-enum { STROKE_X, STROKE_Y, STROKE_QUARTER, STROKE_ANGLE, STROKE_HALF, STROKE_BRIGHTNESS, STROKE_DRAWS };
+enum {
+    STROKE_X,
+    STROKE_Y,
+    STROKE_QUARTER,
+    STROKE_ANGLE,
+    STROKE_HALF,
+    STROKE_BRIGHTNESS,
+    STROKE_DRAWS
+};
 
 /* Draws a number from 0 to n - 1, n <= 2^32. */
 static int64_t draw_below(tutti_rng rng, uint64_t index, int64_t n)
@@ -52,7 +63,8 @@ static int64_t draw_below(tutti_rng rng, uint64_t index, int64_t n)
    polynomials of degree 8, with errors below 1e-6. */
 static void cosine_sine(int64_t degrees, int64_t *cosine, int64_t *sine)
 {
-    const int64_t one = INT64_C(1) << 30, t = degrees * 18740330 >> 16 /* pi / 180 * 2^30 */, q = t * t >> 30;
+    const int64_t one = INT64_C(1) << 30, t = degrees * 18740330 >> 16 /* pi / 180 * 2^30 */,
+                  q = t * t >> 30;
     int64_t s = one - q / 42, c = one - q / 56;
 
     s = one - (q * s >> 30) / 20;
@@ -90,28 +102,35 @@ static void move_and_turn(uint8_t *image, const uint8_t *framed, int height, int
             uint8_t *to = image + y * width + x;
             *to = 0;
             if (at_x > -unit && at_x < end_x && at_y > -unit && at_y < end_y) {
-                const uint64_t u = (uint64_t)(at_x + unit), v = (uint64_t)(at_y + unit); /* in the frame */
+                /* in the frame */
+                const uint64_t u = (uint64_t)(at_x + unit), v = (uint64_t)(at_y + unit);
                 const uint8_t *p = framed + (v >> 17) * (uint64_t)row + (u >> 17);
                 const uint32_t a = u >> 9 & 255, b = v >> 9 & 255;
-                const uint32_t above = p[0] * (256 - a) + p[1] * a, below = p[row] * (256 - a) + p[row + 1] * a;
+                const uint32_t above = p[0] * (256 - a) + p[1] * a,
+                               below = p[row] * (256 - a) + p[row + 1] * a;
                 *to = (uint8_t)((above * (256 - b) + below * b + (1 << 15)) >> 16);
             }
         }
     }
 }
 
-static void stroke(uint8_t *image, int height, int width, tutti_rng rng, uint64_t first, int64_t level)
+static void stroke(uint8_t *image, int height, int width, tutti_rng rng, uint64_t first,
+                   int64_t level)
 {
-    const int64_t x = draw_below(rng, first + STROKE_X, width), y = draw_below(rng, first + STROKE_Y, height);
-    const int64_t half = HALF_SHORTEST + draw_below(rng, first + STROKE_HALF, HALF_LONGEST - HALF_SHORTEST + 1);
-    const int64_t brightness = (level * (128 + draw_below(rng, first + STROKE_BRIGHTNESS, 128)) + ONE / 2) / ONE;
+    const int64_t x = draw_below(rng, first + STROKE_X, width),
+                  y = draw_below(rng, first + STROKE_Y, height);
+    const int64_t half =
+        HALF_SHORTEST + draw_below(rng, first + STROKE_HALF, HALF_LONGEST - HALF_SHORTEST + 1);
+    const int64_t brightness =
+        (level * (128 + draw_below(rng, first + STROKE_BRIGHTNESS, 128)) + ONE / 2) / ONE;
     const int64_t radius2 = (int64_t)ONE * ONE * 9 / 4;
     const int64_t angle = draw_below(rng, first + STROKE_ANGLE, 90 * ONE + 1) - 45 * ONE;
     int64_t c, s;
 
     cosine_sine(angle < 0 ? -angle : angle, &c, &s);
     s = angle < 0 ? -s : s;
-    if (draw_below(rng, first + STROKE_QUARTER, 2) == 1) { /* a segment has no front: half a circle is all directions */
+    if (draw_below(rng, first + STROKE_QUARTER, 2) == 1) {
+        /* a segment has no front: half a circle is all directions */
         const int64_t was = c;
         c = -s;
         s = was;
@@ -146,7 +165,8 @@ tutti_status tutti_data_distort(const tutti_data_images *of, tutti_split split,
         return TUTTI_OK;
     framed = tutti_alloc((size_t)height + 2, row); /* zeroed: the frame stays so */
     if (framed == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "distorting images of %d x %d", height, width);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "distorting images of %d x %d", height,
+                          width);
     for (uint64_t i = 0; i < samples; i++) {
         const tutti_rng rng = { (uint64_t)how->seed, STREAM + (uint64_t)split, i };
         const int64_t right = draw_below(rng, DRAW_X, 2 * far + 1) - far,
@@ -162,7 +182,8 @@ tutti_status tutti_data_distort(const tutti_data_images *of, tutti_split split,
         move_and_turn(image, framed, height, width,
                       &(motion){ right, down, cosine, angle < 0 ? -sine : sine });
         for (int64_t k = 0; k < strokes; k++)
-            stroke(image, height, width, rng, DRAW_FIRST_STROKE + (uint64_t)k * STROKE_DRAWS, level);
+            stroke(image, height, width, rng, DRAW_FIRST_STROKE + (uint64_t)k * STROKE_DRAWS,
+                   level);
     }
     tutti_free(framed);
     return TUTTI_OK;

@@ -33,7 +33,8 @@ struct tutti_loader {
     size_t tables;                  /* of a click log; else 0 */
     uint32_t *rows;                 /* [slots x batch x tables], of a click log; else NULL */
     uint8_t *labels;                /* [slots x batch]; NULL: a text */
-    uint64_t *ids;                  /* [batch]: scratch of the thread, or of take if there is none */
+    /* [batch]: scratch of the thread, or of take if there is none */
+    uint64_t *ids;
     tutti_batch ready[DEPTH_MOST + 1]; /* [slots] */
 
     tutti_monitor *monitor;
@@ -47,14 +48,16 @@ struct tutti_loader {
 /* Gathers batch k, counted from first_step, into its slot. */
 static void gather_batch(tutti_loader *l, uint64_t k)
 {
-    const uint64_t passes =
-        tutti_share_passes(&l->share, l->worker) > 0 ? (uint64_t)tutti_share_passes(&l->share, l->worker) : 1;
+    const uint64_t passes = tutti_share_passes(&l->share, l->worker) > 0
+                                ? (uint64_t)tutti_share_passes(&l->share, l->worker)
+                                : 1;
     const uint64_t step = l->sought.set ? l->sought.step : l->first_step + k / passes;
     const int64_t pass = l->sought.set ? l->sought.pass : (int64_t)(k % passes);
     const size_t slot = (size_t)(k % l->slots);
     uint64_t epoch = l->sought.epoch, position = l->sought.position;
     const int64_t samples =
-        l->sought.set ? l->sought.samples : tutti_share_pass(&l->share, step, l->worker, pass, &epoch, &position);
+        l->sought.set ? l->sought.samples
+                      : tutti_share_pass(&l->share, step, l->worker, pass, &epoch, &position);
 
     for (int64_t i = 0; i < samples && !l->sought.named; i++)
         l->ids[i] = tutti_share_sample_of(&l->share, l->worker, epoch, position + (uint64_t)i);
@@ -106,22 +109,26 @@ static tutti_status prefetch(void *arg, tutti_error *err)
     return status;
 }
 
-static tutti_status check_attached(const tutti_data *data, const tutti_share *share, int worker, int depth,
-                                   tutti_error *err)
+static tutti_status check_attached(const tutti_data *data, const tutti_share *share, int worker,
+                                   int depth, tutti_error *err)
 {
     if (!tutti_data_attached(data))
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "a loader needs its data attached first");
     if (share->samples < 1 || share->samples > tutti_data_shape_of(data)->samples[TUTTI_TRAIN])
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0, "the workers would share %llu samples, but the training set has %llu",
-            (unsigned long long)share->samples, (unsigned long long)tutti_data_shape_of(data)->samples[TUTTI_TRAIN]);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "the workers would share %llu samples, but the training set has %llu",
+                          (unsigned long long)share->samples,
+                          (unsigned long long)tutti_data_shape_of(data)->samples[TUTTI_TRAIN]);
     if (share->workers < 1 || worker < 0 || worker >= share->workers)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "worker %d of %d does not exist", worker, share->workers);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "worker %d of %d does not exist", worker,
+                          share->workers);
     if (share->batch < 1 || share->accumulate < 1)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "batch %lld, accumulate %lld: both must be at least 1",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "batch %lld, accumulate %lld: both must be at least 1",
                           (long long)share->batch, (long long)share->accumulate);
     if (depth < 0 || depth > DEPTH_MOST)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%d batches cannot be gathered ahead; 0 to %d are possible", depth,
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%d batches cannot be gathered ahead; 0 to %d are possible", depth,
                           DEPTH_MOST);
     return TUTTI_OK;
 }
@@ -148,11 +155,12 @@ static tutti_status lay_out(tutti_loader *l, const tutti_data *data, const feed 
     l->batch = tutti_share_batch(share, worker) > 0 ? tutti_share_batch(share, worker) : 1;
     if ((uint64_t)l->batch > share->samples)
         l->batch = (int64_t)share->samples;
-    if (!tutti_size_mul((size_t)l->batch, l->pixels, &floats) || !tutti_size_add(floats, 15, &floats) ||
-        !tutti_size_mul(floats / 16 * 16, l->slots, room))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "batches of %lld samples of %zu pixels do not fit in memory; use a smaller batch",
-                          (long long)l->batch, l->pixels);
+    if (!tutti_size_mul((size_t)l->batch, l->pixels, &floats) ||
+        !tutti_size_add(floats, 15, &floats) || !tutti_size_mul(floats / 16 * 16, l->slots, room))
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "batches of %lld samples of %zu pixels do not fit in memory; use a smaller batch",
+            (long long)l->batch, l->pixels);
     l->stride = floats / 16 * 16; /* each slot begins a cache line */
     return TUTTI_OK;
 }
@@ -165,7 +173,8 @@ size_t tutti_loader_bytes(const tutti_data *data, const tutti_share *share, int 
     if (lay_out(&l, data, &(feed){ share, worker, depth }, &room, NULL) != TUTTI_OK)
         return SIZE_MAX;
     samples = (size_t)l.batch * l.slots;
-    return (l.context > 0 ? 2 * room * sizeof *l.tokens : room * sizeof *l.x + samples * sizeof *l.labels) +
+    return (l.context > 0 ? 2 * room * sizeof *l.tokens
+                          : room * sizeof *l.x + samples * sizeof *l.labels) +
            samples * l.tables * sizeof *l.rows + (size_t)l.batch * sizeof *l.ids;
 }
 
@@ -193,8 +202,9 @@ static tutti_status take_room(tutti_loader *l, size_t room, tutti_error *err)
     return TUTTI_OK;
 }
 
-tutti_status tutti_loader_open(tutti_loader **out, tutti_runtime *rt, const tutti_data *data, const tutti_share *share,
-                               int worker, uint64_t first_step, int depth, tutti_error *err)
+tutti_status tutti_loader_open(tutti_loader **out, tutti_runtime *rt, const tutti_data *data,
+                               const tutti_share *share, int worker, uint64_t first_step, int depth,
+                               tutti_error *err)
 {
     tutti_status status;
     tutti_loader *l;
@@ -266,7 +276,8 @@ tutti_status tutti_loader_take(tutti_loader *loader, tutti_batch *batch, tutti_e
     while (l->made == l->taken && !l->closing && status == TUTTI_OK)
         status = tutti_wait(l->monitor, TUTTI_FOREVER, err);
     if (status == TUTTI_OK && l->made == l->taken)
-        status = tutti_fail(err, TUTTI_ERR_STATE, 0, "the thread that gathers batches has ended; no batch %llu",
+        status = tutti_fail(err, TUTTI_ERR_STATE, 0,
+                            "the thread that gathers batches has ended; no batch %llu",
                             (unsigned long long)l->taken);
     if (status == TUTTI_OK) {
         *batch = l->ready[l->taken % l->slots];
@@ -277,14 +288,15 @@ tutti_status tutti_loader_take(tutti_loader *loader, tutti_batch *batch, tutti_e
     return status;
 }
 
-tutti_status tutti_loader_seek(tutti_loader *loader, uint64_t step, int64_t pass, uint64_t epoch, uint64_t position,
-                               int64_t samples, tutti_error *err)
+tutti_status tutti_loader_seek(tutti_loader *loader, uint64_t step, int64_t pass, uint64_t epoch,
+                               uint64_t position, int64_t samples, tutti_error *err)
 {
     tutti_loader *l = loader;
 
     assert(l->thread == NULL);
     if (samples < 0 || samples > l->batch)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a batch of %lld samples was asked for; they have up to %lld",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "a batch of %lld samples was asked for; they have up to %lld",
                           (long long)samples, (long long)l->batch);
     l->sought.set = true;
     l->sought.step = step;

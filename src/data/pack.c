@@ -22,7 +22,8 @@ size_t tutti_data_sample_bytes(const tutti_data *data)
     return body_bytes(data) + (data->text.path == NULL ? 1 : 0);
 }
 
-void tutti_data_pack(const tutti_data *data, tutti_split split, const uint64_t *ids, size_t n, uint8_t *out)
+void tutti_data_pack(const tutti_data *data, tutti_split split, const uint64_t *ids, size_t n,
+                     uint8_t *out)
 {
     const tutti_data *d = data;
     const uint8_t *x = d->block + d->parts[split][DATA_X].offset,
@@ -40,7 +41,8 @@ void tutti_data_pack(const tutti_data *data, tutti_split split, const uint64_t *
         }
         memcpy(out, x + ids[i] * of_x, of_x);
         if (d->clicks.path != NULL)
-            memcpy(out + of_x, d->block + d->clicks.rows[split] + ids[i] * (body - of_x), body - of_x);
+            memcpy(out + of_x, d->block + d->clicks.rows[split] + ids[i] * (body - of_x),
+                   body - of_x);
         out[body] = labels[ids[i]];
         out += body + 1;
     }
@@ -49,13 +51,13 @@ void tutti_data_pack(const tutti_data *data, tutti_split split, const uint64_t *
 static tutti_status wrong(size_t i, const char *what, size_t value, size_t bound, tutti_error *err)
 {
     return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                      "sample %zu of those that came has %s %zu, and they are below %zu; do all workers have the same "
-                      "data set?",
+                      "sample %zu of those that came has %s %zu, and they are below %zu; do all "
+                      "workers have the same data set?",
                       i, what, value, bound);
 }
 
-static tutti_status unpack_tokens(const tutti_data *d, const uint8_t *in, size_t i, uint32_t *tokens, uint32_t *next,
-                                  tutti_error *err)
+static tutti_status unpack_tokens(const tutti_data *d, const uint8_t *in, size_t i,
+                                  uint32_t *tokens, uint32_t *next, tutti_error *err)
 {
     const size_t context = (size_t)d->shape.context, bytes = (size_t)d->text.id_bytes;
 
@@ -73,12 +75,14 @@ static tutti_status unpack_tokens(const tutti_data *d, const uint8_t *in, size_t
     return TUTTI_OK;
 }
 
-static tutti_status unpack_floats(const tutti_data *d, const uint8_t *in, size_t i, float *x, tutti_error *err)
+static tutti_status unpack_floats(const tutti_data *d, const uint8_t *in, size_t i, float *x,
+                                  tutti_error *err)
 {
     memcpy(x, in, d->pixels * sizeof *x);
     for (size_t k = 0; k < d->pixels; k++)
         if (!isfinite(x[k]))
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "sample %zu of those that came has %g as its value %zu", i,
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                              "sample %zu of those that came has %g as its value %zu", i,
                               (double)x[k], k);
     return TUTTI_OK;
 }
@@ -106,7 +110,8 @@ tutti_status tutti_data_unpack(const tutti_data *data, const uint8_t *in, size_t
         TUTTI_TRY(unpack_floats(d, in, i, room->x + i * pixels, err));
         if (d->clicks.path != NULL) {
             const size_t tables = (size_t)d->shape.tables;
-            memcpy(room->rows + i * tables, in + pixels * sizeof(float), tables * sizeof *room->rows);
+            memcpy(room->rows + i * tables, in + pixels * sizeof(float),
+                   tables * sizeof *room->rows);
             for (size_t t = 0; t < tables; t++)
                 if (room->rows[i * tables + t] >= d->shape.rows)
                     return wrong(i, "row", room->rows[i * tables + t], d->shape.rows, err);

@@ -35,27 +35,33 @@
 
 enum { EVEN_OFF, EVEN_ON, EVEN_CUT };
 #define ITEM(member) TUTTI_AT(tutti_partition, member)
-#define SEED { "seed", TUTTI_INT, ITEM(seed), -1, -1, 9007199254740992.0, NULL, "of the draw; -1: the run's" }
+#define SEED \
+    { \
+        "seed", TUTTI_INT, ITEM(seed), -1, -1, 9007199254740992.0, NULL, \
+            "of the draw; -1: the run's" \
+    }
 static const tutti_option dirichlet_options[] = {
     { "alpha", TUTTI_REAL, ITEM(alpha), 0.5, 1e-6, 1e6, NULL,
       "concentration: 100 is nearly even, 0.1 strong skew, 0.01 about a class a worker" },
-    { "least", TUTTI_INT, ITEM(least), 10, 1, 1e9, NULL, "samples that each worker has at least", "even=off" },
+    { "least", TUTTI_INT, ITEM(least), 10, 1, 1e9, NULL, "samples that each worker has at least",
+      "even=off" },
     { "even", TUTTI_CHOICE, ITEM(even), EVEN_OFF, 0, 0, "off|on|cut",
-      "all parts of one size: on: drawn with it; cut: drawn as they come, at least half of that each, then cut again" },
+      "all parts of one size: on: drawn with it; cut: drawn as they come, at least half of that "
+      "each, then cut again" },
     SEED,
-    { "group", TUTTI_INT, ITEM(group), 10, 1, 1e9, NULL, "workers at most that the classes are cut for at a time",
-      "even=cut" },
+    { "group", TUTTI_INT, ITEM(group), 10, 1, 1e9, NULL,
+      "workers at most that the classes are cut for at a time", "even=cut" },
     { 0 }
 };
-static const tutti_option class_options[] = { { "k", TUTTI_INT, ITEM(k), 2, 1, 256, NULL, "classes a worker" },
-                                              SEED,
-                                              { 0 } };
-static const tutti_option shard_options[] = { { "k", TUTTI_INT, ITEM(k), 2, 1, 1 << 20, NULL, "shards a worker" },
-                                              SEED,
-                                              { 0 } };
+static const tutti_option class_options[] = {
+    { "k", TUTTI_INT, ITEM(k), 2, 1, 256, NULL, "classes a worker" }, SEED, { 0 }
+};
+static const tutti_option shard_options[] = {
+    { "k", TUTTI_INT, ITEM(k), 2, 1, 1 << 20, NULL, "shards a worker" }, SEED, { 0 }
+};
 const tutti_partition_set tutti_partitions[] = {
-    { "iid", "all workers draw from one common order: every sample once an epoch, by any worker", NULL,
-      TUTTI_PARTITION_IID },
+    { "iid", "all workers draw from one common order: every sample once an epoch, by any worker",
+      NULL, TUTTI_PARTITION_IID },
     { "dirichlet", "each class cut by a draw from a Dirichlet distribution", dirichlet_options,
       TUTTI_PARTITION_DIRICHLET },
     { "class", "k classes a worker", class_options, TUTTI_PARTITION_CLASS },
@@ -95,10 +101,10 @@ tutti_status tutti_partition_read(tutti_partition *p, const char *text, tutti_er
     }
     if (set == NULL) {
         tutti_suggest(tutti_spec_name(spec), names, n, near, sizeof near);
-        status =
-            tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                       "there is no partition '%.60s'%s; iid, dirichlet(alpha=A), class(k=K) and shard(k=K) are known",
-                       tutti_spec_name(spec), near);
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                            "there is no partition '%.60s'%s; iid, dirichlet(alpha=A), class(k=K) "
+                            "and shard(k=K) are known",
+                            tutti_spec_name(spec), near);
     } else {
         snprintf(what, sizeof what, "partition '%s'", set->name);
         status = tutti_spec_apply(spec, what, set->options, p, err);
@@ -115,7 +121,8 @@ tutti_status tutti_partition_read(tutti_partition *p, const char *text, tutti_er
 static double log_gamma_variate(tutti_rng rng, double alpha)
 {
     const double a = alpha < 1 ? alpha + 1 : alpha, d = a - 1.0 / 3, c = 1 / sqrt(9 * d);
-    const double boost = alpha < 1 ? log(1 - tutti_uniform(rng, 0)) / alpha : 0; /* 1 - u is in (0, 1] */
+    /* 1 - u is in (0, 1] */
+    const double boost = alpha < 1 ? log(1 - tutti_uniform(rng, 0)) / alpha : 0;
 
     for (uint64_t k = 1;; k++) {
         const double x = tutti_normal(rng, k), u = 1 - tutti_uniform(rng, k);
@@ -163,7 +170,8 @@ static tutti_rng rng_of(const cut *c, int kind, uint64_t what, uint64_t turn)
 static uint32_t shuffled(const cut *c, int class, uint64_t i)
 {
     const uint64_t n = c->begin[class + 1] - c->begin[class];
-    return c->sorted[c->begin[class] + tutti_permuted(rng_of(c, STREAM_ORDER, (uint64_t)class, 0), n, i)];
+    return c->sorted[c->begin[class] +
+                     tutti_permuted(rng_of(c, STREAM_ORDER, (uint64_t) class, 0), n, i)];
 }
 
 static void assign_samples(cut *c, int class, uint64_t from, uint64_t to, int worker)
@@ -194,7 +202,9 @@ static void dirichlet_once(cut *c, uint64_t turn)
             continue;
         for (int r = 0; r < c->workers; r++) {
             c->log_weight[r] = log_gamma_variate(
-                rng_of(c, STREAM_GAMMA, (uint64_t) class * (uint64_t)c->workers + (uint64_t)r, turn), c->p->alpha);
+                rng_of(c, STREAM_GAMMA, (uint64_t) class * (uint64_t)c->workers + (uint64_t)r,
+                       turn),
+                c->p->alpha);
             /* some worker always is: this class is not assigned yet */
             c->open[r] = c->size[r] * (uint64_t)c->workers < c->samples;
         }
@@ -203,7 +213,8 @@ static void dirichlet_once(cut *c, uint64_t turn)
             sum += c->weight[r];
             last = c->weight[r] > 0 ? r : last;
         }
-        for (int r = 0; r <= last; r++) { /* the last one with a weight takes what is left, whatever the rounding */
+        for (int r = 0; r <= last; r++) {
+            /* the last one with a weight takes what is left, whatever the rounding */
             const double cut_at = (before += c->weight[r]) / sum * (double)n;
             const uint64_t to = r == last || cut_at >= (double)n ? n : (uint64_t)cut_at;
             assign_samples(c, class, from, to, r);
@@ -223,21 +234,23 @@ static tutti_status dirichlet_least(cut *c, uint64_t least, tutti_error *err)
             return TUTTI_OK;
         best = smallest(c) > best ? smallest(c) : best;
     }
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "partition 'dirichlet': with alpha %g none of %d draws leaves each of %d workers at least %llu "
-                      "samples (the best left %llu); use even=on, a larger alpha, fewer workers or a smaller %s",
-                      c->p->alpha, TRIES, c->workers, (unsigned long long)least, (unsigned long long)best,
-                      c->p->even == EVEN_CUT ? "group" : "least");
+    return tutti_fail(
+        err, TUTTI_ERR_USAGE, 0,
+        "partition 'dirichlet': with alpha %g none of %d draws leaves each of %d workers at least "
+        "%llu samples (the best left %llu); use even=on, a larger alpha, fewer workers or a "
+        "smaller %s",
+        c->p->alpha, TRIES, c->workers, (unsigned long long)least, (unsigned long long)best,
+        c->p->even == EVEN_CUT ? "group" : "least");
 }
 
 static tutti_status dirichlet(cut *c, tutti_error *err)
 {
     if (c->samples / (uint64_t)c->workers < (uint64_t)c->p->least)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "partition 'dirichlet': least is %lld, but %llu samples are at most %llu for each of %d workers",
-            (long long)c->p->least, (unsigned long long)c->samples,
-            (unsigned long long)(c->samples / (uint64_t)c->workers), c->workers);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "partition 'dirichlet': least is %lld, but %llu samples are at most %llu "
+                          "for each of %d workers",
+                          (long long)c->p->least, (unsigned long long)c->samples,
+                          (unsigned long long)(c->samples / (uint64_t)c->workers), c->workers);
     return dirichlet_least(c, (uint64_t)c->p->least, err);
 }
 
@@ -276,7 +289,8 @@ static void make_even(cut *group)
         for (uint64_t i = 0; i < group->begin[class + 1] - group->begin[class]; i++) {
             const uint32_t sample = shuffled(group, class, i);
             const uint64_t place = group->size[group->of[sample] - (uint32_t)group->first]++;
-            group->of[sample] = (uint32_t)group->first + (uint32_t)(((place + 1) * n - 1) / group->samples);
+            group->of[sample] =
+                (uint32_t)group->first + (uint32_t)(((place + 1) * n - 1) / group->samples);
         }
     for (uint64_t k = 0; k < n; k++)
         group->size[k] = group->samples * (k + 1) / n - group->samples * k / n;
@@ -306,16 +320,19 @@ static tutti_status dirichlet_groups(cut *c, uint32_t *sorted, tutti_error *err)
 
 static tutti_status dirichlet_even(cut *c, tutti_error *err)
 {
-    const uint64_t each = c->samples / (uint64_t)c->workers, extra = c->samples % (uint64_t)c->workers;
+    const uint64_t each = c->samples / (uint64_t)c->workers,
+                   extra = c->samples % (uint64_t)c->workers;
     uint64_t used[CLASSES_MOST] = { 0 };
 
     (void)err;
     for (int r = 0; r < c->workers; r++)
         for (int class = 0; class < c->classes; class++) {
-            const double prior = (double)(c->begin[class + 1] - c->begin[class]) / (double)c->samples;
+            const double prior =
+                (double)(c->begin[class + 1] - c->begin[class]) / (double)c->samples;
             const uint64_t what = (uint64_t)r * (uint64_t)c->classes + (uint64_t)class;
-            c->log_weight[what] =
-                prior > 0 ? log_gamma_variate(rng_of(c, STREAM_GAMMA, what, 0), c->p->alpha * c->classes * prior) : 0;
+            c->log_weight[what] = prior > 0 ? log_gamma_variate(rng_of(c, STREAM_GAMMA, what, 0),
+                                                                c->p->alpha * c->classes * prior)
+                                            : 0;
         }
     for (uint64_t turn = 0; turn < each + (extra > 0); turn++)
         for (int r = 0; r < (turn < each ? c->workers : (int)extra); r++) {
@@ -323,7 +340,8 @@ static tutti_status dirichlet_even(cut *c, tutti_error *err)
             int class = 0, last = 0;
             for (int k = 0; k < c->classes; k++)
                 c->open[k] = used[k] < c->begin[k + 1] - c->begin[k];
-            from_logs(c->log_weight + (size_t)r * (size_t)c->classes, c->open, c->classes, c->weight);
+            from_logs(c->log_weight + (size_t)r * (size_t)c->classes, c->open, c->classes,
+                      c->weight);
             for (int k = 0; k < c->classes; k++) {
                 sum += c->weight[k];
                 last = c->weight[k] > 0 ? k : last;
@@ -344,20 +362,24 @@ static tutti_status by_class(cut *c, tutti_error *err)
     const int k = (int)c->p->k, slots = k * c->workers;
 
     if (k > c->classes)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "partition 'class': k is %d, but there are %d classes", k,
-                          c->classes);
-    if (slots < c->classes)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "partition 'class': %d workers with %d class%s each have %d of the %d classes, "
-                          "and no worker would have the others; k must be at least %d",
-                          c->workers, k, k > 1 ? "es" : "", slots, c->classes,
-                          (c->classes + c->workers - 1) / c->workers);
-    for (int place = 0; place < c->classes; place++) { /* slots place, place + classes, ...: slot s is worker s / k's */
-        const int class = (int)tutti_permuted(rng_of(c, STREAM_CLASSES, 0, 0), (uint64_t)c->classes, (uint64_t)place);
+                          "partition 'class': k is %d, but there are %d classes", k, c->classes);
+    if (slots < c->classes)
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "partition 'class': %d workers with %d class%s each have %d of the %d classes, and no "
+            "worker would have the others; k must be at least %d",
+            c->workers, k, k > 1 ? "es" : "", slots, c->classes,
+            (c->classes + c->workers - 1) / c->workers);
+    for (int place = 0; place < c->classes; place++) {
+        /* slots place, place + classes, ...: slot s is worker s / k's */
+        const int class = (int)tutti_permuted(rng_of(c, STREAM_CLASSES, 0, 0), (uint64_t)c->classes,
+                                              (uint64_t)place);
         const uint64_t n = c->begin[class + 1] - c->begin[class],
                        holders = (uint64_t)((slots - place + c->classes - 1) / c->classes);
         for (uint64_t h = 0; h < holders; h++)
-            assign_samples(c, class, n * h / holders, n * (h + 1) / holders, (place + (int)h * c->classes) / k);
+            assign_samples(c, class, n * h / holders, n * (h + 1) / holders,
+                           (place + (int)h * c->classes) / k);
     }
     return TUTTI_OK;
 }
@@ -367,14 +389,16 @@ static tutti_status by_shard(cut *c, tutti_error *err)
     const uint64_t k = (uint64_t)c->p->k, shards = k * (uint64_t)c->workers;
 
     if (shards > c->samples)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "partition 'shard': %d workers with %llu shards each need %llu shards, but there are %llu samples",
-            c->workers, (unsigned long long)k, (unsigned long long)shards, (unsigned long long)c->samples);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "partition 'shard': %d workers with %llu shards each need %llu shards, "
+                          "but there are %llu samples",
+                          c->workers, (unsigned long long)k, (unsigned long long)shards,
+                          (unsigned long long)c->samples);
     for (uint64_t place = 0; place < shards; place++) {
         const uint64_t shard = tutti_permuted(rng_of(c, STREAM_SHARDS, 0, 0), shards, place);
         const uint64_t from = c->samples / shards * shard + c->samples % shards * shard / shards,
-                       to = c->samples / shards * (shard + 1) + c->samples % shards * (shard + 1) / shards;
+                       to = c->samples / shards * (shard + 1) +
+                            c->samples % shards * (shard + 1) / shards;
         for (uint64_t i = from; i < to; i++)
             c->of[c->sorted[i]] = (uint32_t)(place / k);
         c->size[place / k] += to - from;
@@ -404,7 +428,8 @@ static tutti_status sort_by_class(cut *c, tutti_error *err)
 
     for (uint64_t i = 0; i < c->samples; i++) {
         if (c->labels[i] >= c->classes)
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "sample %llu has label %d, but there are %d classes",
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                              "sample %llu has label %d, but there are %d classes",
                               (unsigned long long)i, c->labels[i], c->classes);
         c->begin[c->labels[i] + 1]++;
     }
@@ -425,10 +450,10 @@ static tutti_status write_parts(const cut *c, void *memory, tutti_error *err)
     first[0] = 0;
     for (int r = 0; r < c->workers; r++) {
         if (c->size[r] == 0)
-            return tutti_fail(
-                err, TUTTI_ERR_USAGE, 0,
-                "the partition leaves worker %d of %d without a sample (the set has %llu); use fewer workers", r,
-                c->workers, (unsigned long long)c->samples);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "the partition leaves worker %d of %d without a sample (the set has "
+                              "%llu); use fewer workers",
+                              r, c->workers, (unsigned long long)c->samples);
         first[r + 1] = first[r] + c->size[r];
         c->size[r] = first[r];
     }
@@ -471,7 +496,8 @@ tutti_status tutti_partition_draw(const tutti_partition *p, const tutti_partitio
 
     assert(workers > 0 && classes > 0 && classes <= CLASSES_MOST && p->kind != TUTTI_PARTITION_IID);
     if (samples > UINT32_MAX)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a partition of %llu samples is too large; up to %u are possible",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "a partition of %llu samples is too large; up to %u are possible",
                           (unsigned long long)samples, UINT32_MAX);
     status = take_memory(&c, err);
     sorted = tutti_alloc(p->even == EVEN_CUT ? (size_t)samples : 1, sizeof *sorted);
@@ -498,8 +524,8 @@ tutti_status tutti_partition_draw(const tutti_partition *p, const tutti_partitio
     return status;
 }
 
-double tutti_partition_histogram(const tutti_parts *parts, int worker, const uint8_t *labels, uint64_t samples,
-                                 int classes, uint64_t *count)
+double tutti_partition_histogram(const tutti_parts *parts, int worker, const uint8_t *labels,
+                                 uint64_t samples, int classes, uint64_t *count)
 {
     uint64_t all[CLASSES_MOST] = { 0 };
     const double n = (double)(parts->first[worker + 1] - parts->first[worker]);

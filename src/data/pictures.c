@@ -84,14 +84,17 @@ typedef struct search {
     bool known;                  /* classes have their names: another one is refused */
 } search;
 
-static tutti_status path_of(const search *s, const char *name, char *path, size_t bytes, tutti_error *err)
+static tutti_status path_of(const search *s, const char *name, char *path, size_t bytes,
+                            tutti_error *err)
 {
-    const int n = s->folder[0] != '\0' ? snprintf(path, bytes, "%s/%s/%s", s->d->filled.path, s->folder, name)
-                                       : snprintf(path, bytes, "%s/%s", s->d->filled.path, name);
+    const int n = s->folder[0] != '\0'
+                      ? snprintf(path, bytes, "%s/%s/%s", s->d->filled.path, s->folder, name)
+                      : snprintf(path, bytes, "%s/%s", s->d->filled.path, name);
 
     return n >= 0 && (size_t)n < bytes
                ? TUTTI_OK
-               : tutti_fail(err, TUTTI_ERR_USAGE, 0, "the path '%s/%s/%.80s...' is longer than the %zu bytes allowed",
+               : tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                            "the path '%s/%s/%.80s...' is longer than the %zu bytes allowed",
                             s->d->filled.path, s->folder, name, bytes - 1);
 }
 
@@ -104,8 +107,9 @@ static tutti_status ignore(void *user, const char *name, tutti_error *err)
 static tutti_status is_folder(tutti_runtime *rt, const char *path, bool *is, tutti_error *err)
 {
     tutti_error why = { .rank = -1 };
-    const tutti_status status =
-        tutti_file_exists(rt, path) ? tutti_directory_list(rt, path, ignore, NULL, &why) : TUTTI_ERR_USAGE;
+    const tutti_status status = tutti_file_exists(rt, path)
+                                    ? tutti_directory_list(rt, path, ignore, NULL, &why)
+                                    : TUTTI_ERR_USAGE;
 
     *is = status == TUTTI_OK;
     return status == TUTTI_ERR_MEMORY ? tutti_fail(err, status, ENOMEM, "%s", why.text) : TUTTI_OK;
@@ -126,19 +130,21 @@ static tutti_status take_file(void *user, const char *name, tutti_error *err)
         TUTTI_TRY(is_folder(s->d->rt, path, &inner, err));
         if (inner)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "'%s' is a folder within '%.200s', which would be a class; pictures stand in the folder "
-                              "of their class: name the folders of a split train and test (or val), or give the path "
-                              "of the folder that holds the classes",
+                              "'%s' is a folder within '%.200s', which would be a class; pictures "
+                              "stand in the folder of their class: name the folders of a split "
+                              "train and test (or val), or give the path of the folder that holds "
+                              "the classes",
                               path, s->folder);
     }
     if (!tutti_picture_named(name))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "'%s/%s/%s' is no picture by its name; folders of classes hold .png, .jpg and .jpeg files "
-                          "alone: convert it or take it away",
+                          "'%s/%s/%s' is no picture by its name; folders of classes hold .png, "
+                          ".jpg and .jpeg files alone: convert it or take it away",
                           s->d->filled.path, s->folder, name);
     if (!grow_list((void **)&f->text, f->used, &f->room, length, 1) ||
         !grow_list((void **)&f->at, f->n, &f->at_room, 1, sizeof *f->at))
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing the pictures in '%s'", s->d->filled.path);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing the pictures in '%s'",
+                          s->d->filled.path);
     f->at[f->n].name = f->used;
     f->at[f->n].label = (uint8_t)s->label;
     f->at[f->n].split = (uint8_t)(s->split < 0 ? TUTTI_TRAIN : s->split);
@@ -153,7 +159,8 @@ static void draw_test(const search *s)
 {
     const uint64_t n = s->f->n - s->begin, wanted = (uint64_t)floor((double)n * s->how->test + 0.5),
                    test = wanted < n ? wanted : n - 1;
-    const tutti_rng draw = { (uint64_t)s->how->seed, UINT64_C(0x70696373) /* "pics" */, (uint64_t)s->label };
+    const tutti_rng draw = { (uint64_t)s->how->seed, UINT64_C(0x70696373) /* "pics" */,
+                             (uint64_t)s->label };
 
     for (uint64_t i = 0; i < test; i++)
         s->f->at[s->begin + tutti_permuted(draw, n, i)].split = TUTTI_TEST;
@@ -180,34 +187,40 @@ static tutti_status take_class(void *user, const char *name, tutti_error *err)
     TUTTI_TRY(is_folder(s->d->rt, path, &folder, err));
     if (!folder)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "'%s' is no folder; next to the folders of the classes nothing else is allowed: put pictures "
-                          "into the folder of their class",
+                          "'%s' is no folder; next to the folders of the classes nothing else is "
+                          "allowed: put pictures into the folder of their class",
                           path);
     if (tutti_utf8_valid((const uint8_t *)name, strlen(name)) < strlen(name))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s' is a class whose name is not UTF-8; rename its folder", path);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "'%s' is a class whose name is not UTF-8; rename its folder", path);
     s->label = s->known ? class_of(s->d, s->classes, name) : s->classes;
     if (s->label < 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "'%s' is a class that the folder train has not; nothing could learn it: take it away, or "
-                          "give it pictures to train on",
+                          "'%s' is a class that the folder train has not; nothing could learn it: "
+                          "take it away, or give it pictures to train on",
                           path);
     if (s->label >= CLASSES_MOST)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s' has more than %d classes, which is the most",
-                          s->d->filled.path, CLASSES_MOST);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "'%s' has more than %d classes, which is the most", s->d->filled.path,
+                          CLASSES_MOST);
     if (!s->known) {
         TUTTI_TRY(tutti_data_name_class(s->d, s->label, name, strlen(name)) == TUTTI_OK
                       ? TUTTI_OK
-                      : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "keeping the name of class '%s'", name));
+                      : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "keeping the name of class '%s'",
+                                   name));
         s->classes++;
     }
     memcpy(parent, s->folder, sizeof parent);
     if (strlen(parent) + strlen(name) + 2 > sizeof s->folder)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the name of class '%.80s...' is too long", name);
-    snprintf(s->folder + strlen(parent), sizeof s->folder - strlen(parent), "%s%s", parent[0] != '\0' ? "/" : "", name);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the name of class '%.80s...' is too long",
+                          name);
+    snprintf(s->folder + strlen(parent), sizeof s->folder - strlen(parent), "%s%s",
+             parent[0] != '\0' ? "/" : "", name);
     s->begin = s->f->n;
     status = tutti_directory_list(s->d->rt, path, take_file, s, err);
     if (status == TUTTI_OK && s->f->n == s->begin)
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s' is a class without a picture; take the folder away", path);
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                            "'%s' is a class without a picture; take the folder away", path);
     if (status == TUTTI_OK && s->split < 0)
         draw_test(s);
     memcpy(s->folder, parent, sizeof parent);
@@ -239,7 +252,8 @@ static tutti_status has_folder(const tutti_data *d, const char *name, bool *has,
 static tutti_status see_folder(void *user, const char *name, tutti_error *err);
 
 /* Has this folder of the directory folders? A split has, a class has none. */
-static tutti_status holds_folders(const tutti_data *d, const char *name, bool *holds, tutti_error *err)
+static tutti_status holds_folders(const tutti_data *d, const char *name, bool *holds,
+                                  tutti_error *err)
 {
     char path[4200];
     tutti_data inner = { .rt = d->rt, .filled = { .path = path } };
@@ -258,14 +272,16 @@ static tutti_status check_half(const tutti_data *d, const char *name, tutti_erro
 
     TUTTI_TRY(holds_folders(d, name, &holds, err));
     if (holds && strcmp(name, "train") == 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "'%s' has a folder train, but neither test nor val; put pictures to test on into one, a "
-                          "folder a class, or give '%s/train' and let a share of each class be the test",
-                          d->filled.path, d->filled.path);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "'%s' has a folder train, but neither test nor val; put pictures to test on into one, "
+            "a folder a class, or give '%s/train' and let a share of each class be the test",
+            d->filled.path, d->filled.path);
     return !holds ? TUTTI_OK
                   : tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                               "'%s' has a folder %s, but no folder train; put pictures to train on there, a folder a "
-                               "class", d->filled.path, name);
+                               "'%s' has a folder %s, but no folder train; put pictures to train "
+                               "on there, a folder a class",
+                               d->filled.path, name);
 }
 
 static tutti_status list_folders(search *s, tutti_error *err)
@@ -289,12 +305,14 @@ static tutti_status list_folders(search *s, tutti_error *err)
         s->f->count[s->f->at[i].split]++;
     if (s->classes < 2)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "'%s' has the folder of %s; pictures of at least two classes are needed, a folder a class",
+                          "'%s' has the folder of %s; pictures of at least two classes are needed, "
+                          "a folder a class",
                           d->filled.path, s->classes == 1 ? "one class" : "no class");
     if (s->f->count[TUTTI_TEST] == 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "'%s' has no picture to test on: of %" PRIu64 " in %d classes a share of %.12g is none; give "
-                          "a larger test, or folders train and test",
+                          "'%s' has no picture to test on: of %" PRIu64
+                          " in %d classes a share of %.12g is none; give a larger test, or folders "
+                          "train and test",
                           d->filled.path, s->f->count[TUTTI_TRAIN], s->classes, s->how->test);
     return TUTTI_OK;
 }
@@ -312,7 +330,8 @@ static tutti_status fill_pictures(tutti_data *d, uint8_t *block, tutti_error *er
         now = (tutti_error){ .rank = -1 };
         snprintf(path, sizeof path, "%s/%s", d->filled.path, f->text + f->at[i].name);
         status = tutti_picture_read(d->rt, path, d->shape.channels, d->shape.height,
-                                    block + d->parts[split][DATA_X].offset + at[split] * d->pixels, &now);
+                                    block + d->parts[split][DATA_X].offset + at[split] * d->pixels,
+                                    &now);
         block[d->parts[split][DATA_LABELS].offset + at[split]++] = f->at[i].label;
         if (status == TUTTI_ERR_MEMORY)
             return tutti_fail(err, status, ENOMEM, "%s", now.text);
@@ -320,7 +339,8 @@ static tutti_status fill_pictures(tutti_data *d, uint8_t *block, tutti_error *er
             first = now;
     }
     if (bad > 1)
-        return tutti_fail(err, first.status, 0, "%" PRIu64 " of the %zu pictures cannot be used; the first: %s", bad,
+        return tutti_fail(err, first.status, 0,
+                          "%" PRIu64 " of the %zu pictures cannot be used; the first: %s", bad,
                           f->n, first.text);
     return bad == 0 ? TUTTI_OK : tutti_fail(err, first.status, 0, "%s", first.text);
 }
@@ -361,10 +381,12 @@ tutti_status tutti_data_pictures_open(tutti_data **out, tutti_runtime *rt, const
     *out = NULL;
     TUTTI_TRY(is_folder(rt, path, &folder, err));
     if (!folder)
-        return tutti_fail(err, TUTTI_ERR_USAGE, ENOENT, "there is no directory of pictures at '%s'", path);
+        return tutti_fail(err, TUTTI_ERR_USAGE, ENOENT, "there is no directory of pictures at '%s'",
+                          path);
     TUTTI_TRY(tutti_data_filled_open(&s.d, rt, path, fill_pictures, err));
     s.f = s.d->filled.files = tutti_alloc(1, sizeof *s.f);
-    status = s.f != NULL ? list_folders(&s, err) : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing '%s'", path);
+    status = s.f != NULL ? list_folders(&s, err)
+                         : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing '%s'", path);
     if (status == TUTTI_OK)
         status = tutti_data_filled_place(s.d, s.f->count, how->grey ? 1 : 3, (int)how->size, err);
     if (status == TUTTI_OK)

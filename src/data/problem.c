@@ -13,8 +13,8 @@
 #include <assert.h>
 #include <string.h>
 
-tutti_status tutti_data_problem_open(tutti_data **out, tutti_runtime *rt, const tutti_problem *problem,
-                                     tutti_error *err)
+tutti_status tutti_data_problem_open(tutti_data **out, tutti_runtime *rt,
+                                     const tutti_problem *problem, tutti_error *err)
 {
     tutti_data *d = tutti_alloc(1, sizeof *d);
     size_t total = DATA_ALIGNMENT;
@@ -25,9 +25,11 @@ tutti_status tutti_data_problem_open(tutti_data **out, tutti_runtime *rt, const 
     d->rt = rt;
     d->problem = *problem;
     d->pixels = (size_t)problem->dim;
-    d->shape = (tutti_data_shape){
-        .channels = 1, .height = 1, .width = (int)problem->dim, .value_bytes = (int)sizeof(float), .deviation = 1
-    };
+    d->shape = (tutti_data_shape){ .channels = 1,
+                                   .height = 1,
+                                   .width = (int)problem->dim,
+                                   .value_bytes = (int)sizeof(float),
+                                   .deviation = 1 };
     for (int split = TUTTI_TRAIN; split <= TUTTI_TEST; split++) {
         const uint64_t n = d->shape.samples[split] = tutti_problem_samples(problem, split);
         /* Below 2^34 bytes: tutti_problem_read bounds samples x dim. */
@@ -54,15 +56,18 @@ tutti_status tutti_data_problem_fill(tutti_data *d, uint8_t *block, tutti_error 
 
     memset(block, 0, (size_t)d->shape.bytes); /* the hash goes over the gaps too */
     for (int split = TUTTI_TRAIN; split <= TUTTI_TEST; split++)
-        TUTTI_TRY(tutti_problem_draw(&d->problem, split, (float *)(void *)(block + d->parts[split][DATA_X].offset),
+        TUTTI_TRY(tutti_problem_draw(&d->problem, split,
+                                     (float *)(void *)(block + d->parts[split][DATA_X].offset),
                                      block + d->parts[split][DATA_LABELS].offset, err));
     if (d->path > 0)
-        TUTTI_TRY(tutti_problem_path(&d->problem, path_of(d, block), path_of(d, block) + d->pixels, err));
+        TUTTI_TRY(
+            tutti_problem_path(&d->problem, path_of(d, block), path_of(d, block) + d->pixels, err));
     f->classes = (int32_t)d->problem.classes;
     f->deviation = 1;
     hashes[0] = tutti_data_hash_block(d, block);
     memset(spec, 0, sizeof spec);
-    tutti_problem_print(&d->problem, spec, sizeof spec); /* what is not in the samples: how they move */
+    /* what is not in the samples: how they move */
+    tutti_problem_print(&d->problem, spec, sizeof spec);
     hashes[1] = tutti_hash(spec, strlen(spec));
     f->hash = tutti_hash(hashes, sizeof hashes);
     return TUTTI_OK;
@@ -78,8 +83,8 @@ void tutti_data_problem_move(const tutti_data *d, uint64_t step, float *x, size_
             x[i * d->pixels + j] = (float)((double)x[i * d->pixels + j] + place * way[j]);
 }
 
-void tutti_data_problem_gather(const tutti_data *d, tutti_split split, const uint64_t *ids, size_t n, uint64_t step,
-                               float *x, uint8_t *labels)
+void tutti_data_problem_gather(const tutti_data *d, tutti_split split, const uint64_t *ids,
+                               size_t n, uint64_t step, float *x, uint8_t *labels)
 {
     const float *all = (const float *)(const void *)(d->block + d->parts[split][DATA_X].offset);
 

@@ -23,24 +23,32 @@ static const tutti_option mnist_options[] = {
 static const tutti_option speech_options[] = { { 0 } }, cifar_options[] = { { 0 } };
 
 const tutti_data_set tutti_data_sets[] = {
-    { "mnist", "handwritten digits, 60000 + 10000 images of 28 x 28", mnist_options, .text = false, .classes = 10 },
-    { "speech", "spoken digits, synthesised: 64 frames of 120 features; tested on voices that were not trained on",
+    { "mnist", "handwritten digits, 60000 + 10000 images of 28 x 28", mnist_options, .text = false,
+      .classes = 10 },
+    { "speech",
+      "spoken digits, synthesised: 64 frames of 120 features; tested on voices that were not "
+      "trained on",
       speech_options, .text = false, .classes = 10, .maker = "tools/speech-data" },
-    { "cifar10", "photographs of ten kinds, 50000 + 10000 images of 3 x 32 x 32, in its six binary files",
+    { "cifar10",
+      "photographs of ten kinds, 50000 + 10000 images of 3 x 32 x 32, in its six binary files",
       cifar_options, .classes = 10 },
     { "images", "PNG and JPEG files, a folder a class, with folders train and test or without",
       tutti_data_pictures_options, .pictures = true },
-    { "moby-dick", "Melville's novel, 1.19 MB, by bytes; validated on 16 windows of its last twentieth",
+    { "moby-dick",
+      "Melville's novel, 1.19 MB, by bytes; validated on 16 windows of its last twentieth",
       tutti_data_moby_dick_options, .text = true, .file = "moby-dick.txt" },
     { "text", "any text in UTF-8, by bytes", tutti_data_text_options, .text = true },
-    { "tokens", "a file of token ids, as `tutti data tokens` makes it", tutti_data_text_options, .text = true },
-    { "clicks", "a click log in Criteo's format: 13 integers, 26 categories hashed to rows of tables",
+    { "tokens", "a file of token ids, as `tutti data tokens` makes it", tutti_data_text_options,
+      .text = true },
+    { "clicks",
+      "a click log in Criteo's format: 13 integers, 26 categories hashed to rows of tables",
       tutti_data_clicks_options, .clicks = true },
     { "quadratic",
-      "points whose mean is the known optimum of a quadratic; it may differ by class, lie on the simplex, drift",
+      "points whose mean is the known optimum of a quadratic; it may differ by class, lie on the "
+      "simplex, drift",
       tutti_quadratic_options, .drawn = true },
-    { "logistic", "normal features with the labels of a linear teacher, some of them wrong", tutti_logistic_options,
-      .drawn = true },
+    { "logistic", "normal features with the labels of a linear teacher, some of them wrong",
+      tutti_logistic_options, .drawn = true },
     { 0 }
 };
 
@@ -61,7 +69,8 @@ static tutti_status unknown(const char *text, const char *name, tutti_error *err
     for (; tutti_data_sets[n].name != NULL && n < TUTTI_LENGTH(names); n++) {
         names[n] = tutti_data_sets[n].name;
         if (used < sizeof all)
-            used += (size_t)snprintf(all + used, sizeof all - used, "%s'%s'", n == 0 ? "" : ", ", names[n]);
+            used += (size_t)snprintf(all + used, sizeof all - used, "%s'%s'", n == 0 ? "" : ", ",
+                                     names[n]);
     }
     if (name != NULL)
         tutti_suggest(name, names, n, near, sizeof near);
@@ -77,14 +86,15 @@ static tutti_status take_path(char *path, size_t bytes, const char *text, tutti_
     const size_t length = strlen(text);
 
     if (length >= bytes)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the data path has %zu bytes, more than the %zu allowed", length,
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "the data path has %zu bytes, more than the %zu allowed", length,
                           bytes - (bytes > 0));
     memcpy(path, text, length + 1);
     return TUTTI_OK;
 }
 
-static tutti_status find_folder(tutti_runtime *rt, const tutti_data_set *set, const char *installed, char *path,
-                                size_t bytes, tutti_error *err)
+static tutti_status find_folder(tutti_runtime *rt, const tutti_data_set *set, const char *installed,
+                                char *path, size_t bytes, tutti_error *err)
 {
     const char *const places[3] = { getenv("TUTTI_DATA"), "data", installed };
     const char *name = set->name;
@@ -99,7 +109,8 @@ static tutti_status find_folder(tutti_runtime *rt, const tutti_data_set *set, co
         if (length < 0 || (size_t)length >= bytes) {
             if (bytes > 0)
                 path[0] = '\0';
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the data path '%s/%s' is longer than the %zu bytes allowed",
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "the data path '%s/%s' is longer than the %zu bytes allowed",
                               places[k], name, bytes - (bytes > 0));
         }
         if (tutti_file_exists(rt, path))
@@ -114,7 +125,8 @@ static tutti_status find_folder(tutti_runtime *rt, const tutti_data_set *set, co
     if (set->maker != NULL)
         snprintf(make, sizeof make, "make it with %.60s, ", set->maker);
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "no data set '%s' (looked for %s); %sset TUTTI_DATA to the folder that holds %s/, or give a path",
+                      "no data set '%s' (looked for %s); %sset TUTTI_DATA to the folder that holds "
+                      "%s/, or give a path",
                       name, tried, make, name);
 }
 
@@ -140,7 +152,8 @@ static bool is_spec_of_file(const char *text)
     const size_t n = strcspn(text, "(");
 
     for (const tutti_data_set *set = tutti_data_sets; set->name != NULL; set++)
-        if ((set->text || is_placed(set)) && strlen(set->name) == n && strncmp(set->name, text, n) == 0)
+        if ((set->text || is_placed(set)) && strlen(set->name) == n &&
+            strncmp(set->name, text, n) == 0)
             return true;
     return false;
 }
@@ -181,13 +194,16 @@ static tutti_status find_named(tutti_runtime *rt, const tutti_spec *spec, const 
            : f->set->file == NULL ? f->windows.file
                                   : "";
     if (f->set->file == NULL && file[0] == '\0')
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "data '%s' needs to know its %s; write %s(%s=PATH)", f->set->name,
-                          f->set->pictures ? "directory" : "file", f->set->name, f->set->pictures ? "dir" : "file");
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "data '%s' needs to know its %s; write %s(%s=PATH)", f->set->name,
+                          f->set->pictures ? "directory" : "file", f->set->name,
+                          f->set->pictures ? "dir" : "file");
     if (f->set->file == NULL)
         return take_path(path, bytes, file, err);
     TUTTI_TRY(find_folder(rt, f->set, installed, folder, sizeof folder, err));
     if (strlen(folder) + strlen(f->set->file) + 2 > bytes)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the data path '%s/%s' is longer than the %zu bytes allowed", folder,
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "the data path '%s/%s' is longer than the %zu bytes allowed", folder,
                           f->set->file, bytes - (bytes > 0));
     snprintf(path, bytes, "%s/%s", folder, f->set->file);
     return TUTTI_OK;
@@ -213,7 +229,8 @@ static tutti_status find_set_path(tutti_runtime *rt, const char *installed, path
     }
     status = tutti_spec_open(&spec, text, err);
     if (status != TUTTI_OK)
-        return tutti_fail_within(err, status, "no file or directory '%.80s', and as the name of a data set", text);
+        return tutti_fail_within(
+            err, status, "no file or directory '%.80s', and as the name of a data set", text);
     f->set = find_set(tutti_spec_name(spec));
     status = f->set == NULL ? unknown(text, tutti_spec_name(spec), err)
                             : find_named(rt, spec, installed, to, f, err);
@@ -222,8 +239,8 @@ static tutti_status find_set_path(tutti_runtime *rt, const char *installed, path
     return status;
 }
 
-tutti_status tutti_data_find(tutti_runtime *rt, const char *text, const char *installed, char *path, size_t bytes,
-                             tutti_error *err)
+tutti_status tutti_data_find(tutti_runtime *rt, const char *text, const char *installed, char *path,
+                             size_t bytes, tutti_error *err)
 {
     found f;
 
@@ -239,8 +256,8 @@ tutti_status tutti_data_given(tutti_status status, tutti_error *err)
     return TUTTI_ERR_USAGE;
 }
 
-tutti_status tutti_data_absolute(tutti_runtime *rt, const char *text, const char *directory, char *out, size_t bytes,
-                                 tutti_error *err)
+tutti_status tutti_data_absolute(tutti_runtime *rt, const char *text, const char *directory,
+                                 char *out, size_t bytes, tutti_error *err)
 {
     char path[4096], whole[2 * 4096 + 2];
     found f;
@@ -263,8 +280,8 @@ tutti_status tutti_data_absolute(tutti_runtime *rt, const char *text, const char
         return TUTTI_OK;
     snprintf(out, bytes, "%s", text);
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "the data path '%.80s...' in '%.200s' has more than the %zu bytes allowed", path, directory,
-                      bytes);
+                      "the data path '%.80s...' in '%.200s' has more than the %zu bytes allowed",
+                      path, directory, bytes);
 }
 
 /* Describes the contents of a directory that is no readable set, if well-known file names show
@@ -277,7 +294,8 @@ static tutti_status name_what_it_is(tutti_runtime *rt, const char *directory, tu
           "give its cifar-10-batches-bin" },
         { "cifar-10-batches-py/data_batch_1", "holds CIFAR-10 as pickles of Python",
           "take the binary version (cifar-10-binary.tar.gz)" },
-        { "data_batch_1", "holds CIFAR-10 as pickles of Python", "take the binary version (cifar-10-binary.tar.gz)" },
+        { "data_batch_1", "holds CIFAR-10 as pickles of Python",
+          "take the binary version (cifar-10-binary.tar.gz)" },
         { "fine_label_names.txt", "holds CIFAR-100, which is not read",
           "write it as folders of pictures, a folder a class" },
         { "cifar-100-binary/fine_label_names.txt", "holds CIFAR-100, which is not read",
@@ -286,15 +304,18 @@ static tutti_status name_what_it_is(tutti_runtime *rt, const char *directory, tu
           "write it as folders of pictures, a folder a class" },
         { "meta", "holds CIFAR-100 as pickles of Python, which is not read",
           "write it as folders of pictures, a folder a class" },
-        { "MNIST/raw/train-images-idx3-ubyte", "holds the folder of MNIST and is not it", "give its MNIST/raw" },
-        { "raw/train-images-idx3-ubyte", "holds the folder of MNIST and is not it", "give its raw" },
+        { "MNIST/raw/train-images-idx3-ubyte", "holds the folder of MNIST and is not it",
+          "give its MNIST/raw" },
+        { "raw/train-images-idx3-ubyte", "holds the folder of MNIST and is not it",
+          "give its raw" },
     };
     char path[4200];
 
     for (size_t k = 0; k < TUTTI_LENGTH(kinds); k++) {
         snprintf(path, sizeof path, "%s/%s", directory, kinds[k].file);
         if (tutti_file_exists(rt, path))
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s' %s; %s", directory, kinds[k].is, kinds[k].mend);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s' %s; %s", directory, kinds[k].is,
+                              kinds[k].mend);
     }
     return TUTTI_OK;
 }
@@ -315,14 +336,15 @@ static tutti_status no_set(tutti_runtime *rt, const char *directory, tutti_error
     TUTTI_TRY(name_what_it_is(rt, directory, err));
     TUTTI_TRY(tutti_directory_list(rt, directory, see_picture, &pictures, err));
     if (pictures > 0)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "'%s' holds %llu picture%s and no folder; a picture's class is the folder that it is in: make "
-            "a folder for each class",
-            directory, (unsigned long long)pictures, pictures == 1 ? "" : "s");
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "'%s' holds %llu picture%s and no folder; a picture's class is the "
+                          "folder that it is in: make a folder for each class",
+                          directory, (unsigned long long)pictures, pictures == 1 ? "" : "s");
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "'%s' holds no data set: neither IDX files with the four MNIST names, nor CIFAR-10's binary "
-                      "files, nor folders of pictures, a folder a class (docs/DATA.md)", directory);
+                      "'%s' holds no data set: neither IDX files with the four MNIST names, nor "
+                      "CIFAR-10's binary files, nor folders of pictures, a folder a class "
+                      "(docs/DATA.md)",
+                      directory);
 }
 
 /* Is it a file, rather than a directory, and one of tokens? */
@@ -334,7 +356,8 @@ static bool is_file(tutti_runtime *rt, const char *path, bool *tokens)
     *tokens = false;
     if (tutti_file_open(&file, rt, path, TUTTI_FILE_READ, NULL) != TUTTI_OK)
         return false;
-    *tokens = tutti_file_bytes(file) >= sizeof head && tutti_file_read(file, 0, head, sizeof head, NULL) == TUTTI_OK &&
+    *tokens = tutti_file_bytes(file) >= sizeof head &&
+              tutti_file_read(file, 0, head, sizeof head, NULL) == TUTTI_OK &&
               memcmp(head, "TUTTITOK", sizeof head) == 0;
     tutti_file_close(file, NULL);
     return true;
@@ -353,8 +376,8 @@ static tutti_status open_cifar(tutti_data **out, tutti_runtime *rt, const char *
     return TUTTI_OK;
 }
 
-tutti_status tutti_data_open_spec(tutti_data **out, tutti_runtime *rt, const char *text, const char *installed,
-                                  tutti_error *err)
+tutti_status tutti_data_open_spec(tutti_data **out, tutti_runtime *rt, const char *text,
+                                  const char *installed, tutti_error *err)
 {
     char path[4096];
     bool tokens, pictures = false;
@@ -365,7 +388,8 @@ tutti_status tutti_data_open_spec(tutti_data **out, tutti_runtime *rt, const cha
     if (f.problem.kind != TUTTI_PROBLEM_NONE)
         return tutti_data_problem_open(out, rt, &f.problem, err);
     if (f.set != NULL && f.set->text)
-        return tutti_data_text_open(out, rt, path, strcmp(f.set->name, "tokens") == 0, &f.windows, err);
+        return tutti_data_text_open(out, rt, path, strcmp(f.set->name, "tokens") == 0, &f.windows,
+                                    err);
     if (f.set != NULL && f.set->clicks)
         return tutti_data_clicks_open(out, rt, path, &f.clicks, err);
     if (f.set == NULL && is_file(rt, path, &tokens)) {

@@ -32,14 +32,16 @@ static void zfree(voidpf opaque, voidpf memory)
     tutti_free(memory);
 }
 
-tutti_status tutti_data_stream_open(tutti_data_stream **out, tutti_runtime *rt, const char *path, tutti_error *err)
+tutti_status tutti_data_stream_open(tutti_data_stream **out, tutti_runtime *rt, const char *path,
+                                    tutti_error *err)
 {
     tutti_status status;
     tutti_data_stream *s = tutti_alloc(1, sizeof *s);
 
     *out = NULL;
     if (s == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory (%zu bytes) to read '%s'", sizeof *s, path);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory (%zu bytes) to read '%s'", sizeof *s,
+                          path);
     s->path = path;
     status = tutti_file_open(&s->file, rt, path, TUTTI_FILE_READ, err);
     if (status != TUTTI_OK)
@@ -53,7 +55,8 @@ tutti_status tutti_data_stream_open(tutti_data_stream **out, tutti_runtime *rt, 
     if (s->gzip) {
         s->z.zalloc = zalloc;
         s->z.zfree = zfree;
-        if (inflateInit2(&s->z, 15 + 16) != Z_OK) { /* 16: a gzip wrapper, whose checksum and length inflate compares */
+        if (inflateInit2(&s->z, 15 + 16) != Z_OK) {
+            /* 16: a gzip wrapper, whose checksum and length inflate compares */
             status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to inflate '%s'", path);
             goto out;
         }
@@ -126,30 +129,35 @@ static tutti_status member_ended(tutti_data_stream *s, tutti_error *err)
     if (s->z.avail_in < 2 || s->z.next_in[0] != 0x1f || s->z.next_in[1] != 0x8b) {
         const uint64_t end = s->at - s->z.avail_in;
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "'%s' has %llu bytes after the end of its gzip stream at byte %llu; "
-                          "cut them off or fetch the file again",
-                          s->path, (unsigned long long)(tutti_file_bytes(s->file) - end), (unsigned long long)end);
+                          "'%s' has %llu bytes after the end of its gzip stream at byte %llu; cut "
+                          "them off or fetch the file again",
+                          s->path, (unsigned long long)(tutti_file_bytes(s->file) - end),
+                          (unsigned long long)end);
     }
     /* cannot happen with an open stream; a status rather than an assert since zlib is not ours */
     if (inflateReset(&s->z) != Z_OK)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "zlib cannot begin the next member of '%s'", s->path);
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "zlib cannot begin the next member of '%s'",
+                          s->path);
     return TUTTI_OK;
 }
 
-static tutti_status inflate_some(tutti_data_stream *s, uint8_t *to, size_t bytes, size_t *got, tutti_error *err)
+static tutti_status inflate_some(tutti_data_stream *s, uint8_t *to, size_t bytes, size_t *got,
+                                 tutti_error *err)
 {
     *got = 0;
     while (*got < bytes && !s->ended) {
-        const size_t ask = bytes - *got < (size_t)1 << 30 ? bytes - *got : (size_t)1 << 30; /* zlib counts in 32 bits */
+        /* zlib counts in 32 bits */
+        const size_t ask = bytes - *got < (size_t)1 << 30 ? bytes - *got : (size_t)1 << 30;
         int result;
 
         if (s->z.avail_in == 0)
             TUTTI_TRY(refill(s, err));
         if (s->z.avail_in == 0)
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                              "'%s' ends at byte %llu in the middle of its gzip stream; it was cut short: "
-                              "fetch it again",
-                              s->path, (unsigned long long)s->at);
+            return tutti_fail(
+                err, TUTTI_ERR_CORRUPT, 0,
+                "'%s' ends at byte %llu in the middle of its gzip stream; it was cut short: fetch "
+                "it again",
+                s->path, (unsigned long long)s->at);
         s->z.next_out = to + *got;
         s->z.avail_out = (uInt)ask;
         result = inflate(&s->z, Z_NO_FLUSH);
@@ -159,15 +167,17 @@ static tutti_status inflate_some(tutti_data_stream *s, uint8_t *to, size_t bytes
         else if (result == Z_MEM_ERROR)
             return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to inflate '%s'", s->path);
         else if (result != Z_OK)
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                              "cannot inflate '%s': %s near byte %llu of the file; it is damaged: fetch it again",
-                              s->path, s->z.msg != NULL ? s->z.msg : "bad gzip stream",
-                              (unsigned long long)(s->at - s->z.avail_in));
+            return tutti_fail(
+                err, TUTTI_ERR_CORRUPT, 0,
+                "cannot inflate '%s': %s near byte %llu of the file; it is damaged: fetch it again",
+                s->path, s->z.msg != NULL ? s->z.msg : "bad gzip stream",
+                (unsigned long long)(s->at - s->z.avail_in));
     }
     return TUTTI_OK;
 }
 
-tutti_status tutti_data_stream_read(tutti_data_stream *s, void *to, size_t bytes, size_t *got, tutti_error *err)
+tutti_status tutti_data_stream_read(tutti_data_stream *s, void *to, size_t bytes, size_t *got,
+                                    tutti_error *err)
 {
     tutti_status status;
 
@@ -193,15 +203,17 @@ tutti_status tutti_data_stream_finish(tutti_data_stream *s, tutti_error *err)
 
     if (!s->gzip && s->at < tutti_file_bytes(s->file))
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "'%s' has %llu bytes after the %llu its header speaks of; "
-                          "cut them off or fetch the file again",
-                          s->path, (unsigned long long)(tutti_file_bytes(s->file) - s->at), (unsigned long long)s->at);
+                          "'%s' has %llu bytes after the %llu its header speaks of; cut them off "
+                          "or fetch the file again",
+                          s->path, (unsigned long long)(tutti_file_bytes(s->file) - s->at),
+                          (unsigned long long)s->at);
     /* of a gzip file this also reads and compares the checksum */
     TUTTI_TRY(tutti_data_stream_read(s, &more, 1, &got, err));
     if (got > 0)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "'%s' inflates to more than the %llu bytes its header speaks of; fetch it again", s->path,
-                          (unsigned long long)(s->given - 1));
+        return tutti_fail(
+            err, TUTTI_ERR_CORRUPT, 0,
+            "'%s' inflates to more than the %llu bytes its header speaks of; fetch it again",
+            s->path, (unsigned long long)(s->given - 1));
     assert(!s->gzip || s->ended);
     return TUTTI_OK;
 }

@@ -45,7 +45,8 @@ static tutti_status open_ids(tutti_data *d, bool tokens, uint64_t *count, tutti_
         d->text.ids = d->text.tokens.ids;
         d->text.id_bytes = d->text.tokens.id_bytes;
         *count = d->text.tokens.count;
-        d->shape.classes = d->text.tokens.vocabulary > INT_MAX ? INT_MAX : (int)d->text.tokens.vocabulary;
+        d->shape.classes =
+            d->text.tokens.vocabulary > INT_MAX ? INT_MAX : (int)d->text.tokens.vocabulary;
     } else {
         TUTTI_TRY(tutti_contents_open(&d->text.contents, d->rt, d->text.path, err));
         d->text.ids = d->text.contents.at;
@@ -64,9 +65,11 @@ static uint64_t windows_in(uint64_t n, uint64_t window, uint64_t stride)
     return n < window ? 0 : (n - window) / stride + 1;
 }
 
-static tutti_status place_windows(tutti_data *d, uint64_t count, const tutti_data_windows *how, tutti_error *err)
+static tutti_status place_windows(tutti_data *d, uint64_t count, const tutti_data_windows *how,
+                                  tutti_error *err)
 {
-    const uint64_t window = (uint64_t)how->context + 1, cut = (uint64_t)((double)count * (1 - how->val));
+    const uint64_t window = (uint64_t)how->context + 1,
+                   cut = (uint64_t)((double)count * (1 - how->val));
 
     d->text.first[TUTTI_TEST] = cut;
     d->text.stride[TUTTI_TRAIN] = (uint64_t)(how->stride > 0 ? how->stride : how->context);
@@ -79,23 +82,25 @@ static tutti_status place_windows(tutti_data *d, uint64_t count, const tutti_dat
                               "'%s' has %" PRIu64 " tokens, %" PRIu64
                               " of them for %s; a window of context %lld needs %" PRIu64
                               ": give a smaller context, a longer text or another val",
-                              d->text.path, count, n, split == TUTTI_TRAIN ? "training" : "validation",
+                              d->text.path, count, n,
+                              split == TUTTI_TRAIN ? "training" : "validation",
                               (long long)how->context, window);
     }
     if (how->val_windows > 0 && d->shape.samples[TUTTI_TEST] < (uint64_t)how->val_windows)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "'%s' has %" PRIu64 " tokens for validation, enough for %" PRIu64
-                          " windows of context %lld every %" PRIu64 " tokens, but val_windows is %lld; "
-                          "give fewer, a smaller val_stride or a larger val",
-                          d->text.path, count - cut, d->shape.samples[TUTTI_TEST], (long long)how->context,
-                          d->text.stride[TUTTI_TEST], (long long)how->val_windows);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "'%s' has %" PRIu64 " tokens for validation, enough for %" PRIu64
+            " windows of context %lld every %" PRIu64 " tokens, but val_windows is %lld; "
+            "give fewer, a smaller val_stride or a larger val",
+            d->text.path, count - cut, d->shape.samples[TUTTI_TEST], (long long)how->context,
+            d->text.stride[TUTTI_TEST], (long long)how->val_windows);
     if (how->val_windows > 0)
         d->shape.samples[TUTTI_TEST] = (uint64_t)how->val_windows;
     return TUTTI_OK;
 }
 
-tutti_status tutti_data_text_open(tutti_data **out, tutti_runtime *rt, const char *path, bool tokens,
-                                  const tutti_data_windows *how, tutti_error *err)
+tutti_status tutti_data_text_open(tutti_data **out, tutti_runtime *rt, const char *path,
+                                  bool tokens, const tutti_data_windows *how, tutti_error *err)
 {
     tutti_data *d = tutti_alloc(1, sizeof *d);
     uint64_t count;
@@ -152,13 +157,14 @@ tutti_status tutti_data_text_fill(tutti_data *d, uint8_t *block, tutti_error *er
         TUTTI_TRY(tutti_tokens_verify(&d->text.tokens, d->text.path, err));
         parts[7] = d->text.tokens.hash;
     } else {
-        const uint64_t bytes = d->text.contents.bytes, valid = tutti_utf8_valid(d->text.contents.at, bytes);
+        const uint64_t bytes = d->text.contents.bytes,
+                       valid = tutti_utf8_valid(d->text.contents.at, bytes);
         if (valid < bytes)
-            return tutti_fail(
-                err, TUTTI_ERR_CORRUPT, 0,
-                "'%s' is no text in UTF-8: byte %" PRIu64
-                " (0x%02x) is not part of a character; convert it, or take any bytes through `tutti data tokens`",
-                d->text.path, valid, d->text.contents.at[valid]);
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                              "'%s' is no text in UTF-8: byte %" PRIu64
+                              " (0x%02x) is not part of a character; convert it, or take any bytes "
+                              "through `tutti data tokens`",
+                              d->text.path, valid, d->text.contents.at[valid]);
         parts[7] = tutti_hash(d->text.contents.at, (size_t)bytes);
     }
     f->classes = d->shape.classes;
@@ -176,8 +182,8 @@ tutti_status tutti_data_text_fill(tutti_data *d, uint8_t *block, tutti_error *er
             after[k] = from[k + 1]; \
     } while (0)
 
-void tutti_data_gather_tokens(const tutti_data *data, tutti_split split, const uint64_t *ids, size_t n,
-                              uint32_t *tokens, uint32_t *next)
+void tutti_data_gather_tokens(const tutti_data *data, tutti_split split, const uint64_t *ids,
+                              size_t n, uint32_t *tokens, uint32_t *next)
 {
     const size_t context = (size_t)data->shape.context;
 

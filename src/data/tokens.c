@@ -27,7 +27,8 @@ static const char magic[8] = { 'T', 'U', 'T', 'T', 'I', 'T', 'O', 'K' };
 
 /* ---- contents ---- */
 
-tutti_status tutti_contents_open(tutti_contents *c, tutti_runtime *rt, const char *path, tutti_error *err)
+tutti_status tutti_contents_open(tutti_contents *c, tutti_runtime *rt, const char *path,
+                                 tutti_error *err)
 {
     const void *at;
     tutti_status status;
@@ -93,7 +94,8 @@ uint64_t tutti_utf8_valid(const uint8_t *text, uint64_t bytes)
         unsigned n;
         uint64_t eight;
         /* ASCII, mostly */
-        if (bytes - at >= 8 && (memcpy(&eight, text + at, 8), (eight & UINT64_C(0x8080808080808080)) == 0)) {
+        if (bytes - at >= 8 &&
+            (memcpy(&eight, text + at, 8), (eight & UINT64_C(0x8080808080808080)) == 0)) {
             at += 8;
             continue;
         }
@@ -122,8 +124,8 @@ static void write_token(uint8_t *at, int bytes, uint64_t v)
         at[k] = (uint8_t)v;
 }
 
-tutti_status tutti_tokens_parse(tutti_tokens *t, const char *path, const uint8_t *file, uint64_t bytes,
-                                tutti_error *err)
+tutti_status tutti_tokens_parse(tutti_tokens *t, const char *path, const uint8_t *file,
+                                uint64_t bytes, tutti_error *err)
 {
     const uint16_t one = 1;
     uint64_t vocabulary, version;
@@ -131,14 +133,17 @@ tutti_status tutti_tokens_parse(tutti_tokens *t, const char *path, const uint8_t
 
     *t = (tutti_tokens){ 0 };
     if (*(const uint8_t *)&one != 1)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s' cannot be used here: this machine is not little-endian", path);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "'%s' cannot be used here: this machine is not little-endian", path);
     if (bytes < HEADER || memcmp(file, magic, sizeof magic) != 0)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "'%s' is no token file (%" PRIu64 " bytes%s); `tutti data tokens` makes one of a text", path,
-                          bytes, bytes < HEADER ? "" : ", and it does not begin with TUTTITOK");
+        return tutti_fail(
+            err, TUTTI_ERR_CORRUPT, 0,
+            "'%s' is no token file (%" PRIu64 " bytes%s); `tutti data tokens` makes one of a text",
+            path, bytes, bytes < HEADER ? "" : ", and it does not begin with TUTTITOK");
     if (get(file + 56, 8) != tutti_hash(file, 56))
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "'%s': the hash of its header is wrong; it is damaged: make or fetch it again", path);
+        return tutti_fail(
+            err, TUTTI_ERR_CORRUPT, 0,
+            "'%s': the hash of its header is wrong; it is damaged: make or fetch it again", path);
     version = get(file + 8, 4);
     t->id_bytes = (int)get(file + 12, 4);
     t->count = get(file + 16, 8);
@@ -147,15 +152,17 @@ tutti_status tutti_tokens_parse(tutti_tokens *t, const char *path, const uint8_t
     t->hash = get(file + 40, 8);
     if (version != VERSION)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "'%s' has version %" PRIu64 " of the format; this Tutti reads version %d", path, version,
-                          VERSION);
+                          "'%s' has version %" PRIu64 " of the format; this Tutti reads version %d",
+                          path, version, VERSION);
     if ((t->id_bytes != 2 && t->id_bytes != 4) || get(file + 48, 8) != 0)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s': ids of %d bytes; there are only those of 2 and 4", path,
-                          t->id_bytes);
-    if (vocabulary < 1 || vocabulary > UINT64_C(1) << 31 || (t->id_bytes == 2 && vocabulary > 65536))
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "'%s': a vocabulary of %" PRIu64 " is not possible with ids of %d bytes", path, vocabulary,
+                          "'%s': ids of %d bytes; there are only those of 2 and 4", path,
                           t->id_bytes);
+    if (vocabulary < 1 || vocabulary > UINT64_C(1) << 31 ||
+        (t->id_bytes == 2 && vocabulary > 65536))
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "'%s': a vocabulary of %" PRIu64 " is not possible with ids of %d bytes",
+                          path, vocabulary, t->id_bytes);
     if (!tutti_size_mul((size_t)t->count, (size_t)t->id_bytes, &want) || want != bytes - HEADER)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
                           "'%s' has %" PRIu64 " bytes of ids, but its header speaks of %" PRIu64
@@ -166,7 +173,8 @@ tutti_status tutti_tokens_parse(tutti_tokens *t, const char *path, const uint8_t
     return TUTTI_OK;
 }
 
-tutti_status tutti_tokens_open(tutti_tokens *t, tutti_runtime *rt, const char *path, tutti_error *err)
+tutti_status tutti_tokens_open(tutti_tokens *t, tutti_runtime *rt, const char *path,
+                               tutti_error *err)
 {
     tutti_contents c;
     tutti_status status;
@@ -189,8 +197,9 @@ tutti_status tutti_tokens_verify(const tutti_tokens *t, const char *path, tutti_
     uint64_t at = 0;
 
     if (tutti_hash(t->ids, (size_t)t->count * (size_t)t->id_bytes) != t->hash)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "'%s': the hash of its ids is wrong; it is damaged: make or fetch it again", path);
+        return tutti_fail(
+            err, TUTTI_ERR_CORRUPT, 0,
+            "'%s': the hash of its ids is wrong; it is damaged: make or fetch it again", path);
     for (uint64_t i = 0; t->id_bytes == 2 && i < t->count; i++)
         largest = two[i] > largest ? two[i] : largest;
     for (uint64_t i = 0; t->id_bytes == 4 && i < t->count; i++)
@@ -200,8 +209,9 @@ tutti_status tutti_tokens_verify(const tutti_tokens *t, const char *path, tutti_
     while ((t->id_bytes == 2 ? two[at] : four[at]) < t->vocabulary)
         at++;
     return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                      "'%s': id %u at place %" PRIu64 " is beyond its vocabulary of %u; make it again", path,
-                      t->id_bytes == 2 ? two[at] : four[at], at, t->vocabulary);
+                      "'%s': id %u at place %" PRIu64
+                      " is beyond its vocabulary of %u; make it again",
+                      path, t->id_bytes == 2 ? two[at] : four[at], at, t->vocabulary);
 }
 
 void tutti_tokens_close(tutti_tokens *t)
@@ -222,14 +232,17 @@ tutti_status tutti_tokens_write(tutti_runtime *rt, const char *path, const tutti
     uint8_t *to;
     tutti_status status;
 
-    if (!tutti_size_mul((size_t)count, (size_t)id_bytes, &bytes) || (to = tutti_alloc(bytes + 1, 1)) == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing '%s' with %" PRIu64 " ids", path, count);
+    if (!tutti_size_mul((size_t)count, (size_t)id_bytes, &bytes) ||
+        (to = tutti_alloc(bytes + 1, 1)) == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing '%s' with %" PRIu64 " ids", path,
+                          count);
     for (uint64_t i = 0; i < count; i++) {
         if (ids[i] >= vocabulary) {
             tutti_free(to);
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "'%s' is not written: id %u at place %" PRIu64 " is beyond the vocabulary of %u", path,
-                              ids[i], i, vocabulary);
+                              "'%s' is not written: id %u at place %" PRIu64
+                              " is beyond the vocabulary of %u",
+                              path, ids[i], i, vocabulary);
         }
         write_token(to + i * (uint64_t)id_bytes, id_bytes, ids[i]);
     }

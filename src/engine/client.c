@@ -54,7 +54,8 @@ void tutti_engine_read_values(tutti_engine *e, int tensor)
     tutti_device *d = e->m.device;
 
     if (p->values != NULL && e->m.x != NULL)
-        tutti_cast(d, (tutti_buffer){ d, p->values, t->count, p->dtype }, tutti_f32(d, e->m.x + t->first, t->count));
+        tutti_cast(d, (tutti_buffer){ d, p->values, t->count, p->dtype },
+                   tutti_f32(d, e->m.x + t->first, t->count));
 }
 
 /* Applies to x a change from `before` to `after`; x may have changed in addition. */
@@ -83,7 +84,8 @@ static void take_values(tutti_engine *e, int tensor)
         n = t->count - at < CHUNK ? t->count - at : CHUNK;
         tutti_cast(d, tutti_f32(d, x, n), (tutti_buffer){ d, narrow, n, p->dtype });
         tutti_cast(d, (tutti_buffer){ d, narrow, n, p->dtype }, tutti_f32(d, before, n));
-        tutti_cast(d, (tutti_buffer){ d, place_of(p, p->values, at), n, p->dtype }, tutti_f32(d, after, n));
+        tutti_cast(d, (tutti_buffer){ d, place_of(p, p->values, at), n, p->dtype },
+                   tutti_f32(d, after, n));
         join(d, n, before, after, x);
     }
 }
@@ -110,17 +112,20 @@ tutti_status tutti_engine_collect(tutti_engine *e, tutti_error *err)
 
 bool tutti_engine_values_stay(const tutti_engine *e)
 {
-    return (e->m.traits & TUTTI_ASKS_FOR_VALUES) != 0 && e->client.updates && e->options.update != NULL &&
-           e->options.values != NULL;
+    return (e->m.traits & TUTTI_ASKS_FOR_VALUES) != 0 && e->client.updates &&
+           e->options.update != NULL && e->options.values != NULL;
 }
 
 bool tutti_engine_gradient_stays(const tutti_engine *e, const tutti_pass *pass)
 {
-    const bool alone = pass->index == 0 && !pass->more && !pass->keep && !pass->exchange && !pass->merge,
-               plain = e->options.clip_norm == 0 && e->options.nonfinite == TUTTI_NONFINITE_STOP && !e->scaler.on;
+    const bool alone = pass->index == 0 && !pass->more && !pass->keep && !pass->exchange &&
+                       !pass->merge,
+               plain = e->options.clip_norm == 0 && e->options.nonfinite == TUTTI_NONFINITE_STOP &&
+                       !e->scaler.on;
 
-    return e->options.keeps_gradients && tutti_engine_values_stay(e) && alone && plain && pass->samples > 0 &&
-           e->m.held == TUTTI_HELD_WHOLE && e->facilities.sizes == NULL && !tutti_facilities_exchange_later(e);
+    return e->options.keeps_gradients && tutti_engine_values_stay(e) && alone && plain &&
+           pass->samples > 0 && e->m.held == TUTTI_HELD_WHOLE && e->facilities.sizes == NULL &&
+           !tutti_facilities_exchange_later(e);
 }
 
 tutti_status tutti_values_get(tutti_method *m, tutti_error *err)
@@ -144,7 +149,8 @@ uint64_t tutti_engine_handed(const tutti_engine *e)
 /* ---- gradients ---- */
 
 /* g (count) := the values at `from`; add: += them. */
-static void load_source(tutti_device *d, const void *from, tutti_dtype dtype, size_t count, bool add, float *g)
+static void load_source(tutti_device *d, const void *from, tutti_dtype dtype, size_t count,
+                        bool add, float *g)
 {
     const tutti_buffer all = { d, (void *)(uintptr_t)from, count, dtype };
     float wide[CHUNK];
@@ -156,8 +162,9 @@ static void load_source(tutti_device *d, const void *from, tutti_dtype dtype, si
     else
         for (size_t at = 0, n; at < count; at += n) {
             n = count - at < CHUNK ? count - at : CHUNK;
-            tutti_cast(d, (tutti_buffer){ d, (char *)all.data + at * tutti_dtype_bytes(dtype), n, dtype },
-                       tutti_f32(d, wide, n));
+            tutti_cast(
+                d, (tutti_buffer){ d, (char *)all.data + at * tutti_dtype_bytes(dtype), n, dtype },
+                tutti_f32(d, wide, n));
             tutti_add(d, n, wide, g + at);
         }
 }
@@ -225,13 +232,15 @@ void tutti_engine_take_gradient(tutti_engine *e, int tensor, int k, const tutti_
 
 /* ---- the client's optimiser ---- */
 
-static void copy_part(tutti_method *m, float *at, const float *from, size_t first, size_t count, const tutti_rate *rate)
+static void copy_part(tutti_method *m, float *at, const float *from, size_t first, size_t count,
+                      const tutti_rate *rate)
 {
     (void)first, (void)rate;
     tutti_copy(m->device, count, from, at);
 }
 
-static void join_part(tutti_method *m, float *at, const float *from, size_t first, size_t count, const tutti_rate *rate)
+static void join_part(tutti_method *m, float *at, const float *from, size_t first, size_t count,
+                      const tutti_rate *rate)
 {
     const tutti_engine *e = m->engine;
 
@@ -240,8 +249,8 @@ static void join_part(tutti_method *m, float *at, const float *from, size_t firs
 }
 
 /* Applies `part` to the whole model, under its lock or locks. */
-static void guarded(tutti_method *m, tutti_monitor *lock, const tutti_locks *locks, tutti_locked_part *part, float *to,
-                    const float *from)
+static void guarded(tutti_method *m, tutti_monitor *lock, const tutti_locks *locks,
+                    tutti_locked_part *part, float *to, const float *from)
 {
     if (locks != NULL) {
         tutti_engine_locked(m, locks, part, to, from);
@@ -266,24 +275,27 @@ static tutti_status call(tutti_engine *e, double factor, bool stay, tutti_error 
     if (status == TUTTI_OK && !stay)
         status = bring(e, err);
     e->values_changed = !stay;
-    return status == TUTTI_CLOSED ? tutti_fail(err, TUTTI_ERR_STATE, 0,
-                                               "the client's update gave TUTTI_CLOSED, which it may not (tutti.h)")
-                                  : status;
+    return status == TUTTI_CLOSED
+               ? tutti_fail(err, TUTTI_ERR_STATE, 0,
+                            "the client's update gave TUTTI_CLOSED, which it may not (tutti.h)")
+               : status;
 }
 
-tutti_status tutti_engine_client_update(tutti_engine *e, float *x, tutti_monitor *lock, const tutti_locks *locks,
-                                        double factor, tutti_error *err)
+tutti_status tutti_engine_client_update(tutti_engine *e, float *x, tutti_monitor *lock,
+                                        const tutti_locks *locks, double factor, tutti_error *err)
 {
     tutti_method *m = &e->m;
     const size_t n = e->layout.used;
     tutti_status status;
 
     if (e->options.update == NULL ? x != m->x || factor != 1 : x != m->x && e->client.kept == NULL)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "method '%s' declared that all workers' models are equal, and that it gives the optimiser "
-                          "the gradient of x; but it updates %s, which is not possible with optimizer 'client'%s",
-                          m->ops->name, x != m->x ? "another model" : "by another rate",
-                          e->options.update == NULL ? " without an update" : "");
+        return tutti_fail(
+            err, TUTTI_ERR_STATE, 0,
+            "method '%s' declared that all workers' models are equal, and that it gives the "
+            "optimiser the gradient of x; but it updates %s, which is not possible with optimizer "
+            "'client'%s",
+            m->ops->name, x != m->x ? "another model" : "by another rate",
+            e->options.update == NULL ? " without an update" : "");
     if (e->options.update == NULL)
         return TUTTI_OK;
     if (x == m->x)
@@ -307,60 +319,65 @@ tutti_status tutti_engine_check_client(tutti_engine *e, tutti_error *err)
     const bool by_itself = e->client.updates && o->update == NULL;
 
     if (o->nonfinite < TUTTI_NONFINITE_STOP || o->nonfinite > TUTTI_NONFINITE_KEEP)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "nonfinite is %d; there are stop, skip and keep (tutti.h)",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "nonfinite is %d; there are stop, skip and keep (tutti.h)",
                           (int)o->nonfinite);
     if (!e->client.updates && o->update != NULL)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "there is an update of the client's, but optimizer is '%.80s', so "
+                          "nothing would call it; give optimizer 'client', or omit update",
+                          o->optimizer);
+    if (o->nonfinite == TUTTI_NONFINITE_KEEP && !by_itself)
         return tutti_fail(
             err, TUTTI_ERR_USAGE, 0,
-            "there is an update of the client's, but optimizer is '%.80s', so nothing would call it; give "
-            "optimizer 'client', or omit update",
-            o->optimizer);
-    if (o->nonfinite == TUTTI_NONFINITE_KEEP && !by_itself)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "nonfinite is keep, which is for a client that updates by itself (optimizer 'client' without "
-                          "an update): an update with a gradient that is not finite would spoil the model");
+            "nonfinite is keep, which is for a client that updates by itself (optimizer 'client' "
+            "without an update): an update with a gradient that is not finite would spoil the "
+            "model");
     if (!e->client.updates)
         return TUTTI_OK;
     if ((e->m.traits & TUTTI_OWNS_UPDATE) != 0)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "optimizer is 'client', but method '%s' has an update of its own and uses no optimiser; omit "
-            "optimizer",
-            e->m.ops->name);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "optimizer is 'client', but method '%s' has an update of its own and "
+                          "uses no optimiser; omit optimizer",
+                          e->m.ops->name);
     if ((e->m.traits & TUTTI_NON_GRADIENT_UPDATE) != 0)
         return tutti_fail(
             err, TUTTI_ERR_USAGE, 0,
-            "optimizer is 'client', but method '%s' updates along a direction of its own, which no other optimiser may "
-            "change; give sgd, as sgd(lr=0.01) (in Python tutti.torch.prepare does so for an SGD)",
+            "optimizer is 'client', but method '%s' updates along a direction of its own, which no "
+            "other optimiser may change; give sgd, as sgd(lr=0.01) (in Python tutti.torch.prepare "
+            "does so for an SGD)",
             e->m.ops->name);
     if (strcmp(o->lr_schedule, "constant") != 0)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "lr-schedule is '%.80s', but optimizer is 'client', whose learning rate is the client's; omit lr-schedule "
-            "and let the client schedule it (tutti_engine_lr gives it to the method)",
-            o->lr_schedule);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "lr-schedule is '%.80s', but optimizer is 'client', whose learning rate "
+                          "is the client's; omit lr-schedule and let the client schedule it "
+                          "(tutti_engine_lr gives it to the method)",
+                          o->lr_schedule);
     if (by_itself && (o->nonfinite == TUTTI_NONFINITE_SKIP || e->scaler.on))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s may skip a step, but optimizer is 'client' without an update: the client updates by "
-                          "itself and would not know; %s",
+                          "%s may skip a step, but optimizer is 'client' without an update: the "
+                          "client updates by itself and would not know; %s",
                           e->scaler.on ? "loss-scale" : "nonfinite=skip",
-                          e->scaler.on ? "leave it off, and scale the loss in the client" : "take stop or keep");
+                          e->scaler.on ? "leave it off, and scale the loss in the client"
+                                       : "take stop or keep");
     return TUTTI_OK;
 }
 
 tutti_status tutti_engine_check_exchange_only(tutti_engine *e, tutti_error *err)
 {
-    const char *what = e->m.ops->exchange == NULL                  ? "exchanges no gradients"
-                       : (e->m.traits & TUTTI_REPLICAS_EQUAL) == 0 ? "keeps a model of its own on each worker"
-                       : tutti_facility_does(&e->m, TUTTI_MERGES_STEPS | TUTTI_LATE_GRADIENTS | TUTTI_SIZES_STEPS);
+    const char *what = e->m.ops->exchange == NULL ? "exchanges no gradients"
+                       : (e->m.traits & TUTTI_REPLICAS_EQUAL) == 0
+                           ? "keeps a model of its own on each worker"
+                           : tutti_facility_does(&e->m, TUTTI_MERGES_STEPS | TUTTI_LATE_GRADIENTS |
+                                                            TUTTI_SIZES_STEPS);
 
     if (!e->client.updates || e->options.update != NULL)
         return TUTTI_OK;
-    return what == NULL
-               ? TUTTI_OK
-               : tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "optimizer is 'client' without an update, so gradients are only exchanged, but method '%s' "
-                            "%s; hand it the optimiser too (an update in the options; in Python tutti.torch.prepare in "
-                            "place of DistributedDataParallel)",
-                            e->m.ops->name, what);
+    return what == NULL ? TUTTI_OK
+                        : tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                                     "optimizer is 'client' without an update, so gradients are "
+                                     "only exchanged, but method '%s' %s; hand it the optimiser "
+                                     "too (an update in the options; in Python tutti.torch.prepare "
+                                     "in place of DistributedDataParallel)",
+                                     e->m.ops->name, what);
 }

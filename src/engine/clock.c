@@ -57,8 +57,8 @@ void tutti_engine_is_in(tutti_engine *e, const char *what, int unit)
 
 tutti_doing tutti_engine_doing(tutti_engine *e, tutti_doing what)
 {
-    static const char *const names[] = { "compute", "wait for others", "data", "between passes", "report",
-                                         "outside steps" };
+    static const char *const names[] = { "compute",        "wait for others", "data",
+                                         "between passes", "report",          "outside steps" };
     tutti_engine_clock *c = &e->clock;
     const tutti_doing was = c->doing;
     int64_t now;
@@ -69,7 +69,8 @@ tutti_doing tutti_engine_doing(tutti_engine *e, tutti_doing what)
         tutti_facilities_settle(e, false); /* the bytes are the method's */
     now = tutti_now_ns(e->rt);
     c->spent_ns[was] += now - c->since_ns;
-    if (was == TUTTI_DOING_EXPOSED && e->m.everyone.size > 1 && now - c->since_ns >= SHORTEST_WAIT_NS)
+    if (was == TUTTI_DOING_EXPOSED && e->m.everyone.size > 1 &&
+        now - c->since_ns >= SHORTEST_WAIT_NS)
         tutti_engine_mark(e, "wait", -1, 0, c->since_ns, now);
     c->since_ns = now;
     c->doing = what;
@@ -101,10 +102,12 @@ int64_t tutti_engine_worked_ns(const tutti_engine *e)
 /* The time of a collective within an evaluation counts as the evaluation's. */
 tutti_doing tutti_engine_expose(tutti_engine *e)
 {
-    return is_excluded(e->clock.doing) ? e->clock.doing : tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
+    return is_excluded(e->clock.doing) ? e->clock.doing
+                                       : tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
 }
 
-void tutti_engine_comm(tutti_engine *e, const char *what, int thread, int64_t begin_ns, int64_t end_ns)
+void tutti_engine_comm(tutti_engine *e, const char *what, int thread, int64_t begin_ns,
+                       int64_t end_ns)
 {
     if (!e->clock.running || is_excluded(e->clock.doing))
         return;
@@ -122,7 +125,8 @@ static uint64_t own_steps(const tutti_engine *e)
 
 uint64_t *tutti_engine_skipped(tutti_engine *e)
 {
-    return e->m.traits & TUTTI_REPLICAS_EQUAL ? &e->counts.progress.skipped : &e->counts.own.skipped;
+    return e->m.traits & TUTTI_REPLICAS_EQUAL ? &e->counts.progress.skipped
+                                              : &e->counts.own.skipped;
 }
 
 void tutti_engine_figures(tutti_engine *e, tutti_figures *f)
@@ -153,7 +157,8 @@ void tutti_engine_figures(tutti_engine *e, tutti_figures *f)
     f->data_ns = c->spent_ns[TUTTI_DOING_DATA];
     f->other_ns = f->data_ns + c->spent_ns[TUTTI_DOING_OTHER] + c->spent_ns[TUTTI_DOING_REPORT];
     f->comm_ns = c->comm_ns;
-    if (is_excluded(c->doing)) { /* also once the clock has stopped: what is sent after the drain does not count */
+    if (is_excluded(c->doing)) {
+        /* also once the clock has stopped: what is sent after the drain does not count */
         bytes = c->bytes_since;
         messages = c->messages_since;
     } else
@@ -161,8 +166,9 @@ void tutti_engine_figures(tutti_engine *e, tutti_figures *f)
     f->bytes_sent = bytes - c->bytes_at_start - c->bytes_excluded;
     f->messages_sent = messages - c->messages_at_start - c->messages_excluded;
     f->staleness_max = e->counts.history.stale_most;
-    f->staleness_mean =
-        e->counts.history.stale_n > 0 ? e->counts.history.stale_sum / (double)e->counts.history.stale_n : 0;
+    f->staleness_mean = e->counts.history.stale_n > 0
+                            ? e->counts.history.stale_sum / (double)e->counts.history.stale_n
+                            : 0;
     f->staleness_gradients = e->counts.history.stale_n;
     if (e->services.monitor != NULL)
         tutti_lock(e->services.monitor);
@@ -184,7 +190,8 @@ void tutti_discarded(tutti_method *m)
 void tutti_sit_out_declare(tutti_method *m, tutti_plan *plan)
 {
     tutti_engine *e = m->engine;
-    tutti_declare_late_value(plan, "engine.sat-out", TUTTI_OWN_ZERO, &e->counts.sat_out, sizeof e->counts.sat_out);
+    tutti_declare_late_value(plan, "engine.sat-out", TUTTI_OWN_ZERO, &e->counts.sat_out,
+                             sizeof e->counts.sat_out);
 }
 
 void tutti_sit_out(tutti_method *m)
@@ -221,13 +228,14 @@ int64_t tutti_engine_exposed_ns(const tutti_engine *e)
            (c->running && c->doing == TUTTI_DOING_EXPOSED ? tutti_now_ns(e->rt) - c->since_ns : 0);
 }
 
-void tutti_engine_mark(tutti_engine *e, const char *what, int index, int thread, int64_t begin_ns, int64_t end_ns)
+void tutti_engine_mark(tutti_engine *e, const char *what, int index, int thread, int64_t begin_ns,
+                       int64_t end_ns)
 {
     tutti_engine_mark_step(e, what, index, thread, e->counts.progress.step, begin_ns, end_ns);
 }
 
-void tutti_engine_mark_step(tutti_engine *e, const char *what, int index, int thread, uint64_t step, int64_t begin_ns,
-                            int64_t end_ns)
+void tutti_engine_mark_step(tutti_engine *e, const char *what, int index, int thread, uint64_t step,
+                            int64_t begin_ns, int64_t end_ns)
 {
     const tutti_engine_options *o = &e->options;
 
@@ -238,9 +246,12 @@ void tutti_engine_mark_step(tutti_engine *e, const char *what, int index, int th
         e->records.trace_lost++;
         return;
     }
-    e->records.trace[e->records.n_trace++] = (tutti_trace_event){
-        .what = what, .index = index, .thread = (uint8_t)thread, .step = step, .begin_ns = begin_ns, .end_ns = end_ns
-    };
+    e->records.trace[e->records.n_trace++] = (tutti_trace_event){ .what = what,
+                                                                  .index = index,
+                                                                  .thread = (uint8_t)thread,
+                                                                  .step = step,
+                                                                  .begin_ns = begin_ns,
+                                                                  .end_ns = end_ns };
 }
 
 size_t tutti_engine_trace(const tutti_engine *e, const tutti_trace_event **events)
@@ -273,7 +284,8 @@ void tutti_event_of(tutti_method *m, int worker, const char *kind, const char *f
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    tutti_engine_note(m->engine, &(tutti_event_record){ .kind = kind, .text = text, .worker = worker, .own = true });
+    tutti_engine_note(m->engine, &(tutti_event_record){
+                                     .kind = kind, .text = text, .worker = worker, .own = true });
 }
 
 /* Events are rare and may allocate; when there is no memory the event is lost, not the run. */
@@ -359,7 +371,8 @@ void tutti_metric_at(tutti_method *m, const char *name, int worker, int64_t at, 
         e->records.metrics[*slot - 1].value = value;
         return;
     }
-    if (e->records.n_metrics == e->records.room_metrics) { /* without memory the metric is lost, not the run */
+    if (e->records.n_metrics == e->records.room_metrics) {
+        /* without memory the metric is lost, not the run */
         if (!grow_metrics(e))
             return;
         slot = find_metric(e, name, worker, at);
@@ -372,7 +385,8 @@ void tutti_metric_histogram(tutti_method *m, const char *name, int worker, const
 {
     for (int bin = 0; bin < TUTTI_HISTOGRAM_BINS; bin++)
         if (h->count[bin] > 0)
-            tutti_metric_at(m, name, worker, (int64_t)tutti_histogram_least(bin), (double)h->count[bin]);
+            tutti_metric_at(m, name, worker, (int64_t)tutti_histogram_least(bin),
+                            (double)h->count[bin]);
 }
 
 /* A name that lives as long as the engine; NULL without memory. */
@@ -417,13 +431,14 @@ tutti_status tutti_engine_tell_metrics(tutti_engine *e, tutti_error *err)
         double *values; /* worker, at, value */
         TUTTI_TRY(tutti_broadcast(&group, from, tutti_host(&n, 1, TUTTI_I64), err));
         if (n < 0 || n > 1 << 20)
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "a server reports %lld figures; all processes must run one "
-                                                         "version",
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                              "a server reports %lld figures; all processes must run one version",
                               (long long)n);
         names = tutti_alloc((size_t)n + 1, sizeof *names);
         values = tutti_alloc(3 * (size_t)n + 1, sizeof *values);
         if (names == NULL || values == NULL)
-            status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the %lld figures of a server", (long long)n);
+            status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                                "memory for the %lld figures of a server", (long long)n);
         for (int i = 0; i < n && mine && status == TUTTI_OK; i++) {
             snprintf(names[i], sizeof names[i], "%s", e->records.metrics[i].name);
             values[3 * i] = e->records.metrics[i].worker;
@@ -431,16 +446,19 @@ tutti_status tutti_engine_tell_metrics(tutti_engine *e, tutti_error *err)
             values[3 * i + 2] = e->records.metrics[i].value;
         }
         if (n > 0 && status == TUTTI_OK)
-            status = tutti_broadcast(&group, from, tutti_host(names, (size_t)n * sizeof *names, TUTTI_U8), err);
+            status = tutti_broadcast(&group, from,
+                                     tutti_host(names, (size_t)n * sizeof *names, TUTTI_U8), err);
         if (n > 0 && status == TUTTI_OK)
-            status = tutti_broadcast(&group, from, tutti_host(values, 3 * (size_t)n, TUTTI_F64), err);
+            status =
+                tutti_broadcast(&group, from, tutti_host(values, 3 * (size_t)n, TUTTI_F64), err);
         for (int i = 0; i < n && !mine && status == TUTTI_OK; i++) {
             const char *name;
             names[i][TUTTI_METRIC_NAME - 1] = 0;
             name = keep_name(e, names[i]);
-            if (name != NULL && values[3 * i] >= -1 && values[3 * i] < m->workers && values[3 * i + 1] >= -1 &&
-                values[3 * i + 1] < 0x1p62)
-                tutti_metric_at(m, name, (int)values[3 * i], (int64_t)values[3 * i + 1], values[3 * i + 2]);
+            if (name != NULL && values[3 * i] >= -1 && values[3 * i] < m->workers &&
+                values[3 * i + 1] >= -1 && values[3 * i + 1] < 0x1p62)
+                tutti_metric_at(m, name, (int)values[3 * i], (int64_t)values[3 * i + 1],
+                                values[3 * i + 2]);
         }
         tutti_free(names);
         tutti_free(values);

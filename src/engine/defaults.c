@@ -15,7 +15,10 @@ static size_t over_n(const char *at)
 {
     const size_t digits = strspn(at, "0123456789."), end = digits + 2;
 
-    return digits > 0 && at[digits] == '/' && at[digits + 1] == 'n' && !isalnum((unsigned char)at[end]) ? digits : 0;
+    return digits > 0 && at[digits] == '/' && at[digits + 1] == 'n' &&
+                   !isalnum((unsigned char)at[end])
+               ? digits
+               : 0;
 }
 
 /* "0.2" and 4: "0.05". Independent of the locale, since it is parsed again as an option. */
@@ -28,7 +31,8 @@ static void divide(const char *number, size_t digits, int workers, char *out, si
     double value = 0;
 
     snprintf(text, sizeof text, "%.*s", (int)digits, number);
-    tutti_option_set(&option, "default", text, &value, NULL); /* digits and a point: always a number */
+    /* digits and a point: always a number */
+    tutti_option_set(&option, "default", text, &value, NULL);
     value /= workers;
     tutti_option_print(&option, &value, out, bytes);
 }
@@ -73,7 +77,8 @@ static const char *names_in(const char *condition, const char *option)
 {
     const size_t bytes = strlen(option);
 
-    return strncmp(condition, option, bytes) == 0 && condition[bytes] == '=' ? condition + bytes + 1 : NULL;
+    return strncmp(condition, option, bytes) == 0 && condition[bytes] == '=' ? condition + bytes + 1
+                                                                             : NULL;
 }
 
 bool tutti_method_default_completes(const tutti_method_default *row)
@@ -107,7 +112,8 @@ static bool is_among(const char *name, const char *names)
 {
     const size_t bytes = strlen(name);
 
-    for (const char *at = names; at != NULL; at = strchr(at, '|') != NULL ? strchr(at, '|') + 1 : NULL)
+    for (const char *at = names; at != NULL;
+         at = strchr(at, '|') != NULL ? strchr(at, '|') + 1 : NULL)
         if (strncmp(at, name, bytes) == 0 && (at[bytes] == '|' || at[bytes] == 0))
             return true;
     return false;
@@ -115,8 +121,8 @@ static bool is_among(const char *name, const char *names)
 
 /* True if the row holds for a method with these options. given: the spec that was given for the
    row's option; NULL: none. */
-static bool row_holds(const tutti_method_ops *ops, const tutti_method_default *row, const void *self,
-                      const tutti_spec *given)
+static bool row_holds(const tutti_method_ops *ops, const tutti_method_default *row,
+                      const void *self, const tutti_spec *given)
 {
     char one[TUTTI_METHOD_DEFAULT_LONGEST];
 
@@ -131,8 +137,8 @@ static bool row_holds(const tutti_method_ops *ops, const tutti_method_default *r
     return true;
 }
 
-static const tutti_method_default *find_row(const tutti_method_ops *ops, const char *method, const char *option,
-                                            const tutti_spec *given)
+static const tutti_method_default *find_row(const tutti_method_ops *ops, const char *method,
+                                            const char *option, const tutti_spec *given)
 {
     const tutti_method_default *row = NULL;
     tutti_spec *spec;
@@ -161,7 +167,8 @@ static bool has_arg(const tutti_spec *spec, const tutti_option *options, const t
 }
 
 /* Completes `text` by the options of `value` that it does not set; false: it sets them all. */
-static bool complete(const char *text, const tutti_spec *given, char value[TUTTI_METHOD_DEFAULT_BYTES])
+static bool complete(const char *text, const tutti_spec *given,
+                     char value[TUTTI_METHOD_DEFAULT_BYTES])
 {
     const tutti_optim_ops *const rule = tutti_optim_find(tutti_spec_name(given));
     const char *const end = strrchr(text, ')'), *argument;
@@ -174,8 +181,8 @@ static bool complete(const char *text, const tutti_spec *given, char value[TUTTI
     for (size_t i = 0; i < tutti_spec_count(more); i++) {
         const tutti_option *const o = tutti_spec_arg(more, rule->options, i, &argument);
         if (o != NULL && !has_arg(given, rule->options, o))
-            used += (size_t)snprintf(added + used, sizeof added - used, "%s%s=%s", used > 0 ? "," : "", o->name,
-                                     argument);
+            used += (size_t)snprintf(added + used, sizeof added - used, "%s%s=%s",
+                                     used > 0 ? "," : "", o->name, argument);
     }
     tutti_spec_close(more);
     if (tutti_spec_count(given) == 0)
@@ -185,8 +192,8 @@ static bool complete(const char *text, const tutti_spec *given, char value[TUTTI
     return used > 0;
 }
 
-bool tutti_method_default_of(const tutti_method_ops *ops, const char *spec, const char *option, const char *given,
-                             int workers, char value[TUTTI_METHOD_DEFAULT_BYTES])
+bool tutti_method_default_of(const tutti_method_ops *ops, const char *spec, const char *option,
+                             const char *given, int workers, char value[TUTTI_METHOD_DEFAULT_BYTES])
 {
     const bool is_given = given != NULL && given[0] != 0;
     const tutti_method_default *row;

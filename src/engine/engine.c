@@ -37,7 +37,9 @@ static tutti_status initial_values(tutti_engine *e, tutti_error *err)
             else if (e->options.initial != NULL)
                 e->options.initial(e->options.user, i, m->x + t->first);
         }
-    return m->workers > 1 ? tutti_broadcast(workers, 0, tutti_f32(m->device, m->x, e->layout.used), err) : TUTTI_OK;
+    return m->workers > 1
+               ? tutti_broadcast(workers, 0, tutti_f32(m->device, m->x, e->layout.used), err)
+               : TUTTI_OK;
 }
 
 /* Sets the steps and epochs of the whole run, as far as they are known. */
@@ -50,12 +52,13 @@ static void count_run(tutti_engine *e)
         return;
     if (e->facilities.sizes != NULL) {
         const uint64_t all = (uint64_t)(e->options.batch * e->options.accumulate * e->m.workers);
-        e->m.epochs = (e->m.steps * all + e->division.share.samples - 1) / e->division.share.samples;
+        e->m.epochs =
+            (e->m.steps * all + e->division.share.samples - 1) / e->division.share.samples;
         return;
     }
     /* a rank that only serves: as worker 0 */
-    tutti_share_pass(&e->division.share, e->m.steps - 1, e->m.rank < e->m.workers ? e->division.member : 0, 0,
-                     &e->m.epochs, &position);
+    tutti_share_pass(&e->division.share, e->m.steps - 1,
+                     e->m.rank < e->m.workers ? e->division.member : 0, 0, &e->m.epochs, &position);
     e->m.epochs++;
 }
 
@@ -69,10 +72,12 @@ static tutti_status declare(tutti_engine *e, const tutti_param *params, int n_pa
     TUTTI_TRY(tutti_engine_snapshots_open(e, err));
     TUTTI_TRY(tutti_engine_rows_open(e, err)); /* shards of servers are split between rows */
     TUTTI_TRY(tutti_engine_declare(e, methods, err));
-    e->records.unit_began_ns = tutti_alloc(2 * (size_t)e->layout.n_units, sizeof *e->records.unit_began_ns);
+    e->records.unit_began_ns =
+        tutti_alloc(2 * (size_t)e->layout.n_units, sizeof *e->records.unit_began_ns);
     e->records.trace = tutti_alloc(e->options.trace_events + 1, sizeof *e->records.trace);
     if (e->records.unit_began_ns == NULL || e->records.trace == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %zu trace events", e->options.trace_events);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %zu trace events",
+                          e->options.trace_events);
     return TUTTI_OK;
 }
 
@@ -110,7 +115,8 @@ static tutti_status open_lane(tutti_engine *e, tutti_error *err)
 static void tell_device_bytes(tutti_engine *e)
 {
     if (e->options.device_memory > 0)
-        tutti_metric(&e->m, "device_bytes", -1, (double)tutti_arena_count(e->memory.device, NULL).peak);
+        tutti_metric(&e->m, "device_bytes", -1,
+                     (double)tutti_arena_count(e->memory.device, NULL).peak);
 }
 
 tutti_status tutti_engine_use_device(tutti_engine *e, uint64_t bytes, tutti_error *err)
@@ -139,12 +145,14 @@ static tutti_status build(tutti_engine *e, tutti_error *err)
     if (e->client.kept == NULL) /* x is never saved for two reasons at a time */
         e->client.kept = e->kept;
     if (e->division.batch_of != NULL) {
-        memcpy(e->division.batch_of, e->options.batch_of, (size_t)e->m.workers * sizeof *e->division.batch_of);
+        memcpy(e->division.batch_of, e->options.batch_of,
+               (size_t)e->m.workers * sizeof *e->division.batch_of);
         e->division.share.batch_of = e->division.batch_of;
         e->options.batch_of = NULL; /* it was the caller's */
     }
     if (e->m.ops->exchange == NULL || e->m.rank >= e->m.workers ||
-        (e->m.workers == 1 && !tutti_facilities_exchange_alone(e))) /* one worker has no other to exchange with */
+        (e->m.workers == 1 &&
+         !tutti_facilities_exchange_alone(e))) /* one worker has no other to exchange with */
         e->m.lane_width = 0;
     TUTTI_TRY(open_lane(e, err));
     TUTTI_TRY(tutti_facilities_prepare(e, err));
@@ -160,16 +168,20 @@ static tutti_status build(tutti_engine *e, tutti_error *err)
 /* Client state is the state of batch norms, which then differs with each worker's samples. */
 static void warn_of_statistics(tutti_engine *e)
 {
-    if (e->options.own_values == 0 || e->options.parts == NULL || e->m.workers == 1 || e->m.rank > 0)
+    if (e->options.own_values == 0 || e->options.parts == NULL || e->m.workers == 1 ||
+        e->m.rank > 0)
         return;
-    tutti_event(&e->m, "statistics",
-                "each worker has samples of its own, and running statistics of them, as of batch norms: where samples "
-                "are unlike so are these, and models fit only together with them; take a network without");
+    tutti_event(
+        &e->m, "statistics",
+        "each worker has samples of its own, and running statistics of them, as of batch norms: "
+        "where samples are unlike so are these, and models fit only together with them; take a "
+        "network without");
 }
 
-tutti_status tutti_engine_open_from(tutti_engine **out, tutti_world *world, const tutti_param *params, int n_params,
-                                    const tutti_engine_options *options, const tutti_method_ops *const *methods,
-                                    tutti_error *err)
+tutti_status tutti_engine_open_from(tutti_engine **out, tutti_world *world,
+                                    const tutti_param *params, int n_params,
+                                    const tutti_engine_options *options,
+                                    const tutti_method_ops *const *methods, tutti_error *err)
 {
     static const tutti_engine_options defaults;
     tutti_engine *e = tutti_alloc(1, sizeof *e);
@@ -194,9 +206,9 @@ tutti_status tutti_engine_open_from(tutti_engine **out, tutti_world *world, cons
     e->m.engine = e;
     if (!tutti_world_take(world))
         status = tutti_fail(err, TUTTI_ERR_STATE, 0,
-                            "this world has had an engine already, and messages of its method may still be under way "
-                            "on the ports that a second one would use, which then waits for ever; "
-                            "open another world for another engine");
+                            "this world has had an engine already, and messages of its method may "
+                            "still be under way on the ports that a second one would use, which "
+                            "then waits for ever; open another world for another engine");
     else {
         status = prepare(e, params, n_params, methods, err);
         if (status == TUTTI_ERR_USAGE)

@@ -60,7 +60,8 @@ tutti_status tutti_facilities_check(const tutti_engine *e, tutti_error *err)
         const tutti_facility_ops *ops = e->facilities.at[i].ops;
         const char *other = tutti_facility_does(&e->m, ops->excludes);
         if (other != NULL)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s' %s, but it also %s; it can do one of them",
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "method '%s' %s, but it also %s; it can do one of them",
                               e->m.ops->name, first_of(ops->provides), other);
     }
     return TUTTI_OK;

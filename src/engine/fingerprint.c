@@ -22,7 +22,8 @@ static void append_line(text *t, const char *format, ...)
 
     for (int turn = 0; turn < 2 && !t->lost; turn++) {
         va_start(args, format);
-        length = vsnprintf(t->at == NULL ? NULL : t->at + t->length, t->room - t->length, format, args);
+        length =
+            vsnprintf(t->at == NULL ? NULL : t->at + t->length, t->room - t->length, format, args);
         va_end(args);
         if (length < 0) {
             t->lost = true;
@@ -51,36 +52,41 @@ static void describe(const tutti_engine *e, text *t)
     const tutti_method *m = &e->m;
     char spec[1024];
 
-    append_line(t, "tutti version=%s\nworkers=%d\nservers=%d\nparameters=%d\n", tutti_version(), m->workers, m->servers,
-                e->layout.n_tensors);
+    append_line(t, "tutti version=%s\nworkers=%d\nservers=%d\nparameters=%d\n", tutti_version(),
+                m->workers, m->servers, e->layout.n_tensors);
     tutti_spec_print(m->ops->name, m->ops->options, m->self, spec, sizeof spec);
     append_line(t, "method=%s\n", spec);
     if (m->optim != NULL)
-        tutti_spec_print(m->optim->ops->name, m->optim->ops->options, m->optim->self, spec, sizeof spec);
-    append_line(t,
-                "optimizer=%s\nlr-schedule=%s\ncollective=%s\ncodec=%s\ncodec-cost=%d\ncodec-checksum=%d\n"
-                "codec-hierarchy=%s\n",
-                m->optim != NULL                                 ? spec
-                : e->client.updates && e->options.update == NULL ? "client, exchange only"
-                : e->client.updates                              ? "client"
+        tutti_spec_print(m->optim->ops->name, m->optim->ops->options, m->optim->self, spec,
+                         sizeof spec);
+    append_line(
+        t,
+        "optimizer=%s\nlr-schedule=%s\ncollective=%s\ncodec=%s\ncodec-cost=%d\ncodec-checksum=%d\n"
+        "codec-hierarchy=%s\n",
+        m->optim != NULL                                 ? spec
+        : e->client.updates && e->options.update == NULL ? "client, exchange only"
+        : e->client.updates                              ? "client"
                                                          : "",
-                o->lr_schedule, o->collective, o->codec, (int)o->codec_cost, o->codec_checksum, o->codec_hierarchy);
-    append_line(t,
-                "batch=%lld\naccumulate=%lld\ndata samples=%llu\nsteps=%llu\nseed=%llu\nclip-norm=%.17g\n"
-                "nonfinite=%s\nelastic-shares=%d\n",
-                (long long)o->batch, (long long)o->accumulate, (unsigned long long)o->data_samples,
-                (unsigned long long)o->steps, (unsigned long long)o->seed, o->clip_norm,
-                o->nonfinite == TUTTI_NONFINITE_SKIP   ? "skip"
-                : o->nonfinite == TUTTI_NONFINITE_KEEP ? "keep"
+        o->lr_schedule, o->collective, o->codec, (int)o->codec_cost, o->codec_checksum,
+        o->codec_hierarchy);
+    append_line(
+        t,
+        "batch=%lld\naccumulate=%lld\ndata samples=%llu\nsteps=%llu\nseed=%llu\nclip-norm=%.17g\n"
+        "nonfinite=%s\nelastic-shares=%d\n",
+        (long long)o->batch, (long long)o->accumulate, (unsigned long long)o->data_samples,
+        (unsigned long long)o->steps, (unsigned long long)o->seed, o->clip_norm,
+        o->nonfinite == TUTTI_NONFINITE_SKIP   ? "skip"
+        : o->nonfinite == TUTTI_NONFINITE_KEEP ? "keep"
                                                : "stop",
-                o->elastic_shares);
+        o->elastic_shares);
     if (m->order == TUTTI_ORDER_LED) /* a worker without a thread does not follow the leader */
         append_line(t, "lane=%s\n", m->lane_width > 0 ? "on" : "off");
     /* of fixed length, so that simulated runs with and without snapshots begin at the same
        time */
     append_line(t, "snapshots=%6d, one every %20llu gradients\n", o->snapshot_most,
                 (unsigned long long)o->snapshot_every);
-    append_line(t, "own values=%zu\nloss-scale=%s\nsample bytes=%zu\n", o->own_values, o->loss_scale, o->sample_bytes);
+    append_line(t, "own values=%zu\nloss-scale=%s\nsample bytes=%zu\n", o->own_values,
+                o->loss_scale, o->sample_bytes);
     for (int r = 0; o->batch_of != NULL && r < m->workers; r++)
         append_line(t, "share of worker %d=%lld\n", r, (long long)o->batch_of[r]);
     append_line(t, "%s", o->fingerprint);

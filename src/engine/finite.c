@@ -19,14 +19,17 @@ static bool find_bad(const tutti_engine *e, const float *x, const range *in, tut
         for (size_t k = in->low > t->first ? in->low - t->first : 0;
              k < t->count && t->first + k < in->high; k++)
             if (!isfinite(x[t->first + k])) {
-                *bad = (tutti_engine_bad){ .found = true, .tensor = i, .element = k, .value = x[t->first + k] };
+                *bad = (tutti_engine_bad){
+                    .found = true, .tensor = i, .element = k, .value = x[t->first + k]
+                };
                 return true;
             }
     }
     return false;
 }
 
-bool tutti_engine_find_bad(const tutti_engine *e, const float *x, int first, int tensors, tutti_engine_bad *bad)
+bool tutti_engine_find_bad(const tutti_engine *e, const float *x, int first, int tensors,
+                           tutti_engine_bad *bad)
 {
     return find_bad(e, x, &(range){ first, tensors, 0, e->layout.used }, bad);
 }

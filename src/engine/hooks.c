@@ -5,7 +5,8 @@
 
 /* Each facility that has the function, in order; those that add themselves meanwhile, too. */
 #define EACH(e, f, function) \
-    for (const tutti_engine_facility *f = (e)->facilities.at; f < (e)->facilities.at + (e)->facilities.n; f++) \
+    for (const tutti_engine_facility *f = (e)->facilities.at; \
+         f < (e)->facilities.at + (e)->facilities.n; f++) \
         if (f->ops->function != NULL)
 
 /* ---- together with the method's hooks ---- */
@@ -84,7 +85,8 @@ bool tutti_facilities_snapshot_values(tutti_engine *e, float *to)
     return false;
 }
 
-tutti_status tutti_facilities_snapshot_final_model(tutti_engine *e, int k, bool *there, tutti_error *err)
+tutti_status tutti_facilities_snapshot_final_model(tutti_engine *e, int k, bool *there,
+                                                   tutti_error *err)
 {
     *there = false;
     EACH (e, f, snapshot_final_model) {
@@ -136,8 +138,8 @@ bool tutti_facilities_recut(const tutti_engine *e, const tutti_saved_run *run, c
     return false;
 }
 
-tutti_status tutti_facilities_load(tutti_engine *e, tutti_checkpoint *checkpoint, const tutti_saved_run *run,
-                                   tutti_error *err)
+tutti_status tutti_facilities_load(tutti_engine *e, tutti_checkpoint *checkpoint,
+                                   const tutti_saved_run *run, tutti_error *err)
 {
     EACH (e, f, load)
         TUTTI_TRY(f->ops->load(f->self, checkpoint, run, err));
@@ -262,7 +264,8 @@ bool tutti_facilities_exchange_alone(const tutti_engine *e)
     return false;
 }
 
-tutti_status tutti_facilities_initial(tutti_engine *e, tutti_group *workers, bool *done, tutti_error *err)
+tutti_status tutti_facilities_initial(tutti_engine *e, tutti_group *workers, bool *done,
+                                      tutti_error *err)
 {
     *done = false;
     EACH (e, f, initial)
@@ -271,7 +274,8 @@ tutti_status tutti_facilities_initial(tutti_engine *e, tutti_group *workers, boo
     return TUTTI_OK;
 }
 
-size_t tutti_facilities_memory(const tutti_engine *e, tutti_memory_record records[TUTTI_FACILITIES_MOST])
+size_t tutti_facilities_memory(const tutti_engine *e,
+                               tutti_memory_record records[TUTTI_FACILITIES_MOST])
 {
     size_t n = 0;
 
@@ -308,8 +312,8 @@ tutti_status tutti_facilities_release(tutti_engine *e, int unit, bool backward, 
     return TUTTI_OK;
 }
 
-tutti_status tutti_facilities_acquire_rows(tutti_engine *e, int tensor, const uint32_t *ids, size_t n,
-                                           tutti_error *err)
+tutti_status tutti_facilities_acquire_rows(tutti_engine *e, int tensor, const uint32_t *ids,
+                                           size_t n, tutti_error *err)
 {
     EACH (e, f, acquire_rows)
         TUTTI_TRY(f->ops->acquire_rows(f->self, tensor, ids, n, err));
@@ -352,7 +356,8 @@ tutti_status tutti_facilities_begin_piece(tutti_engine *e, tutti_piece *p, tutti
     return TUTTI_OK;
 }
 
-tutti_status tutti_facilities_sum(tutti_engine *e, tutti_piece *p, float *part, bool *done, tutti_error *err)
+tutti_status tutti_facilities_sum(tutti_engine *e, tutti_piece *p, float *part, bool *done,
+                                  tutti_error *err)
 {
     *done = false;
     EACH (e, f, sum) {

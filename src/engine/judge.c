@@ -6,28 +6,31 @@
 #include "engine_internal.h"
 #include "calls.h"
 
-static tutti_status fail_own(const tutti_engine *e, const tutti_engine_bad *bad, uint64_t step, tutti_error *err)
+static tutti_status fail_own(const tutti_engine *e, const tutti_engine_bad *bad, uint64_t step,
+                             tutti_error *err)
 {
-    return tutti_fail_rank(err, TUTTI_ERR_NUMBER, e->m.rank,
-                           "worker %d: the gradient of %s is %g at element %zu in step %llu; lower the learning rate, "
-                           "clip the gradient (clip-norm) or leave such steps out (nonfinite=skip)",
-                           e->m.rank, e->tensors[bad->tensor].name, (double)bad->value, bad->element,
-                           (unsigned long long)step);
+    return tutti_fail_rank(
+        err, TUTTI_ERR_NUMBER, e->m.rank,
+        "worker %d: the gradient of %s is %g at element %zu in step %llu; lower the learning rate, "
+        "clip the gradient (clip-norm) or leave such steps out (nonfinite=skip)",
+        e->m.rank, e->tensors[bad->tensor].name, (double)bad->value, bad->element,
+        (unsigned long long)step);
 }
 
 /* An error about the mean, which is equal on all workers. */
-static tutti_status fail_decoded(const tutti_engine *e, const tutti_engine_bad *bad, uint64_t step, tutti_error *err)
+static tutti_status fail_decoded(const tutti_engine *e, const tutti_engine_bad *bad, uint64_t step,
+                                 tutti_error *err)
 {
     return tutti_fail(err, TUTTI_ERR_NUMBER, 0,
-                      "the mean gradient of %s is %g at element %zu in step %llu, as %s decoded it; lower the learning "
-                      "rate, take a codec with a wider range "
-                      "(bf16 instead of fp16) or leave such steps out (nonfinite=skip)",
-                      e->tensors[bad->tensor].name, (double)bad->value, bad->element, (unsigned long long)step,
-                      tutti_exchange_codec(&e->m));
+                      "the mean gradient of %s is %g at element %zu in step %llu, as %s decoded "
+                      "it; lower the learning rate, take a codec with a wider range (bf16 instead "
+                      "of fp16) or leave such steps out (nonfinite=skip)",
+                      e->tensors[bad->tensor].name, (double)bad->value, bad->element,
+                      (unsigned long long)step, tutti_exchange_codec(&e->m));
 }
 
-tutti_status tutti_engine_check_piece(const tutti_engine *e, const tutti_piece *p, tutti_engine_bad *bad,
-                                      tutti_error *err)
+tutti_status tutti_engine_check_piece(const tutti_engine *e, const tutti_piece *p,
+                                      tutti_engine_bad *bad, tutti_error *err)
 {
     bad->found = false;
     if (e->options.nonfinite == TUTTI_NONFINITE_KEEP && e->sums.exchange == NULL)
@@ -38,8 +41,8 @@ tutti_status tutti_engine_check_piece(const tutti_engine *e, const tutti_piece *
 }
 
 /* A codec's number format may overflow: fp16. */
-tutti_status tutti_engine_check_decoded(const tutti_engine *e, const tutti_piece *p, tutti_engine_bad *bad,
-                                        tutti_error *err)
+tutti_status tutti_engine_check_decoded(const tutti_engine *e, const tutti_piece *p,
+                                        tutti_engine_bad *bad, tutti_error *err)
 {
     if (e->sums.exchange == NULL || bad->found || tutti_engine_finite(e, p))
         return TUTTI_OK;
@@ -58,16 +61,16 @@ static verdict verdict_of(const tutti_engine *e, int64_t vote)
     const int64_t n = e->layout.n_tensors;
     const int workers = e->m.workers;
 
-    return vote > 0
-               ? (verdict){ true, (vote - 1) / n >= workers, (int)((vote - 1) / n % workers), (int)((vote - 1) % n) }
-               : (verdict){ .bad = false };
+    return vote > 0 ? (verdict){ true, (vote - 1) / n >= workers, (int)((vote - 1) / n % workers),
+                                 (int)((vote - 1) % n) }
+                    : (verdict){ .bad = false };
 }
 
 /* The vote is the maximum of a number: 0, or 1 + ((own x workers) + worker) x tensors + tensor.
    An overflow in the codec is a failure if such steps are not to be skipped: the loss scale is
    not its cause, since the gradient was divided by it before. */
-tutti_status tutti_engine_vote(tutti_engine *e, const tutti_engine_piece *state, uint64_t step, tutti_group *group,
-                               int64_t *vote, tutti_error *err)
+tutti_status tutti_engine_vote(tutti_engine *e, const tutti_engine_piece *state, uint64_t step,
+                               tutti_group *group, int64_t *vote, tutti_error *err)
 {
     const tutti_method *m = &e->m;
     const int64_t n = e->layout.n_tensors;
@@ -76,22 +79,26 @@ tutti_status tutti_engine_vote(tutti_engine *e, const tutti_engine_piece *state,
     *vote = 0;
     for (int k = 0; k < e->layout.n_pieces; k++) {
         const tutti_engine_bad *bad = &state[k].bad;
-        const int64_t mine = 1 + ((bad->decoded ? 0 : (int64_t)m->workers) + m->rank) * n + bad->tensor;
+        const int64_t mine =
+            1 + ((bad->decoded ? 0 : (int64_t)m->workers) + m->rank) * n + bad->tensor;
         if (bad->found && mine > *vote)
             *vote = mine;
     }
     if (group != NULL && m->workers > 1)
-        TUTTI_TRY(
-            tutti_engine_with_team(e, tutti_allreduce(group, TUTTI_MAX, tutti_host(vote, 1, TUTTI_I64), err), err));
+        TUTTI_TRY(tutti_engine_with_team(
+            e, tutti_allreduce(group, TUTTI_MAX, tutti_host(vote, 1, TUTTI_I64), err), err));
     v = verdict_of(e, *vote);
-    for (int k = 0; v.bad && !v.own && e->options.nonfinite == TUTTI_NONFINITE_STOP && k < e->layout.n_pieces; k++)
+    for (int k = 0;
+         v.bad && !v.own && e->options.nonfinite == TUTTI_NONFINITE_STOP && k < e->layout.n_pieces;
+         k++)
         if (state[k].bad.found)
             return fail_decoded(e, &state[k].bad, step, err);
     return TUTTI_OK;
 }
 
 /* Skips a step, whose gradient was computed at the given loss scale. */
-static tutti_status leave_out(tutti_engine *e, const verdict *v, uint64_t step, double scale, tutti_error *err)
+static tutti_status leave_out(tutti_engine *e, const verdict *v, uint64_t step, double scale,
+                              tutti_error *err)
 {
     tutti_method *m = &e->m;
     const char *tensor = e->tensors[v->tensor].name;
@@ -104,14 +111,15 @@ static tutti_status leave_out(tutti_engine *e, const verdict *v, uint64_t step, 
     if (v->own && e->scaler.on)
         return tutti_engine_scaler_skip(e, scale, v->worker, tensor, err);
     if (v->own)
-        tutti_event_of(m, v->worker, "nonfinite",
-                       "worker %d: the gradient of %s is not finite in step %llu; the step was skipped", v->worker,
-                       tensor, (unsigned long long)step);
+        tutti_event_of(
+            m, v->worker, "nonfinite",
+            "worker %d: the gradient of %s is not finite in step %llu; the step was skipped",
+            v->worker, tensor, (unsigned long long)step);
     else
         tutti_event(m, "nonfinite",
-                    "the mean gradient of %s is not finite in step %llu as %s decoded it, though each worker's own "
-                    "is; the step was skipped. A codec with a wider range (bf16 instead of fp16) or a lower learning "
-                    "rate mends it",
+                    "the mean gradient of %s is not finite in step %llu as %s decoded it, though "
+                    "each worker's own is; the step was skipped. A codec with a wider range (bf16 "
+                    "instead of fp16) or a lower learning rate mends it",
                     tensor, (unsigned long long)step, tutti_exchange_codec(m));
     ++*tutti_engine_skipped(e);
     return TUTTI_OK;
@@ -130,9 +138,11 @@ tutti_status tutti_engine_judge(tutti_engine *e, bool *skip, tutti_error *err)
     if (late != NULL)
         vote = late->vote;
     else {
-        const tutti_doing was = tutti_engine_doing(e, e->step.exchanged ? TUTTI_DOING_EXPOSED : e->clock.doing);
+        const tutti_doing was =
+            tutti_engine_doing(e, e->step.exchanged ? TUTTI_DOING_EXPOSED : e->clock.doing);
         const tutti_status status =
-            tutti_engine_vote(e, e->piece_state, step, e->step.exchanged ? tutti_engine_together(e) : NULL, &vote, err);
+            tutti_engine_vote(e, e->piece_state, step,
+                              e->step.exchanged ? tutti_engine_together(e) : NULL, &vote, err);
         tutti_engine_doing(e, was);
         TUTTI_TRY(status);
     }

@@ -61,10 +61,11 @@ static tutti_job *admit(tutti_lane *lane)
 
     if (job != NULL && lane->named && job->bytes != lane->named_bytes) {
         tutti_fail_rank(&why, TUTTI_ERR_STATE, tutti_group_rank(&lane->lead, 0),
-                        "turn %llu of a lane is job %d, of %llu bytes at worker %d and of %zu here; all members start "
-                        "the same jobs",
-                        (unsigned long long)lane->turns, job->index, (unsigned long long)lane->named_bytes,
-                        tutti_group_rank(&lane->lead, 0), job->bytes);
+                        "turn %llu of a lane is job %d, of %llu bytes at worker %d and of %zu "
+                        "here; all members start the same jobs",
+                        (unsigned long long)lane->turns, job->index,
+                        (unsigned long long)lane->named_bytes, tutti_group_rank(&lane->lead, 0),
+                        job->bytes);
         tutti_lane_give_up(lane, TUTTI_ERR_STATE, &why);
         return NULL;
     }
@@ -176,7 +177,8 @@ static void end_run(tutti_lane *lane, tutti_job *job)
     lane->taken -= job->bytes;
     end(lane, job);
     if (lane->is_led && status != TUTTI_OK) {
-        tutti_fail(&why, TUTTI_CLOSED, 0, "job %d of this lane has failed, and no other begins after it", index);
+        tutti_fail(&why, TUTTI_CLOSED, 0,
+                   "job %d of this lane has failed, and no other begins after it", index);
         tutti_lane_give_up(lane, TUTTI_CLOSED, &why);
     }
 }
@@ -248,15 +250,16 @@ static tutti_status open_threads(tutti_lane *lane, const char *name, int width, 
     return TUTTI_OK;
 }
 
-tutti_status tutti_lane_open_ordered(tutti_lane **out, tutti_runtime *rt, const char *name, int width,
-                                     const tutti_lane_order *order, tutti_error *err)
+tutti_status tutti_lane_open_ordered(tutti_lane **out, tutti_runtime *rt, const char *name,
+                                     int width, const tutti_lane_order *order, tutti_error *err)
 {
     tutti_lane *lane;
     tutti_status status;
 
     *out = NULL;
     if (width < 0 || width > TUTTI_LANE_WIDTH)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a lane of width %d; it must be from 0 to %d threads", width,
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "a lane of width %d; it must be from 0 to %d threads", width,
                           TUTTI_LANE_WIDTH);
     lane = tutti_alloc(1, sizeof *lane);
     if (lane == NULL)
@@ -278,7 +281,8 @@ tutti_status tutti_lane_open_ordered(tutti_lane **out, tutti_runtime *rt, const 
     return status;
 }
 
-tutti_status tutti_lane_open(tutti_lane **out, tutti_runtime *rt, const char *name, int width, tutti_error *err)
+tutti_status tutti_lane_open(tutti_lane **out, tutti_runtime *rt, const char *name, int width,
+                             tutti_error *err)
 {
     static const tutti_lane_order as_started;
 

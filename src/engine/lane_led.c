@@ -51,12 +51,14 @@ bool tutti_lane_follows(const tutti_lane *lane)
     return lane->is_led && lane->lead.index > 0;
 }
 
-tutti_status tutti_lane_led_open(tutti_lane *lane, const char *name, const tutti_group *lead, tutti_error *err)
+tutti_status tutti_lane_led_open(tutti_lane *lane, const char *name, const tutti_group *lead,
+                                 tutti_error *err)
 {
     if (lead->index < 0 || lead->index >= lead->size)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "opening lane '%s': rank %d is no member of the group that orders its jobs", name,
-                          tutti_world_rank(lead->world));
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "opening lane '%s': rank %d is no member of the group that orders its jobs", name,
+            tutti_world_rank(lead->world));
     lane->is_led = true;
     lane->lead = *lead;
     lane->port = tutti_port_of(name, lead->context, 0);
@@ -87,8 +89,8 @@ tutti_status tutti_lane_announce(tutti_lane_worker *w, const tutti_job *job, tut
     const tutti_port port = port_of_turn(lane, job->turn);
 
     for (int k = 1; tutti_lane_leads(lane) && k < lane->lead.size; k++)
-        TUTTI_TRY(tutti_post_send(lane->lead.world, &w->notes[k], tutti_group_rank(&lane->lead, k), port, &note,
-                                  tutti_nothing(), err));
+        TUTTI_TRY(tutti_post_send(lane->lead.world, &w->notes[k], tutti_group_rank(&lane->lead, k),
+                                  port, &note, tutti_nothing(), err));
     return TUTTI_OK;
 }
 
@@ -109,7 +111,8 @@ tutti_status tutti_lane_announced(tutti_lane_worker *w, tutti_error *err)
     for (int k = 1; k < lane->lead.size; k++) {
         tutti_request *note = &w->notes[k];
         tutti_error why;
-        const tutti_status one = tutti_wait_some(lane->lead.world, &note, 1, 1, TUTTI_FOREVER, NULL, &why);
+        const tutti_status one =
+            tutti_wait_some(lane->lead.world, &note, 1, 1, TUTTI_FOREVER, NULL, &why);
         if (status == TUTTI_OK && one != TUTTI_OK) {
             *err = why;
             status = one;
@@ -125,8 +128,8 @@ void tutti_lane_wake_receiver(tutti_lane *lane)
     tutti_world *world = lane->lead.world;
 
     if (lane->receiving)
-        tutti_post_send(world, &lane->wake_send, tutti_world_rank(world), port_of_word(lane), NULL, tutti_nothing(),
-                        NULL);
+        tutti_post_send(world, &lane->wake_send, tutti_world_rank(world), port_of_word(lane), NULL,
+                        tutti_nothing(), NULL);
 }
 
 bool tutti_lane_wants_turn(const tutti_lane *lane)
@@ -140,10 +143,10 @@ static tutti_status post_turn(tutti_lane *lane, tutti_request *turn, tutti_error
     tutti_world *world = lane->lead.world;
 
     if (!lane->word.posted)
-        TUTTI_TRY(tutti_post_recv(world, &lane->word, tutti_world_rank(world), port_of_word(lane), tutti_nothing(),
-                                  err));
-    return tutti_post_recv(world, turn, tutti_group_rank(&lane->lead, 0), port_of_turn(lane, lane->turns),
-                           tutti_nothing(), err);
+        TUTTI_TRY(tutti_post_recv(world, &lane->word, tutti_world_rank(world), port_of_word(lane),
+                                  tutti_nothing(), err));
+    return tutti_post_recv(world, turn, tutti_group_rank(&lane->lead, 0),
+                           port_of_turn(lane, lane->turns), tutti_nothing(), err);
 }
 
 void tutti_lane_receive(tutti_lane *lane)
@@ -163,7 +166,8 @@ void tutti_lane_receive(tutti_lane *lane)
         lane->receiving = false;
     }
     if (status != TUTTI_OK)
-        tutti_lane_give_up(lane, tutti_fail_within(&why, status, "waiting for a turn of a lane"), &why);
+        tutti_lane_give_up(lane, tutti_fail_within(&why, status, "waiting for a turn of a lane"),
+                           &why);
     else if (lane->status == TUTTI_OK) {
         lane->named = true;
         lane->name = turn.note.a;

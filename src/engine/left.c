@@ -40,8 +40,8 @@ tutti_status tutti_engine_left_open(tutti_engine *e, tutti_error *err)
 
 tutti_status tutti_engine_left_post(tutti_engine *e, int rank, tutti_error *err)
 {
-    return tutti_post_recv(e->world, &e->losses.left.leaves[rank], rank, tutti_port_of("watch", 0, 0), tutti_nothing(),
-                           err);
+    return tutti_post_recv(e->world, &e->losses.left.leaves[rank], rank,
+                           tutti_port_of("watch", 0, 0), tutti_nothing(), err);
 }
 
 void tutti_engine_left_posted(tutti_engine *e)
@@ -72,8 +72,8 @@ int tutti_engine_left(const tutti_engine *e)
     for (int r = 0; r < e->m.workers + e->m.servers; r++) {
         const tutti_request *const of = &e->losses.left.leaves[r];
         /* an error that names this rank means that it was expelled itself */
-        if (r != e->m.rank && tutti_request_done(of) && of->status == TUTTI_ERR_PEER && of->rank != e->m.rank &&
-            !tutti_world_lost(e->world, r, NULL, 0))
+        if (r != e->m.rank && tutti_request_done(of) && of->status == TUTTI_ERR_PEER &&
+            of->rank != e->m.rank && !tutti_world_lost(e->world, r, NULL, 0))
             return r;
     }
     return -1;
@@ -89,14 +89,17 @@ tutti_status tutti_engine_left_look(const tutti_engine *e, tutti_error *err)
         return TUTTI_OK;
     if (e->m.rank < e->m.workers)
         snprintf(step, sizeof step, "step %llu: ", (unsigned long long)e->m.step + 1);
-    for (int i = 0; e->losses.members != NULL && tutti_world_events(e->world, i, &event, 1) > i; i++)
+    for (int i = 0; e->losses.members != NULL && tutti_world_events(e->world, i, &event, 1) > i;
+         i++)
         if (event.change == TUTTI_PEER_LOST)
-            return tutti_fail_rank(err, TUTTI_ERR_PEER, e->m.rank,
-                                   "%sthis rank has lost rank %d, and rank %d has ended the run in order: the others "
-                                   "may have given this one up (%s)",
-                                   step, event.rank, r, event.why);
-    return tutti_fail_rank(err, TUTTI_ERR_PEER, r,
-                           "%srank %d is gone without a failure: its program has ended before this rank's; let all "
-                           "ranks make equally many steps, and end together",
-                           step, r);
+            return tutti_fail_rank(
+                err, TUTTI_ERR_PEER, e->m.rank,
+                "%sthis rank has lost rank %d, and rank %d has ended the run in order: the others "
+                "may have given this one up (%s)",
+                step, event.rank, r, event.why);
+    return tutti_fail_rank(
+        err, TUTTI_ERR_PEER, r,
+        "%srank %d is gone without a failure: its program has ended before this rank's; let all "
+        "ranks make equally many steps, and end together",
+        step, r);
 }

@@ -39,11 +39,13 @@ void tutti_locks_take(const tutti_method *m, uint32_t *word)
         for (int k = 0; k < TRIES; k++) {
             holder = 0;
             /* pairs with tutti_locks_leave */
-            if (atomic_compare_exchange_weak_explicit(lock, &holder, mine, memory_order_acquire, memory_order_relaxed))
+            if (atomic_compare_exchange_weak_explicit(lock, &holder, mine, memory_order_acquire,
+                                                      memory_order_relaxed))
                 return;
         }
         if (holder > 0 && tutti_world_lost(m->world, (int)holder - 1, NULL, 0) &&
-            atomic_compare_exchange_strong_explicit(lock, &holder, mine, memory_order_acquire, memory_order_relaxed))
+            atomic_compare_exchange_strong_explicit(lock, &holder, mine, memory_order_acquire,
+                                                    memory_order_relaxed))
             return;
         tutti_sleep_until(m->rt, tutti_now_ns(m->rt) + AGAIN_NS);
     }
@@ -60,7 +62,8 @@ static void update_range(tutti_method *m, float *at, const float *from, size_t f
     tutti_update(m->optim, first, count, at, from, rate);
 }
 
-static void copy(tutti_method *m, float *at, const float *from, size_t first, size_t count, const tutti_rate *rate)
+static void copy(tutti_method *m, float *at, const float *from, size_t first, size_t count,
+                 const tutti_rate *rate)
 {
     (void)first, (void)rate;
     tutti_copy(m->device, count, from, at);
@@ -99,8 +102,8 @@ static uint32_t *word_of(const tutti_method *m, const tutti_locks *locks, int te
     return word;
 }
 
-void tutti_engine_locked(tutti_method *m, const tutti_locks *locks, tutti_locked_part *part, float *to,
-                         const float *from)
+void tutti_engine_locked(tutti_method *m, const tutti_locks *locks, tutti_locked_part *part,
+                         float *to, const float *from)
 {
     if (!locks->rows) {
         tutti_locks_take(m, locks->word);
@@ -113,7 +116,8 @@ void tutti_engine_locked(tutti_method *m, const tutti_locks *locks, tutti_locked
                 NULL);
 }
 
-tutti_status tutti_base_step_locked(tutti_method *m, float *x, const tutti_locks *locks, tutti_error *err)
+tutti_status tutti_base_step_locked(tutti_method *m, float *x, const tutti_locks *locks,
+                                    tutti_error *err)
 {
     tutti_engine *e = m->engine;
     tutti_rate rate;
@@ -157,8 +161,8 @@ void tutti_locked_read(tutti_method *m, const tutti_locks *locks, const float *f
         tutti_locks_leave(locks->word);
 }
 
-void tutti_locked_read_rows(tutti_method *m, const tutti_locks *locks, const float *from, int tensor,
-                            const uint32_t *ids, size_t n)
+void tutti_locked_read_rows(tutti_method *m, const tutti_locks *locks, const float *from,
+                            int tensor, const uint32_t *ids, size_t n)
 {
     const tutti_tensor *t = &m->layout->tensor[tensor];
 
@@ -169,6 +173,7 @@ void tutti_locked_read_rows(tutti_method *m, const tutti_locks *locks, const flo
     }
     tutti_locks_take(m, locks->word);
     for (size_t k = 0; k < n; k++)
-        tutti_copy(m->device, t->cols, from + t->first + ids[k] * t->cols, m->x + t->first + ids[k] * t->cols);
+        tutti_copy(m->device, t->cols, from + t->first + ids[k] * t->cols,
+                   m->x + t->first + ids[k] * t->cols);
     tutti_locks_leave(locks->word);
 }

@@ -42,7 +42,8 @@ typedef struct logical {
     int shares;                  /* V */
     int first, mine;             /* this worker's shares: [first, first + mine) */
     bool direct;                 /* the tree over the blocks is that over workers (way 1) */
-    int *depth;                  /* [mine]: nodes that are kept when the gradient of a share is there */
+    /* [mine]: nodes that are kept when the gradient of a share is there */
+    int *depth;
     int *joins;                  /* [mine]: how many of them it is then added to */
     int levels;                  /* the most nodes that are kept */
     int sent;                    /* nodes that this worker sends; 0: `direct` */
@@ -97,9 +98,11 @@ static void move_level(const logical *s, tutti_piece *p, int level, bool store)
     const bool cut = level < s->sent;
 
     for (int w = 0; w < (cut ? s->e->m.workers : 1); w++) {
-        const size_t first = cut ? part_at(s, p, w) : 0, count = (cut ? part_at(s, p, w + 1) : p->count) - first;
-        float *const at = cut ? s->cut + (size_t)s->sent * (p->first + first) + (size_t)level * count
-                              : s->rest + (size_t)(level - s->sent) * s->e->m.n + p->first,
+        const size_t first = cut ? part_at(s, p, w) : 0,
+                     count = (cut ? part_at(s, p, w + 1) : p->count) - first;
+        float *const at =
+                         cut ? s->cut + (size_t)s->sent * (p->first + first) + (size_t)level * count
+                             : s->rest + (size_t)(level - s->sent) * s->e->m.n + p->first,
                      *const g = p->g + first;
         if (store)
             tutti_copy(d, count, g, at);
@@ -173,7 +176,8 @@ static tutti_status end_step(void *self, tutti_error *err)
     const logical *s = self;
     tutti_engine *e = s->e;
     tutti_device *d = e->m.device;
-    tutti_group g = tutti_group_keyed(&e->m.all, tutti_port_of("shares", 0, 0), (uint32_t)e->groups.steps);
+    tutti_group g =
+        tutti_group_keyed(&e->m.all, tutti_port_of("shares", 0, 0), (uint32_t)e->groups.steps);
     const float *all[TUTTI_LOGICAL_MOST];
     float *const now = e->own_values.now;
     tutti_doing was;
@@ -182,14 +186,16 @@ static tutti_status end_step(void *self, tutti_error *err)
     if (s->state == NULL)
         return TUTTI_OK;
     was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
-    status = tutti_allgather_v(&g, s->state_counts, tutti_f32(d, state_of(s, s->first), s->state_counts[e->m.rank]),
-                               tutti_f32(d, state_of(s, 0), (size_t)s->shares * s->state_size), err);
+    status = tutti_allgather_v(
+        &g, s->state_counts, tutti_f32(d, state_of(s, s->first), s->state_counts[e->m.rank]),
+        tutti_f32(d, state_of(s, 0), (size_t)s->shares * s->state_size), err);
     tutti_engine_doing(e, was);
     TUTTI_TRY(status);
     for (int v = 0; v < s->shares; v++)
         all[v] = state_of(s, v);
     tutti_tree_sum(d, s->state_size, s->shares, all, NULL, now);
-    tutti_scale(d, s->state_size - 1, 1 / now[s->state_size - 1], now); /* no step is without samples */
+    /* no step is without samples */
+    tutti_scale(d, s->state_size - 1, 1 / now[s->state_size - 1], now);
     now[s->state_size - 1] = 1;
     return TUTTI_OK;
 }
@@ -238,7 +244,8 @@ static tutti_status sum_by_parts(const logical *s, tutti_piece *p, float *part, 
     tutti_engine *e = s->e;
     const int n = e->m.workers;
     const size_t first = part_at(s, p, e->m.rank), own = part_at(s, p, e->m.rank + 1) - first;
-    size_t *const to = s->counts + (size_t)p->index * 3 * (size_t)n, *const from = to + n, *const owned = from + n;
+    size_t *const to = s->counts + (size_t)p->index * 3 * (size_t)n, *const from = to + n,
+                  *const owned = from + n;
     float *const in = s->in + (size_t)s->nodes * (p->first / (size_t)n + (size_t)p->index * TUTTI_ENGINE_PART_OVER),
                  *const result = part != NULL ? part : p->g + first;
     int next = 0;
@@ -249,9 +256,11 @@ static tutti_status sum_by_parts(const logical *s, tutti_piece *p, float *part, 
         from[w] = (size_t)s->nodes_of[w] * own;
     }
     TUTTI_TRY(tutti_alltoall_v(
-        &p->group, to, tutti_f32(e->m.device, s->cut + (size_t)s->sent * p->first, (size_t)s->sent * p->count),
+        &p->group, to,
+        tutti_f32(e->m.device, s->cut + (size_t)s->sent * p->first, (size_t)s->sent * p->count),
         tutti_f32(e->m.device, in, (size_t)s->nodes * own), err));
-    tutti_copy(e->m.device, own, add_nodes(s, (tutti_logical_node){ 0, s->shares }, in, own, &next), result);
+    tutti_copy(e->m.device, own, add_nodes(s, (tutti_logical_node){ 0, s->shares }, in, own, &next),
+               result);
     return part != NULL ? TUTTI_OK
                         : tutti_allgather_v(&p->group, owned, tutti_f32(e->m.device, result, own),
                                             tutti_f32(e->m.device, p->g, p->count), err);
@@ -334,20 +343,24 @@ static tutti_status refuse_logical(const tutti_engine *e, tutti_error *err)
 {
     static const tutti_conflict codec = {
         TUTTI_ASKED_CODEC, "adds the gradients of logical shares here (elastic-shares)",
-        ", and it would encode the gradient of each worker, which depends on their number", ", or elastic-shares"
+        ", and it would encode the gradient of each worker, which depends on their number",
+        ", or elastic-shares"
     };
     const tutti_engine_options *o = &e->options;
-    const char *why = (e->m.traits & TUTTI_LOGICAL_SHARES) == 0
-                          ? "does more in a step than to add gradients, or its options do, and what it does depends "
-                            "on the number of workers"
-                      : o->batch_of != NULL ? "cannot have them together with batch-share, which cuts a step by worker"
-                      : o->parts != NULL    ? "cannot have them together with a partition, which gives each worker "
-                                              "samples of its own"
-                      : e->sums.collective != NULL && strstr(e->sums.collective, "order=any") != NULL
-                          ? "cannot have them with a collective that adds in an order of its own (order=any)"
-                      : tutti_optim_lazy(e->m.optim) ? "exchanges tables whole then, and which rows a step has touched "
-                                                       "is not known: omit lazy in the optimizer"
-                                                     : NULL;
+    const char *why =
+        (e->m.traits & TUTTI_LOGICAL_SHARES) == 0 ? "does more in a step than to add gradients, or "
+                                                    "its options do, and what it does depends "
+                                                    "on the number of workers"
+        : o->batch_of != NULL
+            ? "cannot have them together with batch-share, which cuts a step by worker"
+        : o->parts != NULL ? "cannot have them together with a partition, which gives each worker "
+                             "samples of its own"
+        : e->sums.collective != NULL && strstr(e->sums.collective, "order=any") != NULL
+            ? "cannot have them with a collective that adds in an order of its own (order=any)"
+        : tutti_optim_lazy(e->m.optim)
+            ? "exchanges tables whole then, and which rows a step has touched "
+              "is not known: omit lazy in the optimizer"
+            : NULL;
 
     if (why != NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
@@ -373,13 +386,20 @@ static tutti_status declare_state(logical *s, tutti_error *err)
         tutti_share_logical(&e->division.share, w, &mine);
         s->state_counts[w] = (size_t)mine * s->state_size;
     }
-    tutti_declare(e->plan, &(tutti_state){ .name = "logical.client", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
-                                           .count = (size_t)(1 + s->shares) * s->state_size }, &s->state);
+    tutti_declare(e->plan,
+                  &(tutti_state){ .name = "logical.client",
+                                  .keep = TUTTI_SCRATCH,
+                                  .dtype = TUTTI_F32,
+                                  .count = (size_t)(1 + s->shares) * s->state_size },
+                  &s->state);
     return TUTTI_OK;
 }
 
-static const tutti_facility_ops logical_shares = { .close = close_logical, .begin_pass = begin_pass,
-                                                   .end_pass = end_pass, .sum = sum, .end_step = end_step };
+static const tutti_facility_ops logical_shares = { .close = close_logical,
+                                                   .begin_pass = begin_pass,
+                                                   .end_pass = end_pass,
+                                                   .sum = sum,
+                                                   .end_step = end_step };
 
 tutti_status tutti_engine_logical_declare(tutti_engine *e, tutti_error *err)
 {
@@ -394,7 +414,8 @@ tutti_status tutti_engine_logical_declare(tutti_engine *e, tutti_error *err)
     pieces = (size_t)tutti_engine_most_pieces(e);
     s = tutti_alloc(1, sizeof *s);
     if (s == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %d logical shares", e->options.elastic_shares);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %d logical shares",
+                          e->options.elastic_shares);
     s->e = e;
     s->shares = e->options.elastic_shares;
     tutti_facility_add(&e->m, &logical_shares, s);
@@ -404,20 +425,32 @@ tutti_status tutti_engine_logical_declare(tutti_engine *e, tutti_error *err)
     s->nodes_of = tutti_alloc(workers, sizeof *s->nodes_of);
     s->bad = tutti_alloc(pieces, sizeof *s->bad);
     s->counts = tutti_alloc(pieces, 3 * workers * sizeof *s->counts);
-    if (s->depth == NULL || s->joins == NULL || s->nodes_of == NULL || s->bad == NULL || s->counts == NULL)
+    if (s->depth == NULL || s->joins == NULL || s->nodes_of == NULL || s->bad == NULL ||
+        s->counts == NULL)
         return no_memory(s, err);
     TUTTI_TRY(plan_nodes(s, err));
     plan_levels(s);
     TUTTI_TRY(declare_state(s, err));
     if (s->sent > 0) {
         const size_t in = (size_t)s->nodes * (n / workers + (pieces + 1) * TUTTI_ENGINE_PART_OVER);
-        tutti_declare(e->plan, &(tutti_state){ .name = "logical.cut", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
-                                               .count = (size_t)s->sent * n }, &s->cut);
-        tutti_declare(e->plan, &(tutti_state){ .name = "logical.in", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
-                                               .count = in }, &s->in);
+        tutti_declare(e->plan,
+                      &(tutti_state){ .name = "logical.cut",
+                                      .keep = TUTTI_SCRATCH,
+                                      .dtype = TUTTI_F32,
+                                      .count = (size_t)s->sent * n },
+                      &s->cut);
+        tutti_declare(
+            e->plan,
+            &(tutti_state){
+                .name = "logical.in", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = in },
+            &s->in);
     }
     if (s->levels > s->sent)
-        tutti_declare(e->plan, &(tutti_state){ .name = "logical.rest", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
-                                               .count = (size_t)(s->levels - s->sent) * n }, &s->rest);
+        tutti_declare(e->plan,
+                      &(tutti_state){ .name = "logical.rest",
+                                      .keep = TUTTI_SCRATCH,
+                                      .dtype = TUTTI_F32,
+                                      .count = (size_t)(s->levels - s->sent) * n },
+                      &s->rest);
     return TUTTI_OK;
 }

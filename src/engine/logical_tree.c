@@ -21,12 +21,14 @@ bool tutti_logical_joins(int shares, tutti_logical_node left, tutti_logical_node
         else
             at.count = half;
     }
-    return at.first == left.first && at.count == left.count + right.count && right.first == left.first + left.count &&
-           at.count > 1 && tutti_logical_split(at.count) == left.count;
+    return at.first == left.first && at.count == left.count + right.count &&
+           right.first == left.first + left.count && at.count > 1 &&
+           tutti_logical_split(at.count) == left.count;
 }
 
 /* Appends the nodes below `at` that lie in the block. */
-static int list_nodes(tutti_logical_node at, tutti_logical_node block, tutti_logical_node *nodes, int n)
+static int list_nodes(tutti_logical_node at, tutti_logical_node block, tutti_logical_node *nodes,
+                      int n)
 {
     const int end = at.first + at.count, block_end = block.first + block.count;
     int half;
@@ -42,7 +44,8 @@ static int list_nodes(tutti_logical_node at, tutti_logical_node block, tutti_log
     return list_nodes((tutti_logical_node){ at.first + half, at.count - half }, block, nodes, n);
 }
 
-int tutti_logical_nodes(int shares, tutti_logical_node block, tutti_logical_node nodes[TUTTI_LOGICAL_NODES])
+int tutti_logical_nodes(int shares, tutti_logical_node block,
+                        tutti_logical_node nodes[TUTTI_LOGICAL_NODES])
 {
     return list_nodes((tutti_logical_node){ 0, shares }, block, nodes, 0);
 }

@@ -21,7 +21,8 @@
    on others. */
 static bool votes_in_steps(const tutti_engine *e)
 {
-    return (e->m.traits & TUTTI_THROUGH_SERVERS) != 0 && (e->options.nonfinite == TUTTI_NONFINITE_SKIP || e->scaler.on);
+    return (e->m.traits & TUTTI_THROUGH_SERVERS) != 0 &&
+           (e->options.nonfinite == TUTTI_NONFINITE_SKIP || e->scaler.on);
 }
 
 tutti_status tutti_engine_members_open(tutti_engine *e, tutti_error *err)
@@ -31,7 +32,8 @@ tutti_status tutti_engine_members_open(tutti_engine *e, tutti_error *err)
         return TUTTI_OK;
     e->losses.was_member = tutti_alloc((size_t)e->m.workers, sizeof *e->losses.was_member);
     if (e->losses.was_member == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the members of a run of %d workers", e->m.workers);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                          "memory for the members of a run of %d workers", e->m.workers);
     return tutti_members_open(&e->losses.members, e->world, tutti_port_of("engine", 0, 0), err);
 }
 
@@ -66,7 +68,8 @@ void tutti_engine_watch(tutti_engine *e)
     };
     tutti_peer_event event;
 
-    for (; e->losses.members != NULL && tutti_world_events(e->world, e->losses.watched, &event, 1) > e->losses.watched;
+    for (; e->losses.members != NULL &&
+           tutti_world_events(e->world, e->losses.watched, &event, 1) > e->losses.watched;
          e->losses.watched++)
         tutti_engine_note(e, &(tutti_event_record){ .kind = kinds[event.change],
                                                     .text = event.why,
@@ -81,7 +84,8 @@ int tutti_engine_first(const tutti_engine *e)
 
 bool tutti_engine_misses(const tutti_engine *e, int rank)
 {
-    return e->losses.members != NULL && rank != e->m.rank && tutti_world_lost(e->world, rank, NULL, 0);
+    return e->losses.members != NULL && rank != e->m.rank &&
+           tutti_world_lost(e->world, rank, NULL, 0);
 }
 
 bool tutti_is_left_out(const tutti_method *m, tutti_status status, const tutti_error *err)
@@ -89,10 +93,12 @@ bool tutti_is_left_out(const tutti_method *m, tutti_status status, const tutti_e
     const tutti_engine *e = m->engine;
     /* an error that names this rank means that it was expelled itself; and no run continues after
        a rank has left */
-    return status == TUTTI_ERR_PEER && e->losses.members != NULL && err->rank != m->rank && tutti_engine_left(e) < 0;
+    return status == TUTTI_ERR_PEER && e->losses.members != NULL && err->rank != m->rank &&
+           tutti_engine_left(e) < 0;
 }
 
-tutti_status tutti_fails_with(const tutti_method *m, const char *peers, tutti_status status, tutti_error *err)
+tutti_status tutti_fails_with(const tutti_method *m, const char *peers, tutti_status status,
+                              tutti_error *err)
 {
     tutti_error why;
 
@@ -101,13 +107,15 @@ tutti_status tutti_fails_with(const tutti_method *m, const char *peers, tutti_st
     why = *err;
     /* That worker may have failed, and a consequence of this may arrive here first: an error
        status of this worker's own would make it the cause of the run's end. */
-    return tutti_fail_rank(err, TUTTI_ERR_PEER, m->rank, "worker %d leaves the run: %s have lost worker %d (%.240s)",
-                           m->rank, peers, why.rank, why.text);
+    return tutti_fail_rank(err, TUTTI_ERR_PEER, m->rank,
+                           "worker %d leaves the run: %s have lost worker %d (%.240s)", m->rank,
+                           peers, why.rank, why.text);
 }
 
 tutti_status tutti_engine_with_team(const tutti_engine *e, tutti_status status, tutti_error *err)
 {
-    return e->m.team > 1 ? tutti_fails_with(&e->m, "the workers it sums with", status, err) : status;
+    return e->m.team > 1 ? tutti_fails_with(&e->m, "the workers it sums with", status, err)
+                         : status;
 }
 
 /* Samples of the steps since the last agreement that a lost worker is not known to have
@@ -133,7 +141,9 @@ int64_t tutti_engine_samples(const tutti_engine *e, uint64_t step)
     if (e->losses.members == NULL || tutti_members_epoch(e->losses.members) == 0)
         return tutti_share_step(&e->division.share, step, -1);
     for (int r = 0; r < e->m.workers; r++)
-        sum += tutti_members_has(e->losses.members, r) ? tutti_share_step(&e->division.share, step, r) : 0;
+        sum += tutti_members_has(e->losses.members, r)
+                   ? tutti_share_step(&e->division.share, step, r)
+                   : 0;
     return sum;
 }
 
@@ -152,9 +162,10 @@ static tutti_status can_go_on(const tutti_engine *e, tutti_error *err)
             TUTTI_TRY(tutti_facilities_without(e, r, err));
     return e->m.all.size > 0
                ? TUTTI_OK
-               : tutti_fail_rank(err, TUTTI_ERR_PEER, 0,
-                                 "all %d workers are lost, and ranks that only serve are all that is left",
-                                 e->m.workers);
+               : tutti_fail_rank(
+                     err, TUTTI_ERR_PEER, 0,
+                     "all %d workers are lost, and ranks that only serve are all that is left",
+                     e->m.workers);
 }
 
 /* A meeting may hold collectives of several groups, one after the other (final_model: of the
@@ -197,7 +208,8 @@ tutti_status tutti_engine_settle(tutti_engine *e, tutti_status mine, bool *again
         leave_out_servers(e, &e->m.all);
     tutti_engine_watch(e);
     left = tutti_engine_left(e);
-    if (left >= 0 && !tutti_members_has(e->losses.members, left)) /* else it took part in this meeting,
+    if (left >= 0 &&
+        !tutti_members_has(e->losses.members, left)) /* else it took part in this meeting,
                                                               and a later one will miss it */
         return tutti_engine_left_look(e, err);
     return can_go_on(e, err);

@@ -9,7 +9,8 @@
 
 const char *tutti_memory_name(tutti_memory kind)
 {
-    static const char *const names[] = { "values", "gradients", "states", "activations", "buffers" };
+    static const char *const names[] = { "values", "gradients", "states", "activations",
+                                         "buffers" };
     return (size_t)kind < TUTTI_LENGTH(names) ? names[kind] : "?";
 }
 
@@ -17,7 +18,8 @@ const char *tutti_memory_name(tutti_memory kind)
    refused. */
 static tutti_memory kind_of(const tutti_state *s)
 {
-    static const char *const gradients[] = { "g", "g.buffers" }, *const values[] = { "x", "x.kept", "x.buffers" };
+    static const char *const gradients[] = { "g", "g.buffers" }, *const values[] = { "x", "x.kept",
+                                                                                     "x.buffers" };
 
     for (size_t i = 0; i < TUTTI_LENGTH(values); i++)
         if (strcmp(s->name, values[i]) == 0)
@@ -55,7 +57,8 @@ size_t tutti_engine_memory(const tutti_engine *e, tutti_memory_record *records, 
         { "codec.rooms", TUTTI_MEMORY_BUFFERS, tutti_exchange_bytes(e) },
         { "rows.rooms", TUTTI_MEMORY_BUFFERS, bytes_of_rows(e) },
     };
-    const size_t n_taken = 2 + tutti_facilities_memory(e, taken + 2), declared = tutti_plan_count(e->plan);
+    const size_t n_taken = 2 + tutti_facilities_memory(e, taken + 2),
+                 declared = tutti_plan_count(e->plan);
     size_t n = 0;
 
     for (size_t i = 0; i < declared; i++) {
@@ -63,7 +66,8 @@ size_t tutti_engine_memory(const tutti_engine *e, tutti_memory_record *records, 
         if (!is_memory(s))
             continue;
         if (n < room)
-            records[n] = (tutti_memory_record){ s->name, kind_of(s), s->count * tutti_dtype_bytes(s->dtype) };
+            records[n] = (tutti_memory_record){ s->name, kind_of(s),
+                                                s->count * tutti_dtype_bytes(s->dtype) };
         n++;
     }
     for (size_t i = 0; i < n_taken; i++) {

@@ -12,19 +12,20 @@ tutti_status tutti_names_declare(tutti_method *m, tutti_error *err)
 
     if (!e->options.names)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' chooses samples by their losses, for which the client takes samples by name "
-                          "and reports the loss of each (engine_options.names; in Python prepare(sampler=...) and "
-                          "step(losses=...))",
+                          "method '%s' chooses samples by their losses, for which the client takes "
+                          "samples by name and reports the loss of each (engine_options.names; in "
+                          "Python prepare(sampler=...) and step(losses=...))",
                           m->ops->name);
     if (e->options.data_samples == 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' chooses among the samples of the training set, but their number is not given; "
-                          "give data_samples when opening the engine",
+                          "method '%s' chooses among the samples of the training set, but their "
+                          "number is not given; give data_samples when opening the engine",
                           m->ops->name);
     if (e->options.parts != NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' chooses among all samples, but each worker has samples of its own that stay "
-                          "with it; leave partition at iid or take another method",
+                          "method '%s' chooses among all samples, but each worker has samples of "
+                          "its own that stay with it; leave partition at iid or take another "
+                          "method",
                           m->ops->name);
     m->names = true;
     return TUTTI_OK;
@@ -33,15 +34,17 @@ tutti_status tutti_names_declare(tutti_method *m, tutti_error *err)
 tutti_status tutti_engine_names_check(const tutti_engine *e, const tutti_pass *p, tutti_error *err)
 {
     if ((p->ids != NULL || p->losses != NULL) && !e->m.names)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "method '%s' names samples or asks for losses in a pass; that is legal after "
-                          "tutti_names_declare (steps.h)",
-                          e->m.ops->name);
+        return tutti_fail(
+            err, TUTTI_ERR_STATE, 0,
+            "method '%s' names samples or asks for losses in a pass; that is legal after "
+            "tutti_names_declare (steps.h)",
+            e->m.ops->name);
     for (int64_t i = 0; p->ids != NULL && i < p->samples; i++)
         if (p->ids[i] >= e->division.share.samples)
             return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                              "method '%s' names sample %llu in a pass; the training set has %llu", e->m.ops->name,
-                              (unsigned long long)p->ids[i], (unsigned long long)e->division.share.samples);
+                              "method '%s' names sample %llu in a pass; the training set has %llu",
+                              e->m.ops->name, (unsigned long long)p->ids[i],
+                              (unsigned long long)e->division.share.samples);
     for (int64_t i = 0; p->losses != NULL && i < p->samples; i++)
         p->losses[i] = NAN;
     return TUTTI_OK;
@@ -53,10 +56,11 @@ tutti_status tutti_engine_losses_check(const tutti_engine *e, double loss_sum, t
 
     for (int64_t i = 0; p->losses != NULL && isfinite(loss_sum) && i < p->samples; i++)
         if (isnan(p->losses[i]))
-            return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                              "the loss of sample %lld of %lld was not reported in step %llu; a client that is opened "
-                              "with names writes tutti_pass.losses before it calls passed (in PyTorch: "
-                              "optimizer.step(losses=...))",
-                              (long long)i, (long long)p->samples, (unsigned long long)e->counts.progress.step);
+            return tutti_fail(
+                err, TUTTI_ERR_STATE, 0,
+                "the loss of sample %lld of %lld was not reported in step %llu; a client that is "
+                "opened with names writes tutti_pass.losses before it calls passed (in PyTorch: "
+                "optimizer.step(losses=...))",
+                (long long)i, (long long)p->samples, (unsigned long long)e->counts.progress.step);
     return TUTTI_OK;
 }

@@ -62,7 +62,8 @@ static void add_block_squares(const tutti_method *m, adder *a, size_t at, size_t
             end_block(a);
         a->block = block;
         if (at % TUTTI_NORM_BLOCK == 0 && whole > 0) {
-            tutti_norm2_each(m->device, whole, TUTTI_NORM_BLOCK, m->g + at, a->sums + (block - a->first));
+            tutti_norm2_each(m->device, whole, TUTTI_NORM_BLOCK, m->g + at,
+                             a->sums + (block - a->first));
             at += whole;
             continue;
         }
@@ -89,8 +90,8 @@ static size_t row_at(const tutti_rows *rows, size_t cols, size_t at)
 }
 
 /* Adds the known rows of a table that are in [first, end) of the flat space. */
-static void add_rows(const tutti_method *m, adder *a, const tutti_tensor *t, const tutti_rows *rows, size_t first,
-                     size_t end)
+static void add_rows(const tutti_method *m, adder *a, const tutti_tensor *t, const tutti_rows *rows,
+                     size_t first, size_t end)
 {
     for (size_t k = row_at(rows, t->cols, first - t->first); k < rows->n; k++) {
         const size_t row = t->first + rows->ids[k] * t->cols, from = row > first ? row : first,
@@ -106,7 +107,9 @@ void tutti_norm2_blocks(const tutti_method *m, size_t first, size_t count, doubl
     const tutti_layout *l = m->layout;
     const size_t end = first + count < l->used ? first + count : l->used;
     size_t done = first;
-    adder a = { .first = first / TUTTI_NORM_BLOCK, .block = first / TUTTI_NORM_BLOCK, .sums = sums };
+    adder a = { .first = first / TUTTI_NORM_BLOCK,
+                .block = first / TUTTI_NORM_BLOCK,
+                .sums = sums };
 
     assert(first % TUTTI_NORM_BLOCK == 0 && first + count <= l->n);
     assert(count % TUTTI_NORM_BLOCK == 0 || first + count >= l->used);

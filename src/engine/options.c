@@ -16,25 +16,30 @@
 static const struct text_option {
     size_t at;
     const char *fallback;        /* the default */
-    const char *method;          /* name under which a method may have another default; NULL: none may */
+    /* name under which a method may have another default; NULL: none may */
+    const char *method;
     const char *none;            /* a value that counts as not given, too */
 } text_options[] = {
-    { offsetof(tutti_engine_options, method),          "ddp" },
-    { offsetof(tutti_engine_options, optimizer),       "sgd(lr=0.05,momentum=0.9)", .method = "optimizer" },
-    { offsetof(tutti_engine_options, lr_schedule),     "constant",                  .method = "lr-schedule" },
-    { offsetof(tutti_engine_options, collective),      "auto" },
-    { offsetof(tutti_engine_options, fingerprint),     "" },
-    { offsetof(tutti_engine_options, codec),           "",                          .none = "none" },
-    { offsetof(tutti_engine_options, loss_scale),      "" },
+    { offsetof(tutti_engine_options, method), "ddp" },
+    { offsetof(tutti_engine_options, optimizer), "sgd(lr=0.05,momentum=0.9)",
+      .method = "optimizer" },
+    { offsetof(tutti_engine_options, lr_schedule), "constant", .method = "lr-schedule" },
+    { offsetof(tutti_engine_options, collective), "auto" },
+    { offsetof(tutti_engine_options, fingerprint), "" },
+    { offsetof(tutti_engine_options, codec), "", .none = "none" },
+    { offsetof(tutti_engine_options, loss_scale), "" },
     { offsetof(tutti_engine_options, codec_hierarchy), "none" },
 };
-_Static_assert(TUTTI_LENGTH(text_options) == TUTTI_LENGTH(((tutti_engine *)0)->text), "a copy of each");
+_Static_assert(TUTTI_LENGTH(text_options) == TUTTI_LENGTH(((tutti_engine *)0)->text),
+               "a copy of each");
 
 /* Finds the method by its name, before any option that it has a default for. */
-static tutti_status find_method(tutti_engine *e, const tutti_method_ops *const *methods, tutti_error *err)
+static tutti_status find_method(tutti_engine *e, const tutti_method_ops *const *methods,
+                                tutti_error *err)
 {
-    const char *const given = e->options.method,
-                      *const text = given != NULL && given[0] != 0 ? given : text_options[0].fallback;
+    const char *const given = e->options.method, *const text = given != NULL && given[0] != 0
+                                                                   ? given
+                                                                   : text_options[0].fallback;
     const char *names[64];
     size_t n = 0;
     char near[128];
@@ -50,7 +55,8 @@ static tutti_status find_method(tutti_engine *e, const tutti_method_ops *const *
     if (e->m.ops != NULL)
         return TUTTI_OK;
     tutti_suggest(tutti_spec_name(e->method_spec), names, n, near, sizeof near);
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no method '%.60s'%s; `tutti methods` lists them",
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "there is no method '%.60s'%s; `tutti methods` lists them",
                       tutti_spec_name(e->method_spec), near);
 }
 
@@ -64,18 +70,22 @@ static tutti_status keep_texts(tutti_engine *e, tutti_error *err)
         const char **option = (const char **)(void *)((char *)&e->options + o->at), *text = *option;
         is_given = text != NULL && text[0] != 0 && (o->none == NULL || strcmp(text, o->none) != 0);
         if (o->method != NULL && !e->client.updates &&
-            tutti_method_default_of(e->m.ops, e->options.method, o->method, is_given ? text : NULL, e->m.workers, own))
+            tutti_method_default_of(e->m.ops, e->options.method, o->method, is_given ? text : NULL,
+                                    e->m.workers, own))
             text = own;
         else if (!is_given)
             text = o->fallback;
-        e->client.updates = e->client.updates || (option == &e->options.optimizer && strcmp(text, "client") == 0);
+        e->client.updates =
+            e->client.updates || (option == &e->options.optimizer && strcmp(text, "client") == 0);
         *option = e->text[i] = tutti_copy_text(text);
         if (e->text[i] == NULL)
             return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the engine");
     }
     e->sums.route = tutti_exchange_route(e->options.collective);
     e->sums.collective =
-        strcmp(e->options.collective, "auto") == 0 || e->sums.route != TUTTI_ROUTE_AUTO ? NULL : e->options.collective;
+        strcmp(e->options.collective, "auto") == 0 || e->sums.route != TUTTI_ROUTE_AUTO
+            ? NULL
+            : e->options.collective;
     return TUTTI_OK;
 }
 
@@ -83,7 +93,8 @@ tutti_status tutti_collective_check(const char *collective, int workers, tutti_e
 {
     return strcmp(collective, "auto") == 0 || tutti_exchange_route(collective) != TUTTI_ROUTE_AUTO
                ? TUTTI_OK
-               : tutti_fail_within(err, tutti_algorithm_check(collective, workers, err), "collective");
+               : tutti_fail_within(err, tutti_algorithm_check(collective, workers, err),
+                                   "collective");
 }
 
 /* Assigns roles. The last ranks of the world only serve, so that after losses workers still come
@@ -95,8 +106,8 @@ static tutti_status give_roles(tutti_engine *e, tutti_error *err)
 
     if (e->options.servers < 0 || e->options.servers >= size)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "servers is %d, and the run has %d ranks in all; from 0 to %d of them may only serve, the "
-                          "others are workers",
+                          "servers is %d, and the run has %d ranks in all; from 0 to %d of them "
+                          "may only serve, the others are workers",
                           e->options.servers, size, size - 1);
     m->servers = e->options.servers;
     m->workers = size - m->servers;
@@ -107,7 +118,8 @@ static tutti_status give_roles(tutti_engine *e, tutti_error *err)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the engine");
     for (int r = 0; r < m->workers; r++)
         e->groups.worker_ranks[r] = r;
-    m->all = tutti_group_of(e->world, e->groups.worker_ranks, m->workers, tutti_port_of("engine", 0, 0));
+    m->all =
+        tutti_group_of(e->world, e->groups.worker_ranks, m->workers, tutti_port_of("engine", 0, 0));
     return TUTTI_OK;
 }
 
@@ -118,8 +130,8 @@ static tutti_status check_logical(const tutti_engine *e, tutti_error *err)
     return shares == 0 || (shares >= e->m.workers && shares <= TUTTI_LOGICAL_MOST)
                ? TUTTI_OK
                : tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "elastic-shares is %d for %d workers; it must be from the number of workers to %d, since "
-                            "each worker computes at least one share",
+                            "elastic-shares is %d for %d workers; it must be from the number of "
+                            "workers to %d, since each worker computes at least one share",
                             shares, e->m.workers, TUTTI_LOGICAL_MOST);
 }
 
@@ -133,27 +145,32 @@ static tutti_status check_options(tutti_engine *e, tutti_error *err)
     if (o->accumulate == 0)
         o->accumulate = 1;
     if (o->batch < 0 || o->batch > 1 << 24)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "batch is %lld; it must be from 1 to %d samples a worker a pass",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "batch is %lld; it must be from 1 to %d samples a worker a pass",
                           (long long)o->batch, 1 << 24);
     if (o->accumulate < 0 || o->accumulate > 1 << 20)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "accumulate is %lld; it must be from 1 to %d passes a step",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "accumulate is %lld; it must be from 1 to %d passes a step",
                           (long long)o->accumulate, 1 << 20);
     if (!(o->clip_norm >= 0) || isinf(o->clip_norm))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "clip-norm is %g; it must be a positive norm, or 0 for no clipping",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "clip-norm is %g; it must be a positive norm, or 0 for no clipping",
                           o->clip_norm);
     TUTTI_TRY(tutti_engine_scaler_parse(&e->scaler, o->loss_scale, err));
     TUTTI_TRY(tutti_collective_check(o->collective, e->m.workers, err));
     if (o->lane < -1 || o->lane > 64)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the lane width is %d; it must be -1 (none) to 64 threads", o->lane);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "the lane width is %d; it must be -1 (none) to 64 threads", o->lane);
     TUTTI_TRY(check_logical(e, err));
     global = o->batch * o->accumulate * (o->elastic_shares > 0 ? o->elastic_shares : e->m.workers);
-    e->division.share = (tutti_share){ .samples = o->data_samples > 0 ? o->data_samples : (uint64_t)global,
-                                       .workers = e->m.workers,
-                                       .batch = o->batch,
-                                       .accumulate = o->accumulate,
-                                       .seed = o->seed,
-                                       .parts = o->parts,
-                                       .logical = o->elastic_shares };
+    e->division.share =
+        (tutti_share){ .samples = o->data_samples > 0 ? o->data_samples : (uint64_t)global,
+                       .workers = e->m.workers,
+                       .batch = o->batch,
+                       .accumulate = o->accumulate,
+                       .seed = o->seed,
+                       .parts = o->parts,
+                       .logical = o->elastic_shares };
     return TUTTI_OK;
 }
 
@@ -163,21 +180,23 @@ static tutti_status check_shares(const tutti_engine *e, const int64_t *batch_of,
 
     for (int r = 0; r < e->m.workers; r++) {
         if (batch_of[r] < 0 || batch_of[r] > e->division.share.batch * e->m.workers)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "worker %d's share of a pass is %lld samples; it must be from 0 to %lld", r,
-                              (long long)batch_of[r], (long long)(e->division.share.batch * e->m.workers));
+            return tutti_fail(
+                err, TUTTI_ERR_USAGE, 0,
+                "worker %d's share of a pass is %lld samples; it must be from 0 to %lld", r,
+                (long long)batch_of[r], (long long)(e->division.share.batch * e->m.workers));
         sum += batch_of[r];
     }
     if (sum != e->division.share.batch * e->m.workers)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "the workers' shares of a pass sum to %lld samples; %d workers with a batch of %lld have %lld",
-            (long long)sum, e->m.workers, (long long)e->division.share.batch,
-            (long long)(e->division.share.batch * e->m.workers));
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "the workers' shares of a pass sum to %lld samples; %d workers with a "
+                          "batch of %lld have %lld",
+                          (long long)sum, e->m.workers, (long long)e->division.share.batch,
+                          (long long)(e->division.share.batch * e->m.workers));
     return TUTTI_OK;
 }
 
-tutti_status tutti_engine_read_options(tutti_engine *e, const tutti_method_ops *const *methods, tutti_error *err)
+tutti_status tutti_engine_read_options(tutti_engine *e, const tutti_method_ops *const *methods,
+                                       tutti_error *err)
 {
     TUTTI_TRY(find_method(e, methods, err));
     TUTTI_TRY(give_roles(e, err));
@@ -188,9 +207,10 @@ tutti_status tutti_engine_read_options(tutti_engine *e, const tutti_method_ops *
 
 static tutti_status open_method(tutti_engine *e, tutti_error *err)
 {
-    static const tutti_conflict no_mean = { TUTTI_ASKED_CLIP,
-                                            "updates along a direction of its own and never has the mean gradient",
-                                            NULL, NULL };
+    static const tutti_conflict no_mean = {
+        TUTTI_ASKED_CLIP, "updates along a direction of its own and never has the mean gradient",
+        NULL, NULL
+    };
     tutti_method *m = &e->m;
     const bool serves = (m->ops->traits & TUTTI_PARAMETER_SERVERS) != 0;
     char what[80];
@@ -203,12 +223,15 @@ static tutti_status open_method(tutti_engine *e, tutti_error *err)
     m->traits = m->ops->traits_of != NULL ? m->ops->traits_of(m->self) : m->ops->traits;
     if ((m->traits & TUTTI_DDP_EQUIVALENT_ALONE) != 0 && m->workers == 1)
         m->traits |= TUTTI_REPLICAS_EQUAL | TUTTI_DDP_EQUIVALENT;
-    if (e->options.elastic_shares > 0) /* which rows a sum over some of the shares has is not known */
+    if (e->options.elastic_shares >
+        0) /* which rows a sum over some of the shares has is not known */
         m->traits &= ~(unsigned)TUTTI_SPARSE_ROWS;
     TUTTI_TRY(tutti_engine_check_client(e, err));
     if (strcmp(e->options.collective, "auto") != 0 &&
-        (m->ops->exchange == NULL || tutti_engine_pushes(m) || (m->traits & TUTTI_THROUGH_SERVERS) != 0))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "collective is '%.80s', but method '%s' %s; leave it at auto",
+        (m->ops->exchange == NULL || tutti_engine_pushes(m) ||
+         (m->traits & TUTTI_THROUGH_SERVERS) != 0))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "collective is '%.80s', but method '%s' %s; leave it at auto",
                           e->options.collective, m->ops->name,
                           (m->traits & TUTTI_THROUGH_SERVERS) != 0
                               ? "sums at servers, by no collective"
@@ -217,9 +240,10 @@ static tutti_status open_method(tutti_engine *e, tutti_error *err)
         TUTTI_TRY(tutti_refuse(m, &no_mean, 1, err));
     if ((m->traits & TUTTI_RECOMPUTES) != 0 && e->options.once)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' computes the samples of a step again at other values, but this client computes "
-                          "every batch once; take a method that needs one pass, or a client that can (tutti train, "
-                          "tutti.torch.prepare with a closure)",
+                          "method '%s' computes the samples of a step again at other values, but "
+                          "this client computes every batch once; take a method that needs one "
+                          "pass, or a client that can (tutti train, tutti.torch.prepare with a "
+                          "closure)",
                           m->ops->name);
     /* with dedicated servers workers hold no shards; the loss of a server ends the run
        (server.c) */
@@ -228,8 +252,8 @@ static tutti_status open_method(tutti_engine *e, tutti_error *err)
     return m->servers == 0 || (m->traits & TUTTI_PARAMETER_SERVERS) != 0
                ? TUTTI_OK
                : tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "servers is %d, but method '%s' has no servers%s; leave servers at 0, or take %s (`tutti "
-                            "methods`)",
+                            "servers is %d, but method '%s' has no servers%s; leave servers at 0, "
+                            "or take %s (`tutti methods`)",
                             m->servers, m->ops->name, serves ? " with these options" : "",
                             serves ? "options with which it has" : "a method that has");
 }
@@ -243,21 +267,25 @@ static tutti_status set_pace(tutti_engine *e, tutti_error *err)
         return TUTTI_OK;
     if (e->options.batch_of != NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' lets every worker go at its own pace, so there are no shares of a step to give "
-                          "out; omit batch-share or take a synchronous method",
+                          "method '%s' lets every worker go at its own pace, so there are no "
+                          "shares of a step to give out; omit batch-share or take a synchronous "
+                          "method",
                           e->m.ops->name);
     e->division.share.workers = 1;
     if (e->options.parts != NULL) {
-        e->division.own_part = (tutti_parts){ e->options.parts->first + e->m.rank, e->options.parts->sample };
+        e->division.own_part =
+            (tutti_parts){ e->options.parts->first + e->m.rank, e->options.parts->sample };
         e->division.share.parts = &e->division.own_part;
     }
     if (e->options.data_samples == 0)
-        e->division.share.samples = (uint64_t)(e->division.share.batch * e->division.share.accumulate);
+        e->division.share.samples =
+            (uint64_t)(e->division.share.batch * e->division.share.accumulate);
     if (e->division.share.batch * e->division.share.accumulate > UINT32_MAX)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "batch %lld x accumulate %lld is more than the %u samples that a step of '%s' may have",
-                          (long long)e->division.share.batch, (long long)e->division.share.accumulate, UINT32_MAX,
-                          e->m.ops->name);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "batch %lld x accumulate %lld is more than the %u samples that a step of '%s' may have",
+            (long long)e->division.share.batch, (long long)e->division.share.accumulate, UINT32_MAX,
+            e->m.ops->name);
     return TUTTI_OK;
 }
 
@@ -272,11 +300,12 @@ tutti_status tutti_engine_reshare(tutti_engine *e, const int64_t *batch_of, tutt
     if (e->stage != STAGE_READY)
         return tutti_engine_out_of_order(err, "reshare");
     if (e->division.batch_of == NULL)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "reshare is for engines that were opened with batch_of (tutti.h)");
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "reshare is for engines that were opened with batch_of (tutti.h)");
     if (e->division.share.parts != NULL)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "reshare is not for engines with parts: how far a worker is in its own follows from the "
-                          "shares it had all along");
+                          "reshare is not for engines with parts: how far a worker is in its own "
+                          "follows from the shares it had all along");
     TUTTI_TRY(check_shares(e, batch_of, err));
     /* services read shares, and a request in flight belongs to a step with the old ones */
     TUTTI_TRY(tutti_engine_quiesce(e, err));

@@ -52,7 +52,8 @@ static int64_t grant_gradients(tutti_engine *e, int member, uint64_t until, bool
         if (e->pace.over || next >= until)
             return ahead ? NOT_AHEAD : NOTHING_LEFT;
         /* the group is expected to compute fewer than two more */
-        if (ahead && (double)(until - next) * (double)d->blocks <= 2 * (double)(next - e->pace.agreed))
+        if (ahead &&
+            (double)(until - next) * (double)d->blocks <= 2 * (double)(next - e->pace.agreed))
             return NOT_AHEAD;
         d->first[d->blocks++ % TUTTI_ENGINE_BLOCKS] = next;
         e->pace.received.gradients = next + team < until ? next + team : until;
@@ -71,7 +72,8 @@ tutti_status tutti_engine_pace_open(tutti_engine *e, tutti_error *err)
     e->pace.dealt = tutti_alloc((size_t)(e->m.workers / e->m.team), sizeof *e->pace.dealt);
     return e->pace.customer != NULL && e->pace.dealt != NULL
                ? TUTTI_OK
-               : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "handing out gradients to %d workers", e->m.workers);
+               : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "handing out gradients to %d workers",
+                            e->m.workers);
 }
 
 void tutti_engine_pace_close(tutti_engine *e)
@@ -106,7 +108,8 @@ tutti_status tutti_engine_pace_begin_phase(tutti_engine *e, tutti_error *err)
     const uint64_t until = e->pace.until, end = first_of_phase(e, teams);
 
     TUTTI_TRY(tutti_engine_pace_open(e, err));
-    if (e->pace.agreed >= until || e->m.rank != tutti_engine_first(e)) /* the client does not ask for gradients */
+    if (e->pace.agreed >= until ||
+        e->m.rank != tutti_engine_first(e)) /* the client does not ask for gradients */
         return TUTTI_OK;
     tutti_lock(e->services.monitor);
     e->pace.received.gradients = end < until ? end : until;
@@ -120,7 +123,8 @@ tutti_status tutti_engine_pace_begin_phase(tutti_engine *e, tutti_error *err)
 
 /* Sends the reply to a worker's request for a gradient, without waiting until it is received. A
    worker has one request at a time, so its previous reply was received. */
-static tutti_status send_grant(tutti_engine *e, const tutti_header *request, int64_t gradient, tutti_error *err)
+static tutti_status send_grant(tutti_engine *e, const tutti_header *request, int64_t gradient,
+                               tutti_error *err)
 {
     tutti_engine_customer *c = &e->pace.customer[request->from];
     tutti_request *const last[1] = { &c->answer };
@@ -130,8 +134,8 @@ static tutti_status send_grant(tutti_engine *e, const tutti_header *request, int
     tutti_engine_answered(e, request);
     status = tutti_wait_some(e->world, last, 1, 1, TUTTI_FOREVER, NULL, err);
     if (status == TUTTI_OK)
-        status = tutti_engine_post(e, &c->answer, request->from, tutti_engine_reply_port(request), &note,
-                                   tutti_nothing(), 0, err);
+        status = tutti_engine_post(e, &c->answer, request->from, tutti_engine_reply_port(request),
+                                   &note, tutti_nothing(), 0, err);
     return tutti_is_left_out(&e->m, status, err) ? TUTTI_OK : status;
 }
 
@@ -141,7 +145,8 @@ tutti_status tutti_engine_pool(tutti_method *m, tutti_error *err)
     tutti_header note;
     tutti_status status;
 
-    while ((status = tutti_rpc_receive(m, e->services.pool, &note, tutti_nothing(), TUTTI_FOREVER, err)) == TUTTI_OK) {
+    while ((status = tutti_rpc_receive(m, e->services.pool, &note, tutti_nothing(), TUTTI_FOREVER,
+                                       err)) == TUTTI_OK) {
         const bool ahead = note.a < 0;
         const uint64_t until = (uint64_t)(ahead ? -1 - note.a : note.a);
         int64_t gradient;
@@ -161,15 +166,16 @@ tutti_status tutti_engine_pool(tutti_method *m, tutti_error *err)
 static tutti_status ask_grant(tutti_engine *e, bool ahead, tutti_error *err)
 {
     const int64_t until = e->pace.ends ? 0 : (int64_t)e->pace.until;
-    tutti_header note = { .kind = (uint32_t)e->pace.unsent_samples, .a = ahead ? -1 - until : until };
+    tutti_header note = { .kind = (uint32_t)e->pace.unsent_samples,
+                          .a = ahead ? -1 - until : until };
 
     memcpy(&note.b, &e->pace.unsent_loss, sizeof note.b);
     e->pace.unsent_samples = e->pace.unsent_loss = 0;
     tutti_lock(e->services.monitor);
     e->services.own_messages++;
     tutti_unlock(e->services.monitor);
-    return tutti_engine_call_start(e, &e->pace.call, e->services.pool, tutti_engine_first(e), &note, tutti_nothing(), 0,
-                                   tutti_nothing(), err);
+    return tutti_engine_call_start(e, &e->pace.call, e->services.pool, tutti_engine_first(e), &note,
+                                   tutti_nothing(), 0, tutti_nothing(), err);
 }
 
 static tutti_status next_gradient(tutti_engine *e, int64_t *gradient, tutti_error *err)
@@ -195,21 +201,23 @@ static tutti_status next_gradient(tutti_engine *e, int64_t *gradient, tutti_erro
             status = tutti_engine_call_end(e, &e->pace.call, &note, err);
     }
     *gradient = status == TUTTI_OK ? note.a : NOTHING_LEFT;
-    return tutti_is_left_out(&e->m, status, err) ? TUTTI_OK : status; /* if that worker is lost, all will quiesce */
+    /* if that worker is lost, all will quiesce */
+    return tutti_is_left_out(&e->m, status, err) ? TUTTI_OK : status;
 }
 
 /* The worker that hands out may be lost after answering some workers of a node group and not
    others: then none of the group begins the block. */
 static tutti_status agree_in_team(tutti_engine *e, int64_t *gradient, tutti_error *err)
 {
-    tutti_group team = tutti_group_keyed(&e->groups.team, tutti_port_of("block", 0, 0), (uint32_t)e->groups.steps);
+    tutti_group team =
+        tutti_group_keyed(&e->groups.team, tutti_port_of("block", 0, 0), (uint32_t)e->groups.steps);
 
     if (e->losses.members == NULL || e->m.team == 1)
         return TUTTI_OK;
     team.uncounted = true;
     *gradient -= *gradient < 0 ? 0 : e->m.rank % e->m.team;
-    TUTTI_TRY(
-        tutti_engine_with_team(e, tutti_allreduce(&team, TUTTI_MIN, tutti_host(gradient, 1, TUTTI_I64), err), err));
+    TUTTI_TRY(tutti_engine_with_team(
+        e, tutti_allreduce(&team, TUTTI_MIN, tutti_host(gradient, 1, TUTTI_I64), err), err));
     *gradient += *gradient < 0 ? 0 : e->m.rank % e->m.team;
     return TUTTI_OK;
 }
@@ -262,11 +270,13 @@ static tutti_status serve_until(tutti_engine *e, uint64_t until, tutti_error *er
     if (!e->is_async) {
         TUTTI_TRY(tutti_engine_unquiesce(e, err));
         for (; e->counts.progress.step < until; e->counts.progress.step++)
-            e->counts.progress.samples += (uint64_t)tutti_engine_samples(e, e->counts.progress.step);
+            e->counts.progress.samples +=
+                (uint64_t)tutti_engine_samples(e, e->counts.progress.step);
         e->m.step = e->counts.progress.step;
         return TUTTI_OK;
     }
-    while (!e->pace.ended && (!e->services.held || e->pace.agreed < until)) { /* as more_at_own_pace */
+    while (!e->pace.ended && (!e->services.held || e->pace.agreed < until)) {
+        /* as more_at_own_pace */
         if (e->services.held)
             TUTTI_TRY(tutti_engine_unquiesce(e, err));
         TUTTI_TRY(tutti_engine_quiesce(e, err));
@@ -290,7 +300,8 @@ tutti_status tutti_engine_more(tutti_engine *e, uint64_t until, bool *more, tutt
     tutti_engine_clock_start(e);
     status = tutti_engine_check_services(e, err);
     if (status == TUTTI_OK)
-        status = e->m.rank < e->m.workers ? more_at_own_pace(e, until, more, err) : serve_until(e, until, err);
+        status = e->m.rank < e->m.workers ? more_at_own_pace(e, until, more, err)
+                                          : serve_until(e, until, err);
     if (status != TUTTI_OK)
         e->stage = STAGE_FAILED;
     return tutti_engine_cause(e, status, err);
@@ -298,46 +309,54 @@ tutti_status tutti_engine_more(tutti_engine *e, uint64_t until, bool *more, tutt
 
 /* Converts to steps of base.h. If asynchronous these are gradients, since share then knows of
    one worker. */
-static tutti_status more_steps(tutti_engine *e, const char *what, uint64_t whole, uint64_t per_epoch, uint64_t rest,
-                               bool *more, tutti_error *err)
+static tutti_status more_steps(tutti_engine *e, const char *what, uint64_t whole,
+                               uint64_t per_epoch, uint64_t rest, bool *more, tutti_error *err)
 {
     size_t until;
 
     *more = false;
-    if (!tutti_size_mul(whole, per_epoch, &until) || !tutti_size_add(until, rest, &until) || until > INT64_MAX)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "that many %s are more than 2^63 steps; ask for fewer", what);
+    if (!tutti_size_mul(whole, per_epoch, &until) || !tutti_size_add(until, rest, &until) ||
+        until > INT64_MAX)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "that many %s are more than 2^63 steps; ask for fewer", what);
     return tutti_engine_more(e, until, more, err);
 }
 
 /* In samples, if the method decides how many samples a step has. */
-static tutti_status more_taken(tutti_engine *e, const char *what, uint64_t whole, uint64_t each, bool *more,
-                               tutti_error *err)
+static tutti_status more_taken(tutti_engine *e, const char *what, uint64_t whole, uint64_t each,
+                               bool *more, tutti_error *err)
 {
     size_t until;
 
     if (!tutti_size_mul(whole, each, &until) || until > INT64_MAX)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "that many %s are more than 2^63 samples; ask for fewer", what);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "that many %s are more than 2^63 samples; ask for fewer", what);
     if (e->stage != STAGE_READY)
         return tutti_engine_out_of_order(err, "more");
     *more = e->facilities.sizes->more(e->facilities.sizer, until);
     return TUTTI_OK;
 }
 
-tutti_status tutti_engine_more_epochs(tutti_engine *e, uint64_t epochs, bool *more, tutti_error *err)
+tutti_status tutti_engine_more_epochs(tutti_engine *e, uint64_t epochs, bool *more,
+                                      tutti_error *err)
 {
     *more = false;
     if (e->options.data_samples == 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%llu epochs of a training set whose size is not given; give "
-                          "data_samples when opening the engine, or ask for samples (tutti_engine_more_samples)",
-                          (unsigned long long)epochs);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "%llu epochs of a training set whose size is not given; give data_samples when opening "
+            "the engine, or ask for samples (tutti_engine_more_samples)",
+            (unsigned long long)epochs);
     if (e->facilities.sizes != NULL)
         return more_taken(e, "epochs", epochs, e->division.share.samples, more, err);
     return more_steps(e, "epochs", epochs, tutti_share_steps(&e->division.share), 0, more, err);
 }
 
-tutti_status tutti_engine_more_samples(tutti_engine *e, uint64_t samples, bool *more, tutti_error *err)
+tutti_status tutti_engine_more_samples(tutti_engine *e, uint64_t samples, bool *more,
+                                       tutti_error *err)
 {
-    const uint64_t set = e->division.share.samples, step = (uint64_t)tutti_share_step(&e->division.share, 0, -1),
+    const uint64_t set = e->division.share.samples,
+                   step = (uint64_t)tutti_share_step(&e->division.share, 0, -1),
                    rest = samples % set;
 
     if (e->facilities.sizes != NULL)
@@ -371,9 +390,9 @@ tutti_status tutti_engine_pace_sum(tutti_engine *e, uint64_t sum[4], tutti_error
         tutti_unlock(e->services.monitor);
     }
     TUTTI_TRY(tutti_allreduce(&e->services.group, TUTTI_SUM, tutti_host(sum, 3, TUTTI_I64), err));
-    return e->losses.members == NULL
-               ? TUTTI_OK
-               : tutti_allreduce(&e->services.group, TUTTI_MAX, tutti_host(sum + 3, 1, TUTTI_I64), err);
+    return e->losses.members == NULL ? TUTTI_OK
+                                     : tutti_allreduce(&e->services.group, TUTTI_MAX,
+                                                       tutti_host(sum + 3, 1, TUTTI_I64), err);
 }
 
 static void count_steps(tutti_engine *e)
@@ -395,8 +414,8 @@ void tutti_engine_pace_agree(tutti_engine *e, const uint64_t sum[4])
     e->counts.progress.samples += sum[1];
     count_steps(e);
     if (sum[2] > 0 && !e->pace.ended)
-        tutti_event(&e->m, "ended", "method '%s' ended the run after %llu gradients", e->m.ops->name,
-                    (unsigned long long)e->pace.agreed);
+        tutti_event(&e->m, "ended", "method '%s' ended the run after %llu gradients",
+                    e->m.ops->name, (unsigned long long)e->pace.agreed);
     e->pace.ended = e->pace.ended || sum[2] > 0;
 }
 
@@ -415,7 +434,8 @@ bool tutti_engine_ended(const tutti_engine *e)
 void tutti_engine_pace_loaded(tutti_engine *e, int workers)
 {
     if (workers > 0)
-        e->pace.agreed = (e->pace.agreed * (uint64_t)e->m.workers + (uint64_t)workers - 1) / (uint64_t)workers;
+        e->pace.agreed =
+            (e->pace.agreed * (uint64_t)e->m.workers + (uint64_t)workers - 1) / (uint64_t)workers;
     e->pace.first_samples = e->counts.progress.samples;
     count_steps(e);
 }
@@ -432,8 +452,9 @@ void tutti_engine_pace_samples(const tutti_engine *e, int64_t *mine, int64_t *al
     *all = *mine = 0;
     for (int j = 0; j < e->m.team; j++) {
         const uint64_t gradient = first_of_block(e) + (uint64_t)j;
-        const int64_t samples =
-            e->pace.drawn && gradient >= e->pace.until ? 0 : tutti_share_step(&e->division.share, gradient, 0);
+        const int64_t samples = e->pace.drawn && gradient >= e->pace.until
+                                    ? 0
+                                    : tutti_share_step(&e->division.share, gradient, 0);
         *all += samples;
         *mine += gradient == e->pace.gradient ? samples : 0;
     }
@@ -449,7 +470,8 @@ tutti_status tutti_engine_pace_begin(tutti_engine *e, uint64_t *step, tutti_erro
     if (!e->pace.drawn)
         e->pace.gradient = e->counts.own.steps * workers + (uint64_t)e->m.rank;
     *step = e->pace.gradient;
-    e->counts.progress.step = first_of_block(e) / workers; /* the same in a node group, and so are learning rates */
+    /* the same in a node group, and so are learning rates */
+    e->counts.progress.step = first_of_block(e) / workers;
     return e->pace.drawn && e->m.rank != tutti_engine_first(e) ? ask_grant(e, true, err) : TUTTI_OK;
 }
 
@@ -462,12 +484,14 @@ void tutti_engine_pace_end(tutti_engine *e)
     if (e->is_async) {
         e->counts.own.samples += (uint64_t)e->m.samples;
         e->pace.unsent_samples = (double)e->m.samples;
-        e->pace.unsent_loss = e->m.loss * (double)e->m.samples; /* a sample may have been computed several times */
+        /* a sample may have been computed several times */
+        e->pace.unsent_loss = e->m.loss * (double)e->m.samples;
         e->pace.drawn = false;
     } else {
         e->snapshots.samples += (uint64_t)e->m.samples;
         if (e->facilities.sizes == NULL)
-            e->counts.progress.samples += (uint64_t)tutti_engine_samples(e, e->counts.progress.step);
+            e->counts.progress.samples +=
+                (uint64_t)tutti_engine_samples(e, e->counts.progress.step);
         e->counts.progress.step++;
     }
     e->m.step = e->counts.progress.step;

@@ -11,7 +11,8 @@ static int64_t passes_over(const tutti_engine *e, int64_t samples, int worker)
 {
     const int64_t batch = tutti_share_batch(&e->division.share, worker);
 
-    if (e->division.share.logical > 0) /* the passes of a share are its own, with samples or without */
+    if (e->division.share.logical >
+        0) /* the passes of a share are its own, with samples or without */
         return tutti_share_passes(&e->division.share, worker);
     return samples > 0 ? (samples + batch - 1) / batch : 1;
 }
@@ -37,13 +38,15 @@ static tutti_status begin_step(tutti_engine *e, tutti_error *err)
         tutti_share_pass(&e->division.share, step, e->division.member, 0, &m->epoch, &position);
     }
     m->loss = 0;
-    e->rate.factor = tutti_lr_schedule_factor(e->rate.schedule, e->facilities.sizes != NULL
-                                                                    ? e->facilities.sizes->nominal(e->facilities.sizer)
-                                                                    : tutti_engine_updates(e) + e->counts.sat_out);
+    e->rate.factor = tutti_lr_schedule_factor(
+        e->rate.schedule, e->facilities.sizes != NULL
+                              ? e->facilities.sizes->nominal(e->facilities.sizer)
+                              : tutti_engine_updates(e) + e->counts.sat_out);
     m->lr = e->rate.base * e->rate.factor;
     e->step.loss_sum = 0;
     e->step.passes = passes_over(e, m->samples, e->division.member);
-    for (int w = 0; w < m->workers && m->held != TUTTI_HELD_WHOLE; w++) { /* each pass is exchanged */
+    for (int w = 0; w < m->workers && m->held != TUTTI_HELD_WHOLE; w++) {
+        /* each pass is exchanged */
         const int64_t theirs = passes_over(e, tutti_share_step(&e->division.share, step, w), w);
         e->step.passes = theirs > e->step.passes ? theirs : e->step.passes;
     }
@@ -104,7 +107,8 @@ static void pass_of_share(const tutti_engine *e, tutti_pass *next)
     int mine;
     const int first = tutti_share_logical(&e->division.share, e->division.member, &mine);
 
-    next->divisor = tutti_share_step(&shares, e->m.rng.step, first + (int)(next->index / shares.accumulate));
+    next->divisor =
+        tutti_share_step(&shares, e->m.rng.step, first + (int)(next->index / shares.accumulate));
     next->keep = next->index % shares.accumulate > 0;
 }
 
@@ -122,13 +126,14 @@ static tutti_pass default_pass(const tutti_engine *e)
         return next;
     }
     if (next.index < e->step.passes) {
-        next.samples = tutti_share_pass(&e->division.share, e->m.rng.step, e->division.member, next.index, &next.epoch,
-                                        &next.position);
+        next.samples = tutti_share_pass(&e->division.share, e->m.rng.step, e->division.member,
+                                        next.index, &next.epoch, &next.position);
         next.samples = e->m.samples > 0 ? next.samples : 0;
         /* only this worker knows which gradients it computed; passes before this one were full */
         if (e->division.share.parts != NULL && e->is_async)
-            next.position = e->counts.own.samples +
-                            (uint64_t)(next.index * tutti_share_batch(&e->division.share, e->division.member));
+            next.position =
+                e->counts.own.samples +
+                (uint64_t)(next.index * tutti_share_batch(&e->division.share, e->division.member));
     } else { /* a pass that the method has added, which sets its samples itself */
         next.epoch = e->step.pass.epoch;
         next.position = e->step.pass.position;
@@ -142,13 +147,12 @@ static tutti_pass default_pass(const tutti_engine *e)
 static tutti_status close_step(tutti_engine *e, bool exchange, tutti_error *err)
 {
     if (e->facilities.sizes == NULL || !e->facilities.sizes->closed(e->facilities.sizer))
-        return tutti_engine_failed(
-            e,
-            tutti_fail(err, TUTTI_ERR_STATE, 0,
-                       "method '%s': pass gave TUTTI_CLOSED, which is for steps that tutti_batch_close has "
-                       "closed (method.h)",
-                       e->m.ops->name),
-            err);
+        return tutti_engine_failed(e,
+                                   tutti_fail(err, TUTTI_ERR_STATE, 0,
+                                              "method '%s': pass gave TUTTI_CLOSED, which is for "
+                                              "steps that tutti_batch_close has closed (method.h)",
+                                              e->m.ops->name),
+                                   err);
     if (e->step.pass.index < 0) {
         tutti_engine_rows_clear(e);
         for (int i = 0; i < e->layout.n_tensors; i++)
@@ -173,15 +177,17 @@ static tutti_status begin(tutti_engine *e, tutti_error *err)
     tutti_status status;
 
     if (e->m.rank >= e->m.workers)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "rank %d only serves and has no steps; its client calls tutti_engine_more and what is "
-                          "collective (tutti.h)",
-                          e->m.rank);
+        return tutti_fail(
+            err, TUTTI_ERR_STATE, 0,
+            "rank %d only serves and has no steps; its client calls tutti_engine_more and what is "
+            "collective (tutti.h)",
+            e->m.rank);
     if (tutti_facility_does(&e->m, TUTTI_DRIVES) != NULL)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "method '%s' drives: its client calls tutti_engine_drive in place of pass ... step "
-                          "(tutti.h)",
-                          e->m.ops->name);
+        return tutti_fail(
+            err, TUTTI_ERR_STATE, 0,
+            "method '%s' drives: its client calls tutti_engine_drive in place of pass ... step "
+            "(tutti.h)",
+            e->m.ops->name);
     if (e->step.abandoned && e->stage == STAGE_PASS)
         begin_anew(e);
     if (e->stage == STAGE_BETWEEN)
@@ -218,13 +224,15 @@ static tutti_status decide(tutti_engine *e, tutti_pass *next, tutti_error *err)
         TUTTI_TRY(tutti_engine_failed(e, status, err));
     }
     if (e->facilities.sizes != NULL)
-        TUTTI_TRY(tutti_engine_failed(e, e->facilities.sizes->check(e->facilities.sizer, next, err), err));
+        TUTTI_TRY(tutti_engine_failed(e, e->facilities.sizes->check(e->facilities.sizer, next, err),
+                                      err));
     if (next->ids != NULL || next->losses != NULL)
         TUTTI_TRY(tutti_engine_failed(e, tutti_engine_names_check(e, next, err), err));
     next->scale = e->scaler.now.scale; /* an update within the hook may have changed it */
     if (next->index == 0 && e->is_async)
         tutti_engine_snapshots_pass(e);
-    next->exchange = next->exchange && e->m.ops->exchange != NULL && !tutti_facilities_exchange_later(e);
+    next->exchange =
+        next->exchange && e->m.ops->exchange != NULL && !tutti_facilities_exchange_later(e);
     tutti_facilities_pass(e, next);
     next->stays = tutti_engine_gradient_stays(e, next);
     return TUTTI_OK;
@@ -298,7 +306,8 @@ tutti_status tutti_engine_unit_release(tutti_engine *e, int unit, bool backward,
     tutti_status status;
 
     TUTTI_TRY(check_unit(e, "unit_release", unit, err));
-    if (e->stage == STAGE_PASS && e->options.trace_events > 0) /* a piece may be updated as soon as it is over */
+    if (e->stage == STAGE_PASS &&
+        e->options.trace_events > 0) /* a piece may be updated as soon as it is over */
         tutti_engine_mark(e, backward ? "backward" : "forward", unit, 0, *began(e, unit, backward),
                           tutti_now_ns(e->rt));
     TUTTI_TRY(tutti_engine_failed(e, tutti_facilities_release(e, unit, backward, err), err));
@@ -308,18 +317,20 @@ tutti_status tutti_engine_unit_release(tutti_engine *e, int unit, bool backward,
         return e->step.abandoned ? TUTTI_CLOSED : TUTTI_OK;
     status = e->m.ops->unit_release(&e->m, unit, backward, err);
     if (status == TUTTI_CLOSED && (e->m.ops->exchange != NULL || e->facilities.sizes != NULL))
-        return tutti_engine_failed(e,
-                                   tutti_fail(err, TUTTI_ERR_STATE, 0,
-                                              "method '%s': done gave TUTTI_CLOSED, but %s (method.h)", e->m.ops->name,
-                                              e->facilities.sizes != NULL
-                                                  ? "the samples of this step may have been counted by all"
-                                                  : "pieces of this step may have been exchanged"),
-                                   err);
+        return tutti_engine_failed(
+            e,
+            tutti_fail(err, TUTTI_ERR_STATE, 0,
+                       "method '%s': done gave TUTTI_CLOSED, but %s (method.h)", e->m.ops->name,
+                       e->facilities.sizes != NULL
+                           ? "the samples of this step may have been counted by all"
+                           : "pieces of this step may have been exchanged"),
+            err);
     e->step.abandoned = status == TUTTI_CLOSED;
     return tutti_engine_failed(e, status, err);
 }
 
-tutti_status tutti_engine_rows_acquire(tutti_engine *e, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
+tutti_status tutti_engine_rows_acquire(tutti_engine *e, int tensor, const uint32_t *ids, size_t n,
+                                       tutti_error *err)
 {
     const tutti_tensor *t;
     tutti_status status = TUTTI_OK;
@@ -329,9 +340,11 @@ tutti_status tutti_engine_rows_acquire(tutti_engine *e, int tensor, const uint32
         return tutti_engine_wrong(err, "rows_acquire", "outside a pass");
     if (tensor < 0 || tensor >= e->layout.n_tensors || !e->params[tensor].asks_rows)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "rows_acquire was called for tensor %d%s%s; it is for tables that were given with asks_rows",
+                          "rows_acquire was called for tensor %d%s%s; it is for tables that were "
+                          "given with asks_rows",
                           tensor, tensor >= 0 && tensor < e->layout.n_tensors ? ", " : "",
-                          tensor >= 0 && tensor < e->layout.n_tensors ? e->tensors[tensor].name : "");
+                          tensor >= 0 && tensor < e->layout.n_tensors ? e->tensors[tensor].name
+                                                                      : "");
     if (drives)
         return tutti_facilities_acquire_rows(e, tensor, ids, n, err);
     t = &e->tensors[tensor];
@@ -349,7 +362,8 @@ tutti_status tutti_engine_pass_end(tutti_engine *e, double loss_sum, tutti_error
 {
     if (e->stage != STAGE_PASS)
         return tutti_engine_wrong(err, "pass_end", "outside a pass");
-    if (e->step.abandoned) { /* a client that cannot leave a pass before its end, or has skipped the rest */
+    if (e->step.abandoned) {
+        /* a client that cannot leave a pass before its end, or has skipped the rest */
         begin_anew(e);
         return TUTTI_OK;
     }

@@ -22,8 +22,9 @@ static const size_t lane_bytes = 256 * 1024;
 size_t tutti_engine_part_at(size_t count, int parts, int index)
 {
     enum { LINE = 64 / sizeof(float) };
-    const size_t lines = (count + LINE - 1) / LINE, base = lines / (size_t)parts, more = lines % (size_t)parts,
-                 k = (size_t)index, first = (k * base + (k < more ? k : more)) * LINE;
+    const size_t lines = (count + LINE - 1) / LINE, base = lines / (size_t)parts,
+                 more = lines % (size_t)parts, k = (size_t)index,
+                 first = (k * base + (k < more ? k : more)) * LINE;
 
     return first < count ? first : count;
 }
@@ -50,7 +51,8 @@ bool tutti_engine_adds_up(const tutti_engine *e)
 
 /* Before the exchange: takes the gradient in, and checks that it is finite. TUTTI_CLOSED: some
    exchange has failed here, so this one does not begin. */
-static tutti_status check_piece(tutti_engine *e, tutti_engine_piece *s, tutti_piece *p, tutti_error *err)
+static tutti_status check_piece(tutti_engine *e, tutti_engine_piece *s, tutti_piece *p,
+                                tutti_error *err)
 {
     if (e->failure.flag)
         return TUTTI_CLOSED;
@@ -74,7 +76,8 @@ static bool may_be_waited_for(tutti_engine *e, const tutti_engine_piece *s)
 
     if (!s->on_lane)
         return true;
-    if (atomic_load(&e->failure.turns) == 0) /* a number stored by another thread is equally valid */
+    if (atomic_load(&e->failure.turns) ==
+        0) /* a number stored by another thread is equally valid */
         atomic_compare_exchange_strong(&e->failure.turns, &first, tutti_lane_turns(e->lane));
     return s->job.turn < atomic_load(&e->failure.turns) + (uint64_t)e->m.lane_width;
 }
@@ -83,25 +86,29 @@ static bool may_be_waited_for(tutti_engine *e, const tutti_engine_piece *s)
    another worker might wait for this one in this piece, while this one waits for the other in a
    piece in which the other has failed. This worker's own failure is stored in e->failure.own: if
    two workers have failed and each is notified of the other's failure, each reports its own. */
-void tutti_engine_give_up_piece(tutti_engine *e, tutti_engine_piece *s, tutti_piece *p, tutti_status status,
-                                const tutti_error *err)
+void tutti_engine_give_up_piece(tutti_engine *e, tutti_engine_piece *s, tutti_piece *p,
+                                tutti_status status, const tutti_error *err)
 {
-    const int rank = status == TUTTI_CLOSED ? (int)e->failure.by : tutti_engine_failed_by(e, status, err);
+    const int rank =
+        status == TUTTI_CLOSED ? (int)e->failure.by : tutti_engine_failed_by(e, status, err);
 
-    if (status != TUTTI_CLOSED && status != TUTTI_ERR_PEER && !atomic_exchange(&e->failure.own.claimed, true)) {
+    if (status != TUTTI_CLOSED && status != TUTTI_ERR_PEER &&
+        !atomic_exchange(&e->failure.own.claimed, true)) {
         e->failure.own.status = status;
         if (err != NULL)
             e->failure.own.error = *err;
         e->failure.own.reported = true;
     }
-    if (e->m.workers == 1 || e->m.lane_width == 0 || (status == TUTTI_CLOSED && !may_be_waited_for(e, s)))
+    if (e->m.workers == 1 || e->m.lane_width == 0 ||
+        (status == TUTTI_CLOSED && !may_be_waited_for(e, s)))
         return;
     tutti_group_give_up(&p->group, rank);
     if (s->between.size > 1 && !s->gathers)
         tutti_group_give_up(&s->between, rank);
 }
 
-static tutti_status exchange_piece(tutti_engine *e, tutti_engine_piece *s, tutti_piece *p, tutti_error *err)
+static tutti_status exchange_piece(tutti_engine *e, tutti_engine_piece *s, tutti_piece *p,
+                                   tutti_error *err)
 {
     tutti_status status = tutti_facilities_begin_piece(e, p, err);
 
@@ -119,7 +126,8 @@ static tutti_status exchange_piece(tutti_engine *e, tutti_engine_piece *s, tutti
     return status == TUTTI_OK ? tutti_engine_check_decoded(e, p, &s->bad, err) : status;
 }
 
-void tutti_engine_piece_ended(tutti_engine *e, tutti_engine_piece *s, tutti_status status, const tutti_error *err)
+void tutti_engine_piece_ended(tutti_engine *e, tutti_engine_piece *s, tutti_status status,
+                              const tutti_error *err)
 {
     tutti_engine_breaks(e, status, err);
     s->exchanged_ns = tutti_now_ns(e->rt);
@@ -128,8 +136,12 @@ void tutti_engine_piece_ended(tutti_engine *e, tutti_engine_piece *s, tutti_stat
 /* For `tutti why`, until tutti_activity_leave. */
 static int note_exchange(const tutti_engine *e, const tutti_piece *p)
 {
-    tutti_activity_entry entry = { .what = "exchange", .kind = TUTTI_ACTIVITY_EXCHANGE, .step = p->step,
-                                   .count = p->count, .index = p->index, .peer = -1 };
+    tutti_activity_entry entry = { .what = "exchange",
+                                   .kind = TUTTI_ACTIVITY_EXCHANGE,
+                                   .step = p->step,
+                                   .count = p->count,
+                                   .index = p->index,
+                                   .peer = -1 };
 
     snprintf(entry.of, sizeof entry.of, "%s", e->tensors[p->first_tensor].name);
     return tutti_activity_enter(tutti_world_activity(e->world), &entry);
@@ -168,7 +180,8 @@ static bool goes_to_lane(const tutti_engine *e, const tutti_piece *p)
 /* Without threads the job is over on return, and its time counts as exposed. */
 void tutti_engine_give_to_lane(tutti_engine *e, tutti_engine_piece *s)
 {
-    const tutti_doing was = tutti_engine_doing(e, e->m.lane_width == 0 ? TUTTI_DOING_EXPOSED : e->clock.doing);
+    const tutti_doing was =
+        tutti_engine_doing(e, e->m.lane_width == 0 ? TUTTI_DOING_EXPOSED : e->clock.doing);
 
     tutti_lane_start(e->lane, &s->job);
     tutti_engine_doing(e, was);
@@ -179,14 +192,16 @@ static void start_piece(tutti_engine *e, int k)
     tutti_engine_piece *s = &e->piece_state[k];
     tutti_piece *p = &e->pieces[k];
 
-    p->group = tutti_group_keyed(tutti_engine_together(e), (uint64_t)k + 1, (uint32_t)e->groups.steps);
+    p->group =
+        tutti_group_keyed(tutti_engine_together(e), (uint64_t)k + 1, (uint32_t)e->groups.steps);
     p->step = e->counts.progress.step;
     p->weight = e->m.weight;
     s->job.run = exchange;
     s->job.owner = s;
     s->job.index = k;
     s->job.bytes = p->count * sizeof(float);
-    s->job.priority = e->m.forward_first ? (uint64_t)s->unit << 32 | (uint32_t)k : 0; /* 0: in order of starting */
+    /* 0: in order of starting */
+    s->job.priority = e->m.forward_first ? (uint64_t)s->unit << 32 | (uint32_t)k : 0;
     s->pending = true;
     s->on_lane = goes_to_lane(e, p);
     tutti_facilities_start_piece(e, p);
@@ -197,7 +212,8 @@ static void start_piece(tutti_engine *e, int k)
 
 void tutti_engine_start_ready(tutti_engine *e)
 {
-    while (e->step.next_piece < e->layout.n_pieces && e->piece_state[e->step.next_piece].missing == 0)
+    while (e->step.next_piece < e->layout.n_pieces &&
+           e->piece_state[e->step.next_piece].missing == 0)
         start_piece(e, e->step.next_piece++);
 }
 
@@ -250,10 +266,11 @@ void tutti_engine_piece_over(tutti_engine *e, int k, tutti_status status)
     e->clock.comm_ns += s->exchanged_ns - s->job.started_ns;
     if (s->on_lane && e->m.order != TUTTI_ORDER_READY)
         tutti_engine_mark_step(e, "queue", k, true, step, s->job.queued_ns, s->job.started_ns);
-    tutti_engine_mark_step(e, s->gathers ? "gather" : "exchange", k, s->on_lane, step, s->job.started_ns,
-                           s->exchanged_ns);
+    tutti_engine_mark_step(e, s->gathers ? "gather" : "exchange", k, s->on_lane, step,
+                           s->job.started_ns, s->exchanged_ns);
     if (e->m.by_piece)
-        tutti_engine_mark_step(e, "update", k, !s->updated_here, step, s->updating_ns, s->updated_ns);
+        tutti_engine_mark_step(e, "update", k, !s->updated_here, step, s->updating_ns,
+                               s->updated_ns);
     tutti_engine_piece_reset(e, k);
 }
 
@@ -284,7 +301,8 @@ static tutti_status wait_for_lane(tutti_engine *e, tutti_status status, tutti_er
 {
     for (int k = 0; k < e->layout.n_pieces; k++)
         if (e->piece_state[k].pending) {
-            const tutti_status one = tutti_job_wait(e->lane, &e->piece_state[k].job, status == TUTTI_OK ? err : NULL);
+            const tutti_status one =
+                tutti_job_wait(e->lane, &e->piece_state[k].job, status == TUTTI_OK ? err : NULL);
             tutti_engine_piece_over(e, k, one);
             status = status == TUTTI_OK && one != TUTTI_CLOSED ? one : status;
         }

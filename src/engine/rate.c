@@ -15,7 +15,8 @@ static uint64_t updates_of(tutti_engine *e, uint64_t steps)
 
 static uint64_t steps_so_far(const tutti_engine *e)
 {
-    return (e->m.traits & TUTTI_REPLICAS_EQUAL) != 0 || e->is_async ? e->m.step : e->counts.own.steps;
+    return (e->m.traits & TUTTI_REPLICAS_EQUAL) != 0 || e->is_async ? e->m.step
+                                                                    : e->counts.own.steps;
 }
 
 uint64_t tutti_engine_updates(tutti_engine *e)
@@ -31,7 +32,8 @@ uint64_t tutti_engine_updates_after_step(tutti_engine *e)
 tutti_rate tutti_rate_now(const tutti_method *m)
 {
     tutti_engine *e = m->engine;
-    const uint64_t made = tutti_engine_updates(e), behind = tutti_facilities_behind(e) + e->counts.before_reset;
+    const uint64_t made = tutti_engine_updates(e),
+                   behind = tutti_facilities_behind(e) + e->counts.before_reset;
 
     return (tutti_rate){ m->lr, 1, (made > behind ? made - behind : 0) + 1 };
 }
@@ -39,5 +41,6 @@ tutti_rate tutti_rate_now(const tutti_method *m)
 tutti_rate tutti_rate_at(const tutti_method *m, uint64_t after)
 {
     const tutti_engine *e = m->engine;
-    return (tutti_rate){ e->rate.base * tutti_lr_schedule_factor(e->rate.schedule, after), 1, after + 1 };
+    return (tutti_rate){ e->rate.base * tutti_lr_schedule_factor(e->rate.schedule, after), 1,
+                         after + 1 };
 }

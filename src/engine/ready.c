@@ -9,32 +9,34 @@ static tutti_status check_ready(tutti_engine *e, int tensor, tutti_error *err)
     if (e->stage != STAGE_PASS)
         return tutti_engine_wrong(err, "grad_ready", "outside a pass");
     if (tensor < 0 || tensor >= e->layout.n_tensors)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "grad_ready was called for tensor %d; there are %d", tensor,
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "grad_ready was called for tensor %d; there are %d", tensor,
                           e->layout.n_tensors);
     if (e->step.announced[tensor])
-        return tutti_fail(
-            err, TUTTI_ERR_STATE, 0,
-            "the gradient of %s was announced twice in one pass; a weight used twice is announced once, when "
-            "its gradient is complete",
-            e->tensors[tensor].name);
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "the gradient of %s was announced twice in one pass; a weight used twice "
+                          "is announced once, when its gradient is complete",
+                          e->tensors[tensor].name);
     return tutti_engine_failed(e, tutti_facilities_announce(e, tensor, err), err);
 }
 
 /* Refuses an in-place gradient if gradients are held by piece and the client has no memory of its
    own for it: then it has no access to the engine's. */
-static tutti_status check_handed(const tutti_engine *e, const char *call, int tensor, tutti_error *err)
+static tutti_status check_handed(const tutti_engine *e, const char *call, int tensor,
+                                 tutti_error *err)
 {
     if (e->m.held == TUTTI_HELD_WHOLE || e->params[tensor].gradient != NULL)
         return TUTTI_OK;
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "%s was called for %s, but method '%s' holds gradients by piece and the client has none of its "
-                      "memory; hand the gradient over by %s_from",
+                      "%s was called for %s, but method '%s' holds gradients by piece and the "
+                      "client has none of its memory; hand the gradient over by %s_from",
                       call, e->tensors[tensor].name, e->m.ops->name, call);
 }
 
 /* Copies the gradient to the tensor's pieces, one after another. So a tensor may have more pieces
    than there are buffers. */
-static tutti_status copy_to_pieces(tutti_engine *e, int tensor, const tutti_engine_source *s, tutti_error *err)
+static tutti_status copy_to_pieces(tutti_engine *e, int tensor, const tutti_engine_source *s,
+                                   tutti_error *err)
 {
     for (int k = e->pieces_of[tensor].first; k < e->pieces_of[tensor].end; k++) {
         TUTTI_TRY(tutti_engine_failed(e, tutti_facilities_fill_piece(e, &e->pieces[k], err), err));
@@ -44,7 +46,8 @@ static tutti_status copy_to_pieces(tutti_engine *e, int tensor, const tutti_engi
     return TUTTI_OK;
 }
 
-static tutti_status announce(tutti_engine *e, int tensor, const tutti_engine_source *s, tutti_error *err)
+static tutti_status announce(tutti_engine *e, int tensor, const tutti_engine_source *s,
+                             tutti_error *err)
 {
     e->step.announced[tensor] = true;
     if (e->options.trace_events > 0) {
@@ -66,8 +69,8 @@ static tutti_status check_whole(tutti_engine *e, int tensor, tutti_error *err)
     TUTTI_TRY(check_ready(e, tensor, err));
     if (e->params[tensor].asks_rows)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "grad_ready was called for %s, which asks for rows; use grad_ready_rows with those that were "
-                          "touched",
+                          "grad_ready was called for %s, which asks for rows; use grad_ready_rows "
+                          "with those that were touched",
                           e->tensors[tensor].name);
     if (e->tensors[tensor].row_sparse)
         tutti_engine_rows_all(e, tensor);
@@ -82,7 +85,8 @@ tutti_status tutti_engine_grad_ready(tutti_engine *e, int tensor, tutti_error *e
     TUTTI_TRY(check_handed(e, "grad_ready", tensor, err));
     s = e->params[tensor].gradient == NULL
             ? in_place(e, tensor)
-            : (tutti_engine_source){ .from = e->params[tensor].gradient, .dtype = e->params[tensor].dtype };
+            : (tutti_engine_source){ .from = e->params[tensor].gradient,
+                                     .dtype = e->params[tensor].dtype };
     return announce(e, tensor, &s, err);
 }
 
@@ -91,12 +95,13 @@ static tutti_status check_type(const char *call, int tensor, tutti_dtype dtype, 
     return dtype == TUTTI_F32 || dtype == TUTTI_BF16 || dtype == TUTTI_F16
                ? TUTTI_OK
                : tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "%s was called for tensor %d with dtype %d; gradients are in F32, BF16 or F16 (runtime.h)",
+                            "%s was called for tensor %d with dtype %d; gradients are in F32, BF16 "
+                            "or F16 (runtime.h)",
                             call, tensor, (int)dtype);
 }
 
-tutti_status tutti_engine_grad_ready_from(tutti_engine *e, int tensor, const void *gradient, tutti_dtype dtype,
-                                          tutti_error *err)
+tutti_status tutti_engine_grad_ready_from(tutti_engine *e, int tensor, const void *gradient,
+                                          tutti_dtype dtype, tutti_error *err)
 {
     TUTTI_TRY(check_type("grad_ready_from", tensor, dtype, err));
     TUTTI_TRY(check_whole(e, tensor, err));
@@ -113,22 +118,24 @@ static tutti_status announce_rows(tutti_engine *e, int tensor, const tutti_engin
     TUTTI_TRY(check_ready(e, tensor, err));
     t = &e->tensors[tensor];
     if (!t->row_sparse)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "grad_ready_rows was called for %s, which was not given as row_sparse; use grad_ready",
-                          t->name);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "grad_ready_rows was called for %s, which was not given as row_sparse; use grad_ready",
+            t->name);
     for (size_t k = 0; k < n; k++)
         if (ids[k] >= t->rows || (k > 0 && ids[k] <= ids[k - 1]))
-            return tutti_fail(
-                err, TUTTI_ERR_USAGE, 0,
-                "grad_ready_rows was called for row %lu of %s at place %zu; rows must ascend, and there are %zu",
-                (unsigned long)ids[k], t->name, k, t->rows);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "grad_ready_rows was called for row %lu of %s at place %zu; rows "
+                              "must ascend, and there are %zu",
+                              (unsigned long)ids[k], t->name, k, t->rows);
     if (e->params[tensor].asks_rows)
         TUTTI_TRY(tutti_engine_rows_were_needed(e, tensor, ids, n, err));
     tutti_engine_rows_touch(e, tensor, ids, n);
     return announce(e, tensor, s, err);
 }
 
-tutti_status tutti_engine_grad_ready_rows(tutti_engine *e, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
+tutti_status tutti_engine_grad_ready_rows(tutti_engine *e, int tensor, const uint32_t *ids,
+                                          size_t n, tutti_error *err)
 {
     const bool known = tensor >= 0 && tensor < e->layout.n_tensors;
 
@@ -145,8 +152,9 @@ tutti_status tutti_engine_grad_ready_rows(tutti_engine *e, int tensor, const uin
         err);
 }
 
-tutti_status tutti_engine_grad_ready_rows_from(tutti_engine *e, int tensor, const uint32_t *ids, size_t n,
-                                               const void *rows, tutti_dtype dtype, tutti_error *err)
+tutti_status tutti_engine_grad_ready_rows_from(tutti_engine *e, int tensor, const uint32_t *ids,
+                                               size_t n, const void *rows, tutti_dtype dtype,
+                                               tutti_error *err)
 {
     TUTTI_TRY(check_type("grad_ready_rows_from", tensor, dtype, err));
     return announce_rows(
@@ -164,12 +172,13 @@ tutti_status tutti_engine_unused(tutti_engine *e, tutti_error *err)
         if (!e->step.announced[i]) {
             if (!e->step.reported_unused)
                 tutti_event(&e->m, "unused-parameter",
-                            "%s had no gradient in step %llu; it counts as zero (reported once)", e->tensors[i].name,
-                            (unsigned long long)e->counts.progress.step);
+                            "%s had no gradient in step %llu; it counts as zero (reported once)",
+                            e->tensors[i].name, (unsigned long long)e->counts.progress.step);
             e->step.reported_unused = true;
             TUTTI_TRY(tutti_engine_failed(e, tutti_facilities_announce(e, i, err), err));
             s = (tutti_engine_source){ 0 };
-            if (e->m.held == TUTTI_HELD_WHOLE && e->tensors[i].row_sparse) /* g is 0 there already */
+            if (e->m.held == TUTTI_HELD_WHOLE &&
+                e->tensors[i].row_sparse) /* g is 0 there already */
                 s = in_place(e, i);
             TUTTI_TRY(copy_to_pieces(e, i, &s, err));
         }

@@ -11,8 +11,8 @@ static bool asks(const tutti_engine *e, tutti_asked asked, char what[128], const
     switch (asked) {
     case TUTTI_ASKED_CLIENT:
         snprintf(what, 128, "optimizer is 'client'");
-        *undo = "give its rule, as sgd(lr=0.05,momentum=0.9) (in Python tutti.torch.prepare does so for SGD, Adam and "
-                "AdamW)";
+        *undo = "give its rule, as sgd(lr=0.05,momentum=0.9) (in Python tutti.torch.prepare does "
+                "so for SGD, Adam and AdamW)";
         return e->client.updates;
     case TUTTI_ASKED_CLIP:
         snprintf(what, 128, "clip-norm is %g", e->options.clip_norm);
@@ -32,7 +32,8 @@ static bool asks(const tutti_engine *e, tutti_asked asked, char what[128], const
     return false;
 }
 
-tutti_status tutti_refuse(const tutti_method *m, const tutti_conflict *rows, size_t n, tutti_error *err)
+tutti_status tutti_refuse(const tutti_method *m, const tutti_conflict *rows, size_t n,
+                          tutti_error *err)
 {
     char what[128];
     const char *undo;

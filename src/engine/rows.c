@@ -46,10 +46,10 @@ tutti_status tutti_engine_rows_open(tutti_engine *e, tutti_error *err)
         r->cursor = tutti_alloc(workers, sizeof *r->cursor);
         r->from = tutti_alloc(workers, sizeof *r->from);
         r->zeros = tutti_alloc(t->cols, sizeof *r->zeros);
-        if (r->mark == NULL || r->ids == NULL || r->row_count == NULL || r->word_count == NULL || r->cursor == NULL ||
-            r->from == NULL || r->zeros == NULL)
-            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the touched rows of %s (%zu rows, %zu "
-                                                             "workers)",
+        if (r->mark == NULL || r->ids == NULL || r->row_count == NULL || r->word_count == NULL ||
+            r->cursor == NULL || r->from == NULL || r->zeros == NULL)
+            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                              "memory for the touched rows of %s (%zu rows, %zu workers)",
                               t->name, t->rows, workers);
     }
     return TUTTI_OK;
@@ -193,8 +193,8 @@ static tutti_status grow_words(uint32_t **memory, size_t *room, size_t words, tu
 }
 
 /* Puts the ids that were not requested yet into r->fresh. */
-static tutti_status leave_out_needed(tutti_engine_rows *r, const uint32_t *ids, size_t n, size_t *n_fresh,
-                                     tutti_error *err)
+static tutti_status leave_out_needed(tutti_engine_rows *r, const uint32_t *ids, size_t n,
+                                     size_t *n_fresh, tutti_error *err)
 {
     size_t at = 0;
 
@@ -237,8 +237,8 @@ static tutti_status take_in_fresh(tutti_engine_rows *r, size_t n_fresh, tutti_er
 
 /* Within one pass the `ids` of grad_ready_rows must be among those of rows_acquire, which are
    kept for that check. On return *fresh has the ids that this pass had not requested before. */
-tutti_status tutti_engine_rows_need(tutti_engine *e, int tensor, const uint32_t **fresh, size_t *n_fresh,
-                                    tutti_error *err)
+tutti_status tutti_engine_rows_need(tutti_engine *e, int tensor, const uint32_t **fresh,
+                                    size_t *n_fresh, tutti_error *err)
 {
     const tutti_tensor *t = &e->tensors[tensor];
     tutti_engine_rows *r = &e->rows[tensor];
@@ -247,15 +247,15 @@ tutti_status tutti_engine_rows_need(tutti_engine *e, int tensor, const uint32_t 
 
     if (e->step.announced[tensor])
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "rows_acquire was called for %s after its gradient was announced; a pass asks for the rows "
-                          "that it reads before that",
+                          "rows_acquire was called for %s after its gradient was announced; a pass "
+                          "asks for the rows that it reads before that",
                           t->name);
     for (size_t k = 0; k < n; k++)
         if (ids[k] >= t->rows || (k > 0 && ids[k] <= ids[k - 1]))
-            return tutti_fail(
-                err, TUTTI_ERR_USAGE, 0,
-                "rows_acquire was called for row %lu of %s at place %zu; rows must ascend, and there are %zu",
-                (unsigned long)ids[k], t->name, k, t->rows);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "rows_acquire was called for row %lu of %s at place %zu; rows must "
+                              "ascend, and there are %zu",
+                              (unsigned long)ids[k], t->name, k, t->rows);
     if (!r->needs)
         r->n_needed = 0;
     r->needs = true;
@@ -264,8 +264,8 @@ tutti_status tutti_engine_rows_need(tutti_engine *e, int tensor, const uint32_t 
     return take_in_fresh(r, *n_fresh, err);
 }
 
-tutti_status tutti_engine_rows_were_needed(const tutti_engine *e, int tensor, const uint32_t *ids, size_t n,
-                                           tutti_error *err)
+tutti_status tutti_engine_rows_were_needed(const tutti_engine *e, int tensor, const uint32_t *ids,
+                                           size_t n, tutti_error *err)
 {
     const tutti_engine_rows *r = &e->rows[tensor];
     size_t at = 0;
@@ -275,8 +275,9 @@ tutti_status tutti_engine_rows_were_needed(const tutti_engine *e, int tensor, co
             at++;
         if (!r->needs || at == r->n_needed || r->needed[at] != ids[k])
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "grad_ready_rows was called for row %lu of %s, which this pass has not asked for; call "
-                              "rows_acquire with all rows that it reads, before it reads them",
+                              "grad_ready_rows was called for row %lu of %s, which this pass has "
+                              "not asked for; call rows_acquire with all rows that it reads, "
+                              "before it reads them",
                               (unsigned long)ids[k], e->tensors[tensor].name);
     }
     return TUTTI_OK;
@@ -316,8 +317,8 @@ void tutti_engine_scale_piece(tutti_engine *e, tutti_piece *p, float a)
 }
 
 /* Consecutive rows are updated in one call. */
-static void update_rows(tutti_engine *e, const tutti_tensor *t, const tutti_engine_rows *r, float *x,
-                        const tutti_rate *rate)
+static void update_rows(tutti_engine *e, const tutti_tensor *t, const tutti_engine_rows *r,
+                        float *x, const tutti_rate *rate)
 {
     for (size_t k = 0, run; k < r->known.n; k += run) {
         const size_t first = t->first + r->ids[k] * t->cols;
@@ -330,7 +331,8 @@ static void update_rows(tutti_engine *e, const tutti_tensor *t, const tutti_engi
 void tutti_engine_update_piece(tutti_engine *e, const tutti_piece *p, const tutti_rate *rate)
 {
     tutti_optim *o = e->m.optim;
-    const tutti_engine_rows *r = p->rows != NULL && tutti_optim_by_rows(o) ? known_of(e, p->first_tensor) : NULL;
+    const tutti_engine_rows *r =
+        p->rows != NULL && tutti_optim_by_rows(o) ? known_of(e, p->first_tensor) : NULL;
 
     if (r != NULL)
         update_rows(e, &e->tensors[p->first_tensor], r, e->m.x, rate);
@@ -367,20 +369,22 @@ void tutti_engine_update(tutti_engine *e, float *x, const tutti_rate *rate)
 /* ---- exchange ---- */
 
 /* Checks the ids that a worker sent. They determine what is written, so they are not trusted. */
-static tutti_status check_ids(const tutti_tensor *t, const uint32_t *ids, size_t n, int worker, tutti_error *err)
+static tutti_status check_ids(const tutti_tensor *t, const uint32_t *ids, size_t n, int worker,
+                              tutti_error *err)
 {
     for (size_t k = 0; k < n; k++)
         if (ids[k] >= t->rows || (k > 0 && ids[k] <= ids[k - 1]))
             return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
-                                   "worker %d sent row %" PRIu32 " of %s, which has %zu rows, in ascending order",
+                                   "worker %d sent row %" PRIu32
+                                   " of %s, which has %zu rows, in ascending order",
                                    worker, ids[k], t->name, t->rows);
     return TUTTI_OK;
 }
 
 /* r->all has for each worker in turn n ids and n rows, times its weight. Computes the sum and the
    list of its rows. */
-static tutti_status sum_rows(tutti_engine *e, const tutti_tensor *t, tutti_engine_rows *r, float *g, int workers,
-                             tutti_error *err)
+static tutti_status sum_rows(tutti_engine *e, const tutti_tensor *t, tutti_engine_rows *r, float *g,
+                             int workers, tutti_error *err)
 {
     const uint32_t *at = r->all;
 
@@ -397,7 +401,8 @@ static tutti_status sum_rows(tutti_engine *e, const tutti_tensor *t, tutti_engin
             const size_t n = (size_t)r->row_count[w];
             r->from[w] = r->zeros;
             if (r->cursor[w] < begin + n && *r->cursor[w] == r->ids[k])
-                r->from[w] = (const float *)(const void *)(begin + n) + (size_t)(r->cursor[w]++ - begin) * t->cols;
+                r->from[w] = (const float *)(const void *)(begin + n) +
+                             (size_t)(r->cursor[w]++ - begin) * t->cols;
             begin += r->word_count[w];
         }
         tutti_tree_sum(e->m.device, t->cols, workers, r->from, NULL, g + r->ids[k] * t->cols);
@@ -405,7 +410,8 @@ static tutti_status sum_rows(tutti_engine *e, const tutti_tensor *t, tutti_engin
     return TUTTI_OK;
 }
 
-static void pack(tutti_engine *e, const tutti_tensor *t, tutti_engine_rows *r, const float *g, float weight)
+static void pack(tutti_engine *e, const tutti_tensor *t, tutti_engine_rows *r, const float *g,
+                 float weight)
 {
     float *rows;
 
@@ -420,7 +426,8 @@ static void pack(tutti_engine *e, const tutti_tensor *t, tutti_engine_rows *r, c
 
 /* Gathers the rows that any worker has touched, for a table that is sent whole. The bits
    determine what is updated, so they are not trusted. */
-static tutti_status gather_marks(tutti_piece *p, const tutti_tensor *t, tutti_engine_rows *r, tutti_error *err)
+static tutti_status gather_marks(tutti_piece *p, const tutti_tensor *t, tutti_engine_rows *r,
+                                 tutti_error *err)
 {
     const size_t words = (t->rows + WORD - 1) / WORD, workers = (size_t)p->group.size;
     uint64_t *all;
@@ -433,7 +440,8 @@ static tutti_status gather_marks(tutti_piece *p, const tutti_tensor *t, tutti_en
     for (size_t w = 0; w < workers; w++) {
         if (t->rows % WORD != 0 && all[w * words + words - 1] >> t->rows % WORD != 0)
             return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, (int)w,
-                                   "worker %zu has touched rows of %s beyond its %zu; all workers must run one version",
+                                   "worker %zu has touched rows of %s beyond its %zu; all workers "
+                                   "must run one version",
                                    w, t->name, t->rows);
         for (size_t k = 0; k < words; k++)
             r->mark[k] |= all[w * words + k];
@@ -458,7 +466,8 @@ tutti_status tutti_engine_sum(tutti_engine *e, tutti_piece *p, float weight, tut
     if (p->rows != NULL)
         r->summed = true;
     if (p->rows == NULL || (workers == 1 && r->known.all))
-        return tutti_allreduce_weighted(&p->group, weight, tutti_f32(m->device, p->g, p->count), err);
+        return tutti_allreduce_weighted(&p->group, weight, tutti_f32(m->device, p->g, p->count),
+                                        err);
     if (workers == 1) {
         for (size_t k = 0; k < r->known.n && weight != 1; k++)
             tutti_scale(m->device, t->cols, weight, p->g + r->ids[k] * t->cols);
@@ -470,8 +479,8 @@ tutti_status tutti_engine_sum(tutti_engine *e, tutti_piece *p, float weight, tut
     for (int w = 0; w < workers; w++) {
         if (r->row_count[w] < 0 || (uint64_t)r->row_count[w] > t->rows)
             return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, w,
-                                   "worker %d has touched %" PRId64 " rows of %s, which has %zu", w, r->row_count[w],
-                                   t->name, t->rows);
+                                   "worker %d has touched %" PRId64 " rows of %s, which has %zu", w,
+                                   r->row_count[w], t->name, t->rows);
         every = every || (size_t)r->row_count[w] == t->rows;
         r->word_count[w] = (size_t)r->row_count[w] * (1 + t->cols);
         words += r->word_count[w];
@@ -481,9 +490,11 @@ tutti_status tutti_engine_sum(tutti_engine *e, tutti_piece *p, float weight, tut
             r->known.all = true;
         else
             TUTTI_TRY(gather_marks(p, t, r, err));
-        return tutti_allreduce_weighted(&p->group, weight, tutti_f32(m->device, p->g, p->count), err);
+        return tutti_allreduce_weighted(&p->group, weight, tutti_f32(m->device, p->g, p->count),
+                                        err);
     }
-    if (r->known.all) { /* this worker has all rows, but the others so few that sending rows is still cheaper */
+    if (r->known.all) {
+        /* this worker has all rows, but the others so few that sending rows is still cheaper */
         r->known.all = false;
         r->known.n = t->rows;
         for (size_t k = 0; k < t->rows; k++)
@@ -492,7 +503,8 @@ tutti_status tutti_engine_sum(tutti_engine *e, tutti_piece *p, float weight, tut
     TUTTI_TRY(grow_words(&r->mine, &r->mine_room, (size_t)mine * (1 + t->cols), err));
     TUTTI_TRY(grow_words(&r->all, &r->all_room, words, err));
     pack(e, t, r, p->g, weight);
-    TUTTI_TRY(tutti_allgather_v(&p->group, r->word_count, tutti_host(r->mine, (size_t)mine * (1 + t->cols), TUTTI_I32),
+    TUTTI_TRY(tutti_allgather_v(&p->group, r->word_count,
+                                tutti_host(r->mine, (size_t)mine * (1 + t->cols), TUTTI_I32),
                                 tutti_host(r->all, words, TUTTI_I32), err));
     return sum_rows(e, t, r, p->g, workers, err);
 }

@@ -58,7 +58,8 @@ static tutti_status append_item(items *list, const tutti_saved *item, tutti_erro
 /* `bytes` further on, in memory or, where it has no address, in its tier. */
 static tutti_place further(tutti_place at, size_t bytes)
 {
-    return (tutti_place){ at.tier, at.at + bytes, at.memory != NULL ? (char *)at.memory + bytes : NULL };
+    return (tutti_place){ at.tier, at.at + bytes,
+                          at.memory != NULL ? (char *)at.memory + bytes : NULL };
 }
 
 /* A vector of a state, whose element `first` of the flat space is at `at`. */
@@ -101,16 +102,20 @@ static tutti_status add_range(const tutti_engine *e, items *list, const placed *
 
 /* Adds a placed vector of several ranges. If other workers have the same values, this one saves a
    part. */
-static tutti_status add_ranges(const tutti_engine *e, items *list, const tutti_state *s, tutti_place at, bool reading,
-                               tutti_error *err)
+static tutti_status add_ranges(const tutti_engine *e, items *list, const tutti_state *s,
+                               tutti_place at, bool reading, tutti_error *err)
 {
-    const tutti_range part = reading ? (tutti_range){ 0, s->count } : tutti_facilities_saved_part(e, s->count);
+    const tutti_range part =
+        reading ? (tutti_range){ 0, s->count } : tutti_facilities_saved_part(e, s->count);
     size_t before = 0;
 
     for (size_t k = 0; k < s->n_ranges; before += s->ranges[k++].count) {
         const tutti_range *r = &s->ranges[k];
-        const size_t end = part.first + part.count, low = part.first > before ? part.first - before : 0,
-                     high = end > before + r->count ? r->count : end > before ? end - before : 0;
+        const size_t end = part.first + part.count,
+                     low = part.first > before ? part.first - before : 0,
+                     high = end > before + r->count ? r->count
+                            : end > before          ? end - before
+                                                    : 0;
         TUTTI_TRY(add_range(e, list, &(placed){ s, at, r->first, -1 }, r->first + low,
                             r->first + high, err));
         at = further(at, r->count * tutti_dtype_bytes(s->dtype));
@@ -137,10 +142,12 @@ static tutti_status add_parts(const tutti_engine *e, items *list, const placed *
 {
     const tutti_state *s = of_state->state;
     char *const memory = of_state->at.memory;
-    const uint64_t workers = (uint64_t)e->m.workers, began = (uint64_t)by->began, part = s->count / workers,
-                   first = s->first / workers * began, count = (s->of > 0 ? s->of : s->count) / workers * began;
+    const uint64_t workers = (uint64_t)e->m.workers, began = (uint64_t)by->began,
+                   part = s->count / workers, first = s->first / workers * began,
+                   count = (s->of > 0 ? s->of : s->count) / workers * began;
 
-    for (int k = 0; k < e->m.workers && (began > 1 || tutti_checkpoint_has(checkpoint, s->name)); k++) {
+    for (int k = 0; k < e->m.workers && (began > 1 || tutti_checkpoint_has(checkpoint, s->name));
+         k++) {
         const int64_t of = saved_part(by, e->m.workers, k);
         if (of >= 0)
             TUTTI_TRY(append_item(
@@ -201,8 +208,8 @@ static tutti_status add_state(const tutti_engine *e, items *list, const placed *
 /* Lists what this rank saves, or (by) what it reads of a checkpoint of those savers, except what
    facilities read themselves. A rank that only serves has shards, but neither x nor state of its
    own. checkpoint: the savers'; NULL: it has all that this run declares. */
-static tutti_status collect(const tutti_engine *e, items *list, tutti_checkpoint *checkpoint, const savers *by,
-                            tutti_error *err)
+static tutti_status collect(const tutti_engine *e, items *list, tutti_checkpoint *checkpoint,
+                            const savers *by, tutti_error *err)
 {
     const tutti_method *m = &e->m;
     const bool serves = m->rank >= m->workers, reading = by != NULL;
@@ -218,7 +225,8 @@ static tutti_status collect(const tutti_engine *e, items *list, tutti_checkpoint
             (mine && (serves || (reading && by->run.resized))) ||
             (reading && tutti_facilities_recut(e, &by->run, memory)))
             continue;
-        if (checkpoint != NULL && s->late && !tutti_checkpoint_has(checkpoint, s->name)) /* saved without it */
+        if (checkpoint != NULL && s->late &&
+            !tutti_checkpoint_has(checkpoint, s->name)) /* saved without it */
             continue;
         TUTTI_TRY(add_state(e, list, &(placed){ s, at, s->first, owner }, checkpoint, by, err));
     }
@@ -259,7 +267,8 @@ static tutti_saved team_item(int64_t *team)
 /* Adds the members of a run that has lost workers: the number of workers with which it began, and
    the remaining ranks. numbers: [1 + workers], written; NULL: no worker is lost, nothing is added.
    */
-static tutti_status add_members(const tutti_engine *e, items *list, int64_t *numbers, tutti_error *err)
+static tutti_status add_members(const tutti_engine *e, items *list, int64_t *numbers,
+                                tutti_error *err)
 {
     const uint64_t count = 1 + (uint64_t)e->m.all.size;
 
@@ -282,20 +291,23 @@ static tutti_status add_members(const tutti_engine *e, items *list, int64_t *num
 }
 
 /* Saves a checkpoint, by the members as last agreed. */
-static tutti_status save_once(tutti_engine *e, const char *directory, const char *facts, int keep, tutti_error *err)
+static tutti_status save_once(tutti_engine *e, const char *directory, const char *facts, int keep,
+                              tutti_error *err)
 {
     char *text = facts_now(e, facts);
     tutti_group group = tutti_group_keyed(&e->m.everyone, tutti_port_of("save", 0, 0), 0);
     items list = { 0 };
-    int64_t parts[2], team = tutti_exchange_team(e),
-                      *numbers = e->losses.members != NULL && tutti_members_epoch(e->losses.members) > 0
-                                     ? tutti_alloc(1 + (size_t)e->m.workers, sizeof *numbers)
-                                     : NULL;
+    int64_t parts[2],
+        team = tutti_exchange_team(e),
+        *numbers = e->losses.members != NULL && tutti_members_epoch(e->losses.members) > 0
+                       ? tutti_alloc(1 + (size_t)e->m.workers, sizeof *numbers)
+                       : NULL;
     const tutti_saved of_servers = parts_item(parts), of_team = team_item(&team);
-    const bool enough =
-        text != NULL && (numbers != NULL || e->losses.members == NULL || tutti_members_epoch(e->losses.members) == 0);
-    tutti_status status = enough ? collect(e, &list, NULL, NULL, err)
-                                 : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing the state to save");
+    const bool enough = text != NULL && (numbers != NULL || e->losses.members == NULL ||
+                                         tutti_members_epoch(e->losses.members) == 0);
+    tutti_status status =
+        enough ? collect(e, &list, NULL, NULL, err)
+               : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing the state to save");
 
     parts[0] = e->m.servers;
     if (tutti_facilities_slices(e, &parts[1]) && status == TUTTI_OK && group.index == 0)
@@ -305,18 +317,19 @@ static tutti_status save_once(tutti_engine *e, const char *directory, const char
     if (status == TUTTI_OK && group.index == 0)
         status = add_members(e, &list, numbers, err);
     if (status == TUTTI_OK && e->losses.members != NULL)
-        status = tutti_checkpoint_save_group(&group, directory, e->counts.progress.step, list.at, list.count, text,
-                                             keep, err);
+        status = tutti_checkpoint_save_group(&group, directory, e->counts.progress.step, list.at,
+                                             list.count, text, keep, err);
     else if (status == TUTTI_OK)
-        status =
-            tutti_checkpoint_save(e->world, directory, e->counts.progress.step, list.at, list.count, text, keep, err);
+        status = tutti_checkpoint_save(e->world, directory, e->counts.progress.step, list.at,
+                                       list.count, text, keep, err);
     tutti_free(list.at);
     tutti_free(text);
     tutti_free(numbers);
     return status;
 }
 
-tutti_status tutti_engine_save(tutti_engine *e, const char *directory, const char *facts, int keep, tutti_error *err)
+tutti_status tutti_engine_save(tutti_engine *e, const char *directory, const char *facts, int keep,
+                               tutti_error *err)
 {
     tutti_doing was;
     bool again;
@@ -342,14 +355,16 @@ tutti_status tutti_engine_save(tutti_engine *e, const char *directory, const cha
 }
 
 /* Client state of another number of workers: the mean over those that had had samples. */
-static tutti_status load_mean(tutti_engine *e, tutti_checkpoint *checkpoint, int saved_by, tutti_error *err)
+static tutti_status load_mean(tutti_engine *e, tutti_checkpoint *checkpoint, int saved_by,
+                              tutti_error *err)
 {
     const size_t n = e->options.own_values;
     float *one = tutti_alloc(n + 1, sizeof *one);
     double *sum = tutti_alloc(n + 1, sizeof *sum);
-    tutti_status status = one != NULL && sum != NULL ? TUTTI_OK
-                                                     : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
-                                                                  "memory for the client state of another worker");
+    tutti_status status = one != NULL && sum != NULL
+                              ? TUTTI_OK
+                              : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                                           "memory for the client state of another worker");
 
     for (int k = 0; k < saved_by && status == TUTTI_OK; k++) {
         const tutti_saved item = { .state = "client",
@@ -376,14 +391,15 @@ static tutti_status load_mean(tutti_engine *e, tutti_checkpoint *checkpoint, int
 
 /* Loads the mean of the workers' states, or of a sum the elements that this worker owns. State
    that starts from 0 is 0 already. */
-static tutti_status load_changed(tutti_engine *e, tutti_checkpoint *checkpoint, int saved_by, const tutti_state *s,
-                                 float *to, tutti_error *err)
+static tutti_status load_changed(tutti_engine *e, tutti_checkpoint *checkpoint, int saved_by,
+                                 const tutti_state *s, float *to, tutti_error *err)
 {
     float *one = tutti_alloc(s->count, sizeof *one);
     double *sum = tutti_alloc(s->count, sizeof *sum);
     tutti_status status = one != NULL && sum != NULL
                               ? TUTTI_OK
-                              : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for '%s' of another worker", s->name);
+                              : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                                           "memory for '%s' of another worker", s->name);
 
     for (int k = 0; k < saved_by && status == TUTTI_OK; k++) {
         items list = { 0 };
@@ -399,7 +415,8 @@ static tutti_status load_changed(tutti_engine *e, tutti_checkpoint *checkpoint, 
         for (size_t i = 0; i < e->tensors[t].count; i++) {
             const size_t at = e->tensors[t].first + i - s->first;
             const bool mine =
-                s->keep == TUTTI_OWN_MEAN || tutti_exchange_owner(t, e->tensors[t].count, i, e->m.workers) == e->m.rank;
+                s->keep == TUTTI_OWN_MEAN ||
+                tutti_exchange_owner(t, e->tensors[t].count, i, e->m.workers) == e->m.rank;
             to[at] = mine ? (float)(s->keep == TUTTI_OWN_MEAN ? sum[at] / saved_by : sum[at]) : 0;
         }
     tutti_free(one);
@@ -409,30 +426,34 @@ static tutti_status load_changed(tutti_engine *e, tutti_checkpoint *checkpoint, 
 
 /* States of each worker, from a checkpoint of another number of them. `reads`
    false: whether that is possible. */
-static tutti_status change_workers(tutti_engine *e, tutti_checkpoint *checkpoint, const savers *by, bool reads,
-                                   tutti_error *err)
+static tutti_status change_workers(tutti_engine *e, tutti_checkpoint *checkpoint, const savers *by,
+                                   bool reads, tutti_error *err)
 {
     for (size_t i = 0; i < tutti_plan_count(e->plan); i++) {
         void *memory;
         const tutti_state *s = tutti_plan_state(e->plan, i, &memory);
-        if (memory == (void *)e->own_values.now || (s->keep != TUTTI_OWN_SUM && s->keep != TUTTI_OWN_MEAN) ||
-            (s->count == 0 && e->m.rank >= e->m.workers) || tutti_facilities_recut(e, &by->run, memory))
+        if (memory == (void *)e->own_values.now ||
+            (s->keep != TUTTI_OWN_SUM && s->keep != TUTTI_OWN_MEAN) ||
+            (s->count == 0 && e->m.rank >= e->m.workers) ||
+            tutti_facilities_recut(e, &by->run, memory))
             continue;
         if (!s->placed || s->dtype != TUTTI_F32 || s->first != 0 || s->count != e->m.n)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "the checkpoint was saved by %d workers, and each has '%s' of its own, which would be "
-                              "lost with a worker; resume it with -n %d instead of %d",
+                              "the checkpoint was saved by %d workers, and each has '%s' of its "
+                              "own, which would be lost with a worker; resume it with -n %d "
+                              "instead of %d",
                               by->left, s->name, by->left, e->m.workers);
         if (reads && e->m.rank < e->m.workers)
             TUTTI_TRY(load_changed(e, checkpoint, by->left, s, memory, err));
     }
-    return reads && e->own_values.now != NULL && e->m.rank < e->m.workers ? load_mean(e, checkpoint, by->left, err)
-                                                                          : TUTTI_OK;
+    return reads && e->own_values.now != NULL && e->m.rank < e->m.workers
+               ? load_mean(e, checkpoint, by->left, err)
+               : TUTTI_OK;
 }
 
 /* Reads which workers saved the checkpoint. left: their number. */
-static tutti_status read_savers(const tutti_engine *e, tutti_checkpoint *checkpoint, int left, savers *by,
-                                tutti_error *err)
+static tutti_status read_savers(const tutti_engine *e, tutti_checkpoint *checkpoint, int left,
+                                savers *by, tutti_error *err)
 {
     static const char state[] = "engine.members";
     const uint64_t count = 1 + (uint64_t)left;
@@ -448,21 +469,27 @@ static tutti_status read_savers(const tutti_engine *e, tutti_checkpoint *checkpo
                                .data = numbers };
     tutti_status status = TUTTI_OK;
 
-    *by = (savers){ .began = left, .left = left, .rank = tutti_alloc((size_t)left, sizeof *by->rank) };
+    *by = (savers){ .began = left,
+                    .left = left,
+                    .rank = tutti_alloc((size_t)left, sizeof *by->rank) };
     if (numbers == NULL || by->rank == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory to read which workers saved the checkpoint");
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                            "memory to read which workers saved the checkpoint");
     for (int k = 0; k < left && status == TUTTI_OK; k++)
         by->rank[k] = k;
     if (status == TUTTI_OK && tutti_checkpoint_has(checkpoint, state)) {
         status = tutti_checkpoint_read(checkpoint, &item, 1, err);
-        by->began = status == TUTTI_OK && numbers[0] >= left && numbers[0] <= INT32_MAX ? (int)numbers[0] : 0;
+        by->began = status == TUTTI_OK && numbers[0] >= left && numbers[0] <= INT32_MAX
+                        ? (int)numbers[0]
+                        : 0;
         for (int k = 0; k < left && status == TUTTI_OK; k++) {
             by->rank[k] = numbers[1 + k];
             if (by->rank[k] < (k > 0 ? by->rank[k - 1] + 1 : 0) || by->rank[k] >= by->began)
-                status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                                    "according to the checkpoint, %lld workers began its run, and worker %lld was "
-                                    "number %d of the %d that were left; use an older one",
-                                    (long long)numbers[0], (long long)by->rank[k], k + 1, left);
+                status = tutti_fail(
+                    err, TUTTI_ERR_CORRUPT, 0,
+                    "according to the checkpoint, %lld workers began its run, and worker %lld was "
+                    "number %d of the %d that were left; use an older one",
+                    (long long)numbers[0], (long long)by->rank[k], k + 1, left);
         }
     }
     tutti_free(numbers);
@@ -479,13 +506,14 @@ static tutti_status check_number(const tutti_engine *e, const savers *by, tutti_
     int64_t slices;
 
     tutti_facilities_slices(e, &slices);
-    if (!by->run.resized || (e->m.traits & TUTTI_REPLICAS_EQUAL) != 0 || slices > 0 || e->m.ops->resized != NULL)
+    if (!by->run.resized || (e->m.traits & TUTTI_REPLICAS_EQUAL) != 0 || slices > 0 ||
+        e->m.ops->resized != NULL)
         return TUTTI_OK;
     if (by->began > by->left)
         snprintf(of_them, sizeof of_them, ", which were left of %d,", by->began);
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "the checkpoint was saved by %d workers%s and each worker of '%s' has a state of its own; resume "
-                      "it with -n %d instead of %d",
+                      "the checkpoint was saved by %d workers%s and each worker of '%s' has a "
+                      "state of its own; resume it with -n %d instead of %d",
                       by->left, of_them, e->m.ops->name, by->left, e->m.workers);
 }
 
@@ -494,10 +522,13 @@ static tutti_status check_number(const tutti_engine *e, const savers *by, tutti_
 /* True if a checkpoint saved now can be resumed by the same number of workers only. */
 static bool for_as_many(tutti_engine *e)
 {
-    savers other = { .began = e->m.workers, .left = e->m.all.size, .run = { .resized = true, .changed = true } };
+    savers other = { .began = e->m.workers,
+                     .left = e->m.all.size,
+                     .run = { .resized = true, .changed = true } };
 
     tutti_facilities_slices(e, &other.run.slices);
-    return check_number(e, &other, NULL) != TUTTI_OK || change_workers(e, NULL, &other, false, NULL) != TUTTI_OK;
+    return check_number(e, &other, NULL) != TUTTI_OK ||
+           change_workers(e, NULL, &other, false, NULL) != TUTTI_OK;
 }
 
 /* Returns `facts`, which is a JSON object, extended by what the engine knows: "members":[0,1,3],
@@ -531,7 +562,8 @@ static char *facts_now(tutti_engine *e, const char *facts)
 
 /* ---- access to declared state in place ---- */
 
-tutti_status tutti_engine_state(tutti_engine *e, const tutti_saved **pieces, size_t *n, tutti_error *err)
+tutti_status tutti_engine_state(tutti_engine *e, const tutti_saved **pieces, size_t *n,
+                                tutti_error *err)
 {
     savers same = { .began = e->m.workers, .left = e->m.workers };
     items list = { 0 };
@@ -539,22 +571,26 @@ tutti_status tutti_engine_state(tutti_engine *e, const tutti_saved **pieces, siz
 
     *pieces = NULL;
     *n = 0;
-    if (e->stage != STAGE_READY && (e->stage != STAGE_SHOWN || e->kept != NULL || e->snapshots.shown > 0))
+    if (e->stage != STAGE_READY &&
+        (e->stage != STAGE_SHOWN || e->kept != NULL || e->snapshots.shown > 0))
         return tutti_engine_out_of_order(err, "state");
     for (size_t i = 0; i < tutti_plan_count(e->plan); i++) {
         const tutti_place *place = tutti_plan_place(e->plan, i);
-        if (place != NULL && place->memory == NULL && tutti_plan_state(e->plan, i, NULL)->keep != TUTTI_SCRATCH)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "state '%s' is in tier '%s', which has no addresses; save a checkpoint "
-                              "(tutti_engine_save), or keep it in tier 'host'",
-                              tutti_plan_state(e->plan, i, NULL)->name, tutti_plan_state(e->plan, i, NULL)->tier);
+        if (place != NULL && place->memory == NULL &&
+            tutti_plan_state(e->plan, i, NULL)->keep != TUTTI_SCRATCH)
+            return tutti_fail(
+                err, TUTTI_ERR_USAGE, 0,
+                "state '%s' is in tier '%s', which has no addresses; save a checkpoint "
+                "(tutti_engine_save), or keep it in tier 'host'",
+                tutti_plan_state(e->plan, i, NULL)->name, tutti_plan_state(e->plan, i, NULL)->tier);
     }
     TUTTI_TRY(tutti_engine_collect(e, err));
     TUTTI_TRY(tutti_engine_quiesce(e, err));
     if (e->losses.members != NULL && tutti_members_epoch(e->losses.members) > 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%d of %d workers are left, and what the others had of the state is lost; save a checkpoint "
-                          "(tutti_engine_save), which records the workers that are left",
+                          "%d of %d workers are left, and what the others had of the state is "
+                          "lost; save a checkpoint (tutti_engine_save), which records the workers "
+                          "that are left",
                           e->m.all.size, e->m.workers);
     tutti_facilities_slices(e, &same.run.slices);
     status = collect(e, &list, NULL, &same, err);
@@ -584,15 +620,18 @@ static tutti_status taken_over(tutti_engine *e, int workers, tutti_error *err)
 tutti_status tutti_engine_state_written(tutti_engine *e, tutti_error *err)
 {
     if (e->stage != STAGE_READY || e->clock.started_ns != 0)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "state is written before the first pass only (tutti.h)");
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "state is written before the first pass only (tutti.h)");
     TUTTI_TRY(tutti_facilities_loaded(e, err));
     return taken_over(e, e->m.workers, err);
 }
 
-static tutti_status load(tutti_engine *e, tutti_checkpoint *checkpoint, const savers *by, tutti_error *err)
+static tutti_status load(tutti_engine *e, tutti_checkpoint *checkpoint, const savers *by,
+                         tutti_error *err)
 {
     items list = { 0 };
-    tutti_status status = by->run.resized ? change_workers(e, checkpoint, by, false, err) : TUTTI_OK;
+    tutti_status status =
+        by->run.resized ? change_workers(e, checkpoint, by, false, err) : TUTTI_OK;
 
     if (status == TUTTI_OK)
         status = collect(e, &list, checkpoint, by, err);
@@ -602,18 +641,21 @@ static tutti_status load(tutti_engine *e, tutti_checkpoint *checkpoint, const sa
     TUTTI_TRY(status);
     /* progress.step determines how long the run continues and where its samples are */
     if (e->counts.progress.step != tutti_checkpoint_step(checkpoint) ||
-        (!e->is_async &&
-         e->counts.progress.skipped > e->counts.progress.step)) /* asynchronous runs skip single gradients */
+        (!e->is_async && e->counts.progress.skipped >
+                             e->counts.progress.step)) /* asynchronous runs skip single gradients */
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "the checkpoint is of step %llu, and its state is of step %llu, %llu of them skipped; use "
-                          "another one",
+                          "the checkpoint is of step %llu, and its state is of step %llu, %llu of "
+                          "them skipped; use another one",
                           (unsigned long long)tutti_checkpoint_step(checkpoint),
-                          (unsigned long long)e->counts.progress.step, (unsigned long long)e->counts.progress.skipped);
+                          (unsigned long long)e->counts.progress.step,
+                          (unsigned long long)e->counts.progress.skipped);
     if (by->run.resized)
         TUTTI_TRY(change_workers(e, checkpoint, by, true, err));
     TUTTI_TRY(tutti_facilities_load(e, checkpoint, &by->run, err));
     TUTTI_TRY(tutti_facilities_loaded(e, err));
-    return by->run.changed && e->m.ops->resized != NULL ? e->m.ops->resized(&e->m, by->began, by->left, err) : TUTTI_OK;
+    return by->run.changed && e->m.ops->resized != NULL
+               ? e->m.ops->resized(&e->m, by->began, by->left, err)
+               : TUTTI_OK;
 }
 
 tutti_status tutti_engine_load(tutti_engine *e, tutti_checkpoint *checkpoint, tutti_error *err)
@@ -624,18 +666,21 @@ tutti_status tutti_engine_load(tutti_engine *e, tutti_checkpoint *checkpoint, tu
     tutti_status status;
 
     if (e->stage != STAGE_READY || e->clock.started_ns != 0)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "load is legal before the first pass only (tutti.h)");
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "load is legal before the first pass only (tutti.h)");
     if (tutti_checkpoint_has(checkpoint, of_servers.state))
         TUTTI_TRY(tutti_checkpoint_read(checkpoint, &of_servers, 1, err));
     if (saved_parts[0] < 0 || saved_parts[0] >= tutti_checkpoint_world(checkpoint))
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "the checkpoint was saved by %d ranks, and states that %lld of them only served",
-                          tutti_checkpoint_world(checkpoint), (long long)saved_parts[0]);
+        return tutti_fail(
+            err, TUTTI_ERR_CORRUPT, 0,
+            "the checkpoint was saved by %d ranks, and states that %lld of them only served",
+            tutti_checkpoint_world(checkpoint), (long long)saved_parts[0]);
     if (tutti_checkpoint_has(checkpoint, of_team.state))
         TUTTI_TRY(tutti_checkpoint_read(checkpoint, &of_team, 1, err));
-    TUTTI_TRY(
-        tutti_exchange_check_saved_team(e, saved_team, tutti_checkpoint_world(checkpoint) - (int)saved_parts[0], err));
-    status = read_savers(e, checkpoint, tutti_checkpoint_world(checkpoint) - (int)saved_parts[0], &by, err);
+    TUTTI_TRY(tutti_exchange_check_saved_team(
+        e, saved_team, tutti_checkpoint_world(checkpoint) - (int)saved_parts[0], err));
+    status = read_savers(e, checkpoint, tutti_checkpoint_world(checkpoint) - (int)saved_parts[0],
+                         &by, err);
     by.run.slices = saved_parts[1];
     if (status == TUTTI_OK)
         status = check_number(e, &by, err);

@@ -37,20 +37,24 @@ static const double scale_max = 0x1p127; /* the largest power of two of a float3
 
 #define DYNAMIC(member) TUTTI_AT(tutti_engine_scaler, member)
 static const tutti_option dynamic_options[] = {
-    { "init", TUTTI_REAL, DYNAMIC(init), 65536, 0x1p-20, 0x1p100, NULL, "S of the first step; a power of two" },
+    { "init", TUTTI_REAL, DYNAMIC(init), 65536, 0x1p-20, 0x1p100, NULL,
+      "S of the first step; a power of two" },
     { "growth", TUTTI_REAL, DYNAMIC(growth), 2, 2, 0x1p20, NULL,
       "factor on S after `interval` good steps; a power of two" },
-    { "backoff", TUTTI_REAL, DYNAMIC(backoff), 0.5, 0x1p-20, 0.5, NULL, "factor on S at an overflow; a power of two" },
-    { "interval", TUTTI_INT, DYNAMIC(interval), 2000, 1, 1e9, NULL, "good steps in a row after which S grows" },
-    { "hysteresis", TUTTI_INT, DYNAMIC(hysteresis), 1, 1, 1000, NULL, "overflows after which S falls" },
+    { "backoff", TUTTI_REAL, DYNAMIC(backoff), 0.5, 0x1p-20, 0.5, NULL,
+      "factor on S at an overflow; a power of two" },
+    { "interval", TUTTI_INT, DYNAMIC(interval), 2000, 1, 1e9, NULL,
+      "good steps in a row after which S grows" },
+    { "hysteresis", TUTTI_INT, DYNAMIC(hysteresis), 1, 1, 1000, NULL,
+      "overflows after which S falls" },
     { "min", TUTTI_REAL, DYNAMIC(min), 1, 0x1p-100, 0x1p100, NULL, "least S; a power of two" },
     { "on_min", TUTTI_CHOICE, DYNAMIC(on_min), 0, 0, 0, "error|continue",
       "an overflow at the least S ends the run, or the step is skipped like others" },
     { 0 },
 };
-static const tutti_option static_options[] = {
-    { "scale", TUTTI_REAL, DYNAMIC(init), 1024, 0x1p-20, 0x1p100, NULL, "S of all steps; a power of two" }, { 0 }
-};
+static const tutti_option static_options[] = { { "scale", TUTTI_REAL, DYNAMIC(init), 1024, 0x1p-20,
+                                                 0x1p100, NULL, "S of all steps; a power of two" },
+                                               { 0 } };
 static const tutti_option no_options[] = { { 0 } };
 
 static const struct {
@@ -65,8 +69,8 @@ static tutti_status check_power(const char *option, double value, tutti_error *e
     if (frexp(value, &exponent) == 0.5)
         return TUTTI_OK;
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "loss-scale: %s is %.9g; it must be a power of two, by which a gradient can be multiplied and "
-                      "divided without rounding (%.9g is near)",
+                      "loss-scale: %s is %.9g; it must be a power of two, by which a gradient can "
+                      "be multiplied and divided without rounding (%.9g is near)",
                       option, value, ldexp(1, exponent - (value < ldexp(0.75, exponent))));
 }
 
@@ -82,7 +86,8 @@ static tutti_status apply_spec(tutti_engine_scaler *s, const tutti_spec *spec, t
         for (size_t i = 0; i < TUTTI_LENGTH(kinds); i++)
             names[i] = kinds[i].name;
         tutti_suggest(tutti_spec_name(spec), names, TUTTI_LENGTH(kinds), near, sizeof near);
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "unknown loss-scale '%.60s'%s (there are off, static, dynamic)",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "unknown loss-scale '%.60s'%s (there are off, static, dynamic)",
                           tutti_spec_name(spec), near);
     }
     snprintf(what, sizeof what, "loss-scale '%s'", kinds[k].name);
@@ -98,8 +103,10 @@ static tutti_status apply_spec(tutti_engine_scaler *s, const tutti_spec *spec, t
     TUTTI_TRY(check_power("backoff", s->backoff, err));
     TUTTI_TRY(check_power("min", s->min, err));
     if (s->min > s->init)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "loss-scale: min is %.9g, above init, %.9g; S cannot begin below its least", s->min, s->init);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "loss-scale: min is %.9g, above init, %.9g; S cannot begin below its least", s->min,
+            s->init);
     return TUTTI_OK;
 }
 
@@ -130,7 +137,8 @@ void tutti_engine_scaler_loaded(tutti_engine *e)
 {
     tutti_engine_scaler *s = &e->scaler;
 
-    if (s->on && !(s->now.scale > 0)) /* another number of workers than saved it: each starts again */
+    if (s->on &&
+        !(s->now.scale > 0)) /* another number of workers than saved it: each starts again */
         s->now = (tutti_engine_scale){ .scale = s->init, .left = s->hysteresis };
 }
 
@@ -145,31 +153,34 @@ static bool reported(uint64_t skipped)
     return (skipped & (skipped - 1)) == 0; /* 1, 2, 4, ... */
 }
 
-tutti_status tutti_engine_scaler_skip(tutti_engine *e, double had, int worker, const char *tensor, tutti_error *err)
+tutti_status tutti_engine_scaler_skip(tutti_engine *e, double had, int worker, const char *tensor,
+                                      tutti_error *err)
 {
     tutti_engine_scaler *s = &e->scaler;
     const uint64_t skipped = ++*tutti_engine_skipped(e);
     const double was = s->now.scale;
 
     s->now.good = 0;
-    if (had > was) /* late: S was lowered since that gradient was computed, because of an earlier one */
+    if (had >
+        was) /* late: S was lowered since that gradient was computed, because of an earlier one */
         ;
     else if (s->dynamic && s->now.left > 1)
         s->now.left--;
     else if (s->dynamic && was <= s->min) {
         if (s->on_min == 0)
-            return tutti_fail_rank(err, TUTTI_ERR_NUMBER, e->m.rank,
-                                   "worker %d: the gradient of %s is not finite in step %llu, with the loss scale at "
-                                   "its least, %g, so scaling is not the cause; lower the "
-                                   "learning rate, clip the gradient (clip-norm), take precision bf16, or continue to "
-                                   "skip steps (loss-scale dynamic(on_min=continue))",
-                                   worker, tensor, (unsigned long long)tutti_engine_gradient_step(e), was);
+            return tutti_fail_rank(
+                err, TUTTI_ERR_NUMBER, e->m.rank,
+                "worker %d: the gradient of %s is not finite in step %llu, with the loss scale at "
+                "its least, %g, so scaling is not the cause; lower the learning rate, clip the "
+                "gradient (clip-norm), take precision bf16, or continue to skip steps (loss-scale "
+                "dynamic(on_min=continue))",
+                worker, tensor, (unsigned long long)tutti_engine_gradient_step(e), was);
     } else if (s->dynamic)
         s->now.scale = fmax(s->min, was * s->backoff);
     if (reported(skipped))
         tutti_event_of(&e->m, worker, "overflow",
-                       "worker %d: the gradient of %s overflowed in step %llu at the loss scale %g; the step was "
-                       "skipped, %llu in all, and the scale is %g",
+                       "worker %d: the gradient of %s overflowed in step %llu at the loss scale "
+                       "%g; the step was skipped, %llu in all, and the scale is %g",
                        worker, tensor, (unsigned long long)tutti_engine_gradient_step(e), had,
                        (unsigned long long)skipped, s->now.scale);
     return TUTTI_OK;

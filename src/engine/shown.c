@@ -10,13 +10,15 @@ static tutti_status agree(tutti_engine *e, tutti_error *err)
 {
     tutti_method *m = &e->m;
 
-    e->values_changed = e->values_changed || m->ops->final_model != NULL || (m->traits & TUTTI_REPLICAS_EQUAL) == 0;
+    e->values_changed =
+        e->values_changed || m->ops->final_model != NULL || (m->traits & TUTTI_REPLICAS_EQUAL) == 0;
     if (m->ops->final_model != NULL)
         TUTTI_TRY(m->ops->final_model(m, err));
     if (m->ops->final_model != NULL)
         return TUTTI_OK;
-    return m->traits & TUTTI_REPLICAS_EQUAL || m->workers == 1 || m->rank >= m->workers ? TUTTI_OK
-                                                                                       : tutti_average(m, m->x, err);
+    return m->traits & TUTTI_REPLICAS_EQUAL || m->workers == 1 || m->rank >= m->workers
+               ? TUTTI_OK
+               : tutti_average(m, m->x, err);
 }
 
 /* The mean of client state over the workers that have had samples; if none has, each keeps its
@@ -55,13 +57,15 @@ static tutti_status meet(tutti_engine *e, bool last, int snapshot, tutti_error *
         tutti_copy(e->m.device, e->m.n, e->m.x, e->kept);
     tutti_copy(e->m.device, own, e->own_values.now, e->own_values.kept);
     do {
-        status = snapshot >= 0 ? tutti_engine_snapshot_final_model(e, snapshot, err) : agree(e, err);
+        status =
+            snapshot >= 0 ? tutti_engine_snapshot_final_model(e, snapshot, err) : agree(e, err);
         if (status == TUTTI_OK)
             status = agree_on_own(e, err);
         if (status == TUTTI_OK && last)
             status = tutti_engine_tell_metrics(e, err);
         if (status != TUTTI_OK && status != TUTTI_ERR_PEER)
-            return status; /* otherwise others may wait for this worker in there: see tutti_engine_settle */
+            /* otherwise others may wait for this worker in there: see tutti_engine_settle */
+            return status;
         status = tutti_engine_settle(e, status, &again, err);
         if (again) {
             if (e->kept != NULL)
@@ -108,7 +112,8 @@ tutti_status tutti_engine_eval_snapshot(tutti_engine *e, int k, tutti_error *err
     if ((e->stage != STAGE_READY || !e->services.held) && e->stage != STAGE_FINISHED)
         return tutti_engine_out_of_order(err, "eval_snapshot");
     if (k < 0 || k >= e->snapshots.passed)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "eval_snapshot of snapshot %d, but there are %d (tutti.h)", k,
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "eval_snapshot of snapshot %d, but there are %d (tutti.h)", k,
                           e->snapshots.passed);
     tutti_engine_snapshot_take(e, k);
     return show(e, k, err);
@@ -125,7 +130,8 @@ static float *room_of_gradients(tutti_engine *e)
 
 static bool differs(const tutti_engine *e)
 {
-    return e->kept != NULL && e->m.rank < e->m.workers && (e->stage == STAGE_SHOWN || e->stage == STAGE_FINISHED);
+    return e->kept != NULL && e->m.rank < e->m.workers &&
+           (e->stage == STAGE_SHOWN || e->stage == STAGE_FINISHED);
 }
 
 double tutti_engine_apart(tutti_engine *e)
@@ -165,14 +171,16 @@ tutti_status tutti_engine_eval_end(tutti_engine *e, tutti_error *err)
     if (e->stage == STAGE_FINISHED)
         return TUTTI_OK;
     if (e->stage != STAGE_SHOWN)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "eval_end is legal after eval_begin only (tutti.h)");
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "eval_end is legal after eval_begin only (tutti.h)");
     if (e->snapshots.shown > 0)
         tutti_engine_snapshot_back(e);
     else {
         if (e->kept != NULL)
             tutti_copy(e->m.device, e->m.n, e->kept, e->m.x);
         if (e->own_values.kept != NULL)
-            tutti_copy(e->m.device, e->options.own_values + 1, e->own_values.kept, e->own_values.now);
+            tutti_copy(e->m.device, e->options.own_values + 1, e->own_values.kept,
+                       e->own_values.now);
         e->stage = STAGE_READY;
     }
     e->values_changed = true;
@@ -185,7 +193,8 @@ tutti_status tutti_engine_eval_end(tutti_engine *e, tutti_error *err)
 static tutti_status leave_together(tutti_engine *e, tutti_error *err)
 {
     TUTTI_TRY(tutti_engine_part(e, err));
-    return e->losses.members == NULL && e->services.n > 0 ? tutti_barrier(&e->services.group, err) : TUTTI_OK;
+    return e->losses.members == NULL && e->services.n > 0 ? tutti_barrier(&e->services.group, err)
+                                                          : TUTTI_OK;
 }
 
 tutti_status tutti_engine_finish(tutti_engine *e, tutti_error *err)

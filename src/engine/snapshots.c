@@ -35,22 +35,28 @@ tutti_status tutti_engine_snapshots_open(tutti_engine *e, tutti_error *err)
 {
     tutti_engine_store *a = &e->snapshots;
 
-    if (!(e->m.traits & (TUTTI_ASYNC | TUTTI_UNSYNCHRONIZED_STEPS)) || e->options.snapshot_every == 0 ||
-        e->options.snapshot_most <= 0)
+    if (!(e->m.traits & (TUTTI_ASYNC | TUTTI_UNSYNCHRONIZED_STEPS)) ||
+        e->options.snapshot_every == 0 || e->options.snapshot_most <= 0)
         return TUTTI_OK;
     a->capacity = e->options.snapshot_most;
     a->at = tutti_alloc((size_t)a->capacity, sizeof *a->at);
-    return a->at != NULL ? TUTTI_OK
-                         : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing %d snapshots", a->capacity);
+    return a->at != NULL
+               ? TUTTI_OK
+               : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing %d snapshots", a->capacity);
 }
 
 void tutti_engine_snapshots_declare(tutti_engine *e)
 {
     tutti_engine_store *a = &e->snapshots;
     /* one more, for the run's own model during the evaluation of a snapshot */
-    const size_t room = a->capacity > 0 ? (size_t)a->capacity + 1 : 0, n = e->m.rank < e->m.workers ? e->m.n : 0;
-    const tutti_state x = { .name = "engine.aside", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = room * n };
-    const tutti_state own = { .name = "engine.aside-client", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
+    const size_t room = a->capacity > 0 ? (size_t)a->capacity + 1 : 0,
+                 n = e->m.rank < e->m.workers ? e->m.n : 0;
+    const tutti_state x = {
+        .name = "engine.aside", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = room * n
+    };
+    const tutti_state own = { .name = "engine.aside-client",
+                              .keep = TUTTI_SCRATCH,
+                              .dtype = TUTTI_F32,
                               .count = room * (e->options.own_values + 1) };
 
     if (room > 0 && n > 0)
@@ -131,7 +137,8 @@ void tutti_engine_snapshots_pass(tutti_engine *e)
 
     if (a->passed >= a->capacity || !a->begun || position(e) < next_point(e))
         return;
-    was = tutti_engine_doing(e, TUTTI_DOING_OUTSIDE); /* evaluation is not part of the method's cost */
+    /* evaluation is not part of the method's cost */
+    was = tutti_engine_doing(e, TUTTI_DOING_OUTSIDE);
     while (a->passed < a->capacity && position(e) >= next_point(e))
         save_snapshot(e, false);
     tutti_engine_doing(e, was);
@@ -184,10 +191,11 @@ void tutti_engine_snapshot(const tutti_engine *e, int k, tutti_snapshot *snapsho
 {
     const tutti_engine_snapshot_at *at = &e->snapshots.at[k];
 
-    *snapshot = (tutti_snapshot){ .gradients = (e->snapshots.first + (uint64_t)k + 1) * e->options.snapshot_every,
-                            .wall_ns = at->wall_ns,
-                            .bytes_sent = at->bytes,
-                            .samples_since = my_samples(e) - at->samples };
+    *snapshot = (tutti_snapshot){ .gradients = (e->snapshots.first + (uint64_t)k + 1) *
+                                               e->options.snapshot_every,
+                                  .wall_ns = at->wall_ns,
+                                  .bytes_sent = at->bytes,
+                                  .samples_since = my_samples(e) - at->samples };
 }
 
 void tutti_engine_drop_snapshots(tutti_engine *e)
@@ -229,7 +237,9 @@ tutti_status tutti_engine_snapshot_final_model(tutti_engine *e, int k, tutti_err
 
     TUTTI_TRY(tutti_facilities_snapshot_final_model(e, k, &at_servers, err));
     /* a node group has one model, and the mean of equal models need not equal it to the bit */
-    return at_servers || m->workers == m->team || m->rank >= m->workers ? TUTTI_OK : tutti_average(m, m->x, err);
+    return at_servers || m->workers == m->team || m->rank >= m->workers
+               ? TUTTI_OK
+               : tutti_average(m, m->x, err);
 }
 
 void tutti_engine_snapshot_back(tutti_engine *e)

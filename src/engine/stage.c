@@ -9,10 +9,11 @@ tutti_status tutti_engine_out_of_order(tutti_error *err, const char *call)
 
 tutti_status tutti_engine_wrong(tutti_error *err, const char *call, const char *when)
 {
-    return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                      "%s was called %s; the order is pass_begin, grad_ready for each tensor, pass_end, step "
-                      "(tutti.h)",
-                      call, when);
+    return tutti_fail(
+        err, TUTTI_ERR_STATE, 0,
+        "%s was called %s; the order is pass_begin, grad_ready for each tensor, pass_end, step "
+        "(tutti.h)",
+        call, when);
 }
 
 tutti_status tutti_engine_failed(tutti_engine *e, tutti_status status, tutti_error *err)

@@ -10,13 +10,16 @@
 tutti_status tutti_engine_lr(tutti_engine *e, double lr, tutti_error *err)
 {
     if (e->stage == STAGE_PASS || e->stage == STAGE_FAILED)
-        return tutti_engine_wrong(err, "lr", e->stage == STAGE_PASS ? "within a pass" : "after a failure");
+        return tutti_engine_wrong(err, "lr",
+                                  e->stage == STAGE_PASS ? "within a pass" : "after a failure");
     if (!(lr >= 0) || isinf(lr))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the learning rate is %g; it must be a number, 0 or more", lr);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "the learning rate is %g; it must be a number, 0 or more", lr);
     if (e->at_servers)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' updates at its servers, which have no step in common with this worker and take "
-                          "the learning rate from lr-schedule; give that, and omit tutti_engine_lr",
+                          "method '%s' updates at its servers, which have no step in common with "
+                          "this worker and take the learning rate from lr-schedule; give that, and "
+                          "omit tutti_engine_lr",
                           e->m.ops->name);
     e->rate.base = lr;
     if (e->stage == STAGE_BETWEEN && !e->step.exchanged) /* otherwise lanes may read it */
@@ -47,13 +50,15 @@ tutti_status tutti_base_check(tutti_method *m, tutti_rate *rate, bool *skip, tut
     *rate = tutti_rate_now(m);
     *skip = false;
     tutti_engine_take_in(e); /* if the step's last pass did not do it */
-    if (!e->step.exchanged && !e->step.pass.stays) /* otherwise the pieces' jobs, or the client, have checked */
+    if (!e->step.exchanged &&
+        !e->step.pass.stays) /* otherwise the pieces' jobs, or the client, have checked */
         for (int k = 0; k < e->layout.n_pieces; k++)
             TUTTI_TRY(tutti_engine_check_gradient(e, k, err));
     TUTTI_TRY(tutti_engine_judge(e, skip, err));
     if (*skip)
         return TUTTI_OK;
-    if (e->options.clip_norm > 0) { /* torch.nn.utils.clip_grad_norm_: coefficient max/(norm + 1e-6), at most 1 */
+    if (e->options.clip_norm > 0) {
+        /* torch.nn.utils.clip_grad_norm_: coefficient max/(norm + 1e-6), at most 1 */
         double norm2 = 0, coefficient;
         bool done;
         TUTTI_TRY(tutti_facilities_norm2(e, &norm2, &done, err));
@@ -78,8 +83,8 @@ tutti_status tutti_base_gradient(tutti_method *m, tutti_rate *rate, bool *skip, 
 }
 
 /* counted: NULL, or a count of updates, for methods whose steps do not determine it. */
-static tutti_status update_on(tutti_method *m, float *x, tutti_monitor *lock, double factor, int64_t *counted,
-                              tutti_error *err)
+static tutti_status update_on(tutti_method *m, float *x, tutti_monitor *lock, double factor,
+                              int64_t *counted, tutti_error *err)
 {
     tutti_engine *e = m->engine;
     tutti_rate rate;
@@ -102,7 +107,8 @@ static tutti_status update_on(tutti_method *m, float *x, tutti_monitor *lock, do
     return TUTTI_OK;
 }
 
-tutti_status tutti_base_step_on(tutti_method *m, float *x, tutti_monitor *lock, double factor, tutti_error *err)
+tutti_status tutti_base_step_on(tutti_method *m, float *x, tutti_monitor *lock, double factor,
+                                tutti_error *err)
 {
     return update_on(m, x, lock, factor, NULL, err);
 }
@@ -120,8 +126,9 @@ tutti_status tutti_evaluate_declare(tutti_method *m, tutti_error *err)
 
     if (e->options.evaluate == NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' goes by the model's loss on samples that are held out of training, and there "
-                          "are none; give --validation N, say 1000 (engine_options.evaluate)",
+                          "method '%s' goes by the model's loss on samples that are held out of "
+                          "training, and there are none; give --validation N, say 1000 "
+                          "(engine_options.evaluate)",
                           m->ops->name);
     return TUTTI_OK;
 }
@@ -136,7 +143,8 @@ tutti_status tutti_evaluate(tutti_method *m, double *loss, tutti_error *err)
     *loss = 0;
     if (e->options.evaluate == NULL || e->stage != STAGE_BETWEEN || tutti_engine_passes_left(e))
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "method '%s': tutti_evaluate is legal within step, after tutti_evaluate_declare (steps.h)",
+                          "method '%s': tutti_evaluate is legal within step, after "
+                          "tutti_evaluate_declare (steps.h)",
                           m->ops->name);
     e->values_changed = e->values_changed || !tutti_engine_values_stay(e);
     tutti_engine_hand_out(e);

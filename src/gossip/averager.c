@@ -94,7 +94,8 @@ struct tutti_averager {
     uint64_t pending;            /* rounds that the method has requested so far; under the lock */
     snapshot *snapshot;          /* [n_snapshots], with capacity for as many as there may be */
     int n_snapshots;             /* under the lock */
-    float *snapshot_to;          /* target of the next snapshot; NULL: none is due. Client thread only */
+    /* target of the next snapshot; NULL: none is due. Client thread only */
+    float *snapshot_to;
     uint64_t round;              /* rounds made; written under the lock by the service that makes
                                     them; declared if the graph depends on it */
     uint64_t due;                /* on the granting worker, declared: reported gradients times
@@ -124,15 +125,17 @@ struct tutti_averager {
 
 static const tutti_facility_ops facility; /* at the end */
 
-static tutti_status declare(tutti_averager **out, tutti_method *m, tutti_plan *plan, const char *graph, bool granted,
-                            const int services[4], tutti_error *err)
+static tutti_status declare(tutti_averager **out, tutti_method *m, tutti_plan *plan,
+                            const char *graph, bool granted, const int services[4],
+                            tutti_error *err)
 {
     const size_t workers = (size_t)m->workers;
     tutti_averager *a = tutti_alloc(1, sizeof *a);
 
     *out = a;
     if (a == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the averager of method '%s'", m->ops->name);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the averager of method '%s'",
+                          m->ops->name);
     a->m = m;
     tutti_facility_add(m, &facility, a);
     tutti_engine_declare_history(m->engine);
@@ -146,9 +149,11 @@ static tutti_status declare(tutti_averager **out, tutti_method *m, tutti_plan *p
         tutti_declare_vector(plan, "averager.sent", TUTTI_SCRATCH, &a->sent);
         tutti_declare_vector(plan, "averager.mean", TUTTI_SCRATCH, &a->mean);
     }
-    a->snapshot = tutti_alloc((size_t)tutti_engine_snapshot_capacity(m->engine) + 1, sizeof *a->snapshot);
+    a->snapshot =
+        tutti_alloc((size_t)tutti_engine_snapshot_capacity(m->engine) + 1, sizeof *a->snapshot);
     if (a->snapshot == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the averager of method '%s'", m->ops->name);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the averager of method '%s'",
+                          m->ops->name);
     if (!granted)
         return TUTTI_OK;
     tutti_declare_value(plan, "averager.round", TUTTI_SAME, &a->round, sizeof a->round);
@@ -159,14 +164,18 @@ static tutti_status declare(tutti_averager **out, tutti_method *m, tutti_plan *p
     a->others = tutti_alloc(workers, sizeof *a->others);
     a->calls = tutti_alloc(workers, sizeof *a->calls);
     a->each = tutti_alloc(workers, sizeof *a->each);
-    if (a->made == NULL || a->gone == NULL || a->others == NULL || a->calls == NULL || a->each == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the averager of method '%s'", m->ops->name);
+    if (a->made == NULL || a->gone == NULL || a->others == NULL || a->calls == NULL ||
+        a->each == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the averager of method '%s'",
+                          m->ops->name);
     return graph == NULL ? TUTTI_OK
-                         : tutti_mixer_declare(&a->mixer, m, plan, &(tutti_mixer_options){ .graph = graph }, err);
+                         : tutti_mixer_declare(&a->mixer, m, plan,
+                                               &(tutti_mixer_options){ .graph = graph }, err);
 }
 
-tutti_status tutti_averager_declare(tutti_averager **out, tutti_method *m, tutti_plan *plan, const char *graph,
-                                    int64_t rounds, int64_t ahead, const int services[4], tutti_error *err)
+tutti_status tutti_averager_declare(tutti_averager **out, tutti_method *m, tutti_plan *plan,
+                                    const char *graph, int64_t rounds, int64_t ahead,
+                                    const int services[4], tutti_error *err)
 {
     const tutti_status status = declare(out, m, plan, graph, graph != NULL, services, err);
 
@@ -177,8 +186,8 @@ tutti_status tutti_averager_declare(tutti_averager **out, tutti_method *m, tutti
     return status;
 }
 
-tutti_status tutti_averager_declare_clock(tutti_averager **out, tutti_method *m, tutti_plan *plan, int64_t pause_ns,
-                                          const int services[4], tutti_error *err)
+tutti_status tutti_averager_declare_clock(tutti_averager **out, tutti_method *m, tutti_plan *plan,
+                                          int64_t pause_ns, const int services[4], tutti_error *err)
 {
     const tutti_status status = declare(out, m, plan, NULL, true, services, err);
 
@@ -194,7 +203,8 @@ static tutti_status open_averager(void *self, tutti_error *err)
     tutti_averager *a = self;
 
     if (a->mixer == NULL && tutti_engine_fault_tolerant(a->m->engine))
-        TUTTI_TRY(tutti_members_open(&a->members, a->m->world, tutti_port_of("averager", 0, 0), err));
+        TUTTI_TRY(
+            tutti_members_open(&a->members, a->m->world, tutti_port_of("averager", 0, 0), err));
     return tutti_monitor_open(&a->lock, a->m->rt, err);
 }
 
@@ -232,8 +242,9 @@ static void report_rounds(tutti_averager *a)
         return;
     a->reported = true;
     tutti_event(a->m, "rounds left out",
-                "rounds of averaging take longer than the gradients that bring them: %llu were made and %llu skipped "
-                "so far, so models are further apart than on a fast network; a larger batch leaves them more time",
+                "rounds of averaging take longer than the gradients that bring them: %llu were "
+                "made and %llu skipped so far, so models are further apart than on a fast network; "
+                "a larger batch leaves them more time",
                 (unsigned long long)a->round, (unsigned long long)left_out);
 }
 
@@ -333,8 +344,10 @@ tutti_status tutti_averager_update(tutti_averager *a, int64_t outstanding, tutti
 
 static tutti_status reduce(tutti_averager *a, const tutti_group *members, tutti_error *err)
 {
-    tutti_group all = tutti_group_keyed(members, tutti_port_of("averager", 0, 0), (uint32_t)a->round);
-    return tutti_allreduce_from(&all, TUTTI_MEAN, tutti_f32(a->m->device, a->sent, a->m->layout->used),
+    tutti_group all =
+        tutti_group_keyed(members, tutti_port_of("averager", 0, 0), (uint32_t)a->round);
+    return tutti_allreduce_from(&all, TUTTI_MEAN,
+                                tutti_f32(a->m->device, a->sent, a->m->layout->used),
                                 tutti_f32(a->m->device, a->mean, a->m->layout->used), err);
 }
 
@@ -372,7 +385,8 @@ static tutti_status make_round(tutti_averager *a, tutti_error *err)
     tutti_lock(a->lock);
     tutti_copy(m->device, m->n, a->s, a->sent);
     tutti_unlock(a->lock);
-    TUTTI_TRY(a->mixer != NULL ? tutti_mixer_mix_untimed(a->mixer, a->round, a->sent, a->mean, err) : with_all(a, err));
+    TUTTI_TRY(a->mixer != NULL ? tutti_mixer_mix_untimed(a->mixer, a->round, a->sent, a->mean, err)
+                               : with_all(a, err));
     tutti_lock(a->lock);
     tutti_add_diff(m->device, m->layout->used, 1, a->mean, a->sent, a->s);
     complete_asides(a);
@@ -397,7 +411,8 @@ tutti_status tutti_averager_average(tutti_averager *a, tutti_error *err)
 
 static int events(const tutti_averager *a)
 {
-    return tutti_engine_fault_tolerant(a->m->engine) ? tutti_world_events(a->m->world, 0, NULL, 0) : 0;
+    return tutti_engine_fault_tolerant(a->m->engine) ? tutti_world_events(a->m->world, 0, NULL, 0)
+                                                     : 0;
 }
 
 /* True if this worker has lost another one that may still be reachable for others. */
@@ -456,10 +471,12 @@ static tutti_status tell_others(tutti_averager *a, uint64_t granted, tutti_error
             a->each[n] = NULL;
             a->others[n++] = r;
         }
-    TUTTI_TRY(tutti_engine_call_all(a->m->engine, a->mix, n, a->others, &note, a->calls, a->each, err));
+    TUTTI_TRY(
+        tutti_engine_call_all(a->m->engine, a->mix, n, a->others, &note, a->calls, a->each, err));
     for (int k = 0; k < n && a->each[k] != NULL; k++) {
         const tutti_request *answer = a->each[k];
-        if (answer->status == TUTTI_OK && answer->note.kind == 0) /* a lost worker's answer has no content */
+        if (answer->status == TUTTI_OK &&
+            answer->note.kind == 0) /* a lost worker's answer has no content */
             learn(a, answer->note.from, (uint64_t)answer->note.a);
     }
     return TUTTI_OK;
@@ -467,7 +484,8 @@ static tutti_status tell_others(tutti_averager *a, uint64_t granted, tutti_error
 
 /* Reports this number of gradients, and how many rounds this worker has made, to the surviving
    worker of lowest rank. */
-static tutti_status tell_gradients(tutti_averager *a, uint64_t gradients, uint64_t made, tutti_error *err)
+static tutti_status tell_gradients(tutti_averager *a, uint64_t gradients, uint64_t made,
+                                   tutti_error *err)
 {
     for (int r = 0; r < a->m->workers; r++) {
         tutti_header note = { .a = (int64_t)gradients, .b = (int64_t)made };
@@ -586,7 +604,8 @@ tutti_status tutti_averager_beat(tutti_averager *a, tutti_error *err)
     tutti_header note;
     tutti_status status;
 
-    while ((status = tutti_rpc_receive(a->m, a->beat, &note, tutti_nothing(), TUTTI_FOREVER, err)) == TUTTI_OK) {
+    while ((status = tutti_rpc_receive(a->m, a->beat, &note, tutti_nothing(), TUTTI_FOREVER,
+                                       err)) == TUTTI_OK) {
         tutti_header answer = { 0 };
         uint64_t left = 0, before;
         for (int r = 0; r < a->m->workers; r++)
@@ -609,7 +628,8 @@ tutti_status tutti_averager_mix(tutti_averager *a, tutti_error *err)
     tutti_header note;
     tutti_status status;
 
-    while ((status = tutti_rpc_receive(a->m, a->mix, &note, tutti_nothing(), TUTTI_FOREVER, err)) == TUTTI_OK) {
+    while ((status = tutti_rpc_receive(a->m, a->mix, &note, tutti_nothing(), TUTTI_FOREVER, err)) ==
+           TUTTI_OK) {
         tutti_header answer = { 0 };
         take_grant(a, (uint64_t)note.a, 0, note.kind != 0 || misses_one(a));
         tutti_lock(a->lock);

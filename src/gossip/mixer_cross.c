@@ -36,8 +36,8 @@ struct tutti_mixer_cross {
     bool receives;           /* the receives are posted for this round */
 };
 
-static tutti_status declare_vectors(tutti_plan *plan, float ***vectors, int count, const char *what, tutti_keep keep,
-                                    tutti_error *err)
+static tutti_status declare_vectors(tutti_plan *plan, float ***vectors, int count, const char *what,
+                                    tutti_keep keep, tutti_error *err)
 {
     *vectors = tutti_alloc((size_t)count + 1, sizeof **vectors);
     if (*vectors == NULL)
@@ -50,32 +50,44 @@ static tutti_status declare_vectors(tutti_plan *plan, float ***vectors, int coun
     return TUTTI_OK;
 }
 
-tutti_status tutti_mixer_cross_declare(tutti_mixer *mixer, const char *graph, tutti_plan *plan, tutti_error *err)
+tutti_status tutti_mixer_cross_declare(tutti_mixer *mixer, const char *graph, tutti_plan *plan,
+                                       tutti_error *err)
 {
     tutti_method *m = mixer->m;
     const int d = tutti_graph_degree(mixer->graph);
     tutti_mixer_cross *c;
 
     if (!tutti_graph_is(mixer->graph, "symmetric"))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s': gradients go back to where models came from, but graph '%.80s' is not "
-                          "symmetric; take one whose edges go both ways (ring, torus, complete, hypercube)",
-                          m->ops->name, graph);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "method '%s': gradients go back to where models came from, but graph '%.80s' is not "
+            "symmetric; take one whose edges go both ways (ring, torus, complete, hypercube)",
+            m->ops->name, graph);
     if ((m->traits & TUTTI_FAULT_TOLERANT) != 0)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "method '%s' continues after losses, but sends gradients back, and a lost worker cannot "
-                          "send those it has yet to return; this is a fault of the program: please report it",
-                          m->ops->name);
+        return tutti_fail(
+            err, TUTTI_ERR_STATE, 0,
+            "method '%s' continues after losses, but sends gradients back, and a lost worker "
+            "cannot send those it has yet to return; this is a fault of the program: please report "
+            "it",
+            m->ops->name);
     c = mixer->cross = tutti_alloc(1, sizeof *c);
     if (c == NULL || (c->requests = tutti_alloc(2 * (size_t)d + 1, sizeof *c->requests)) == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening a mixer's cross-gradients");
     if (mixer->codec != NULL) {
         const size_t bytes = tutti_mixer_codec_bytes(mixer);
         tutti_declare_vector(plan, "mixer.cross-sum", TUTTI_SCRATCH, &c->sum);
-        tutti_declare(plan, &(tutti_state){ .name = "mixer.cross-send", .keep = TUTTI_SCRATCH, .dtype = TUTTI_U8,
-                                            .count = ((size_t)d + 1) * bytes + 64 }, &c->send);
-        tutti_declare(plan, &(tutti_state){ .name = "mixer.cross-receive", .keep = TUTTI_SCRATCH, .dtype = TUTTI_U8,
-                                            .count = (size_t)d * bytes + 64 }, &c->receive);
+        tutti_declare(plan,
+                      &(tutti_state){ .name = "mixer.cross-send",
+                                      .keep = TUTTI_SCRATCH,
+                                      .dtype = TUTTI_U8,
+                                      .count = ((size_t)d + 1) * bytes + 64 },
+                      &c->send);
+        tutti_declare(plan,
+                      &(tutti_state){ .name = "mixer.cross-receive",
+                                      .keep = TUTTI_SCRATCH,
+                                      .dtype = TUTTI_U8,
+                                      .count = (size_t)d * bytes + 64 },
+                      &c->receive);
         return declare_vectors(plan, &c->residual, d + 1, "cross-residual", TUTTI_OWN_ZERO, err);
     }
     TUTTI_TRY(declare_vectors(plan, &c->model, d, "model-of-neighbour", TUTTI_SCRATCH, err));
@@ -132,16 +144,16 @@ static tutti_status post_receives(tutti_mixer *mixer, tutti_error *err)
         TUTTI_TRY(tutti_post_recv(m->world, &c->requests[a], mixer->in[a], port_of(mixer),
                                   mixer->codec == NULL
                                       ? tutti_f32(m->device, c->came[a], m->layout->used)
-                                      : tutti_host(buffer_of(mixer, c->receive, a), tutti_mixer_codec_bytes(mixer),
-                                                   TUTTI_U8),
+                                      : tutti_host(buffer_of(mixer, c->receive, a),
+                                                   tutti_mixer_codec_bytes(mixer), TUTTI_U8),
                                   err));
     c->receives = true;
     return TUTTI_OK;
 }
 
 /* Encodes v plus what earlier messages lacked to `out`. */
-static tutti_status encode_model(tutti_mixer *mixer, const float *v, float *residual, uint8_t *out, size_t *bytes,
-                                 tutti_error *err)
+static tutti_status encode_model(tutti_mixer *mixer, const float *v, float *residual, uint8_t *out,
+                                 size_t *bytes, tutti_error *err)
 {
     const tutti_method *m = mixer->m;
     const size_t n = m->layout->used;
@@ -188,11 +200,12 @@ static tutti_status sum_up(tutti_mixer *mixer, float *v, tutti_error *err)
         if (a == r->n_in)
             break;
         if (mixer->cross->requests[a].note.bytes != m->layout->used * sizeof(float))
-            return tutti_fail_rank(
-                err, TUTTI_ERR_CORRUPT, mixer->in[a],
-                "worker %d sent %llu bytes of a cross-gradient where %zu were due; all workers must run one version",
-                mixer->in[a], (unsigned long long)mixer->cross->requests[a].note.bytes,
-                m->layout->used * sizeof(float));
+            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, mixer->in[a],
+                                   "worker %d sent %llu bytes of a cross-gradient where %zu were "
+                                   "due; all workers must run one version",
+                                   mixer->in[a],
+                                   (unsigned long long)mixer->cross->requests[a].note.bytes,
+                                   m->layout->used * sizeof(float));
         mixer->term[terms] = mixer->cross->came[a];
         mixer->weight[terms++] = (float)mixer->w_in[a];
     }
@@ -209,7 +222,8 @@ static tutti_status sum_up_decoded(tutti_mixer *mixer, float *v, tutti_error *er
     uint8_t *own = buffer_of(mixer, c->send, tutti_graph_degree(mixer->graph));
     size_t bytes;
 
-    TUTTI_TRY(encode_model(mixer, v, c->residual[tutti_graph_degree(mixer->graph)], own, &bytes, err));
+    TUTTI_TRY(
+        encode_model(mixer, v, c->residual[tutti_graph_degree(mixer->graph)], own, &bytes, err));
     tutti_fill(m->device, m->layout->used, 0, v);
     TUTTI_TRY(tutti_mixer_codec_get(mixer, r->k, m->rank, own, bytes, (float)r->self, v, err));
     for (int a = 0; a < r->n_in; a++)
@@ -236,6 +250,6 @@ tutti_status tutti_mixer_take_back(tutti_mixer *mixer, float *v, tutti_error *er
             tutti_cancel(mixer->m->world, &c->requests[a]);
     tutti_engine_comm(e, "cross", 0, started_ns, tutti_now_ns(mixer->m->rt));
     tutti_engine_doing(e, was);
-    return tutti_fail_within(err, status, "worker %d, taking back gradients of round %llu", mixer->m->rank,
-                             (unsigned long long)mixer->last.k);
+    return tutti_fail_within(err, status, "worker %d, taking back gradients of round %llu",
+                             mixer->m->rank, (unsigned long long)mixer->last.k);
 }

@@ -115,7 +115,9 @@ static tutti_status find_partners(tutti_pairs *p, tutti_error *err)
 {
     tutti_method *m = p->m;
     const int teams = m->workers / m->team, mine = m->rank / m->team;
-    const char *spec = p->o->graph[0] != 0 ? p->o->graph : teams % 2 == 0 ? "bipartite-exp" : "complete";
+    const char *spec = p->o->graph[0] != 0 ? p->o->graph
+                       : teams % 2 == 0    ? "bipartite-exp"
+                                           : "complete";
     int left_out;
 
     p->roles = tutti_alloc((size_t)teams, sizeof *p->roles);
@@ -125,14 +127,15 @@ static tutti_status find_partners(tutti_pairs *p, tutti_error *err)
     p->beside = tutti_alloc((size_t)teams, sizeof *p->beside);
     p->unasked = tutti_alloc((size_t)teams, sizeof *p->unasked);
     p->took_ns = tutti_alloc((size_t)teams, sizeof *p->took_ns);
-    if (p->unasked == NULL || p->took_ns == NULL || p->roles == NULL || p->partner == NULL || p->lost == NULL ||
-        p->part == NULL || p->beside == NULL)
+    if (p->unasked == NULL || p->took_ns == NULL || p->roles == NULL || p->partner == NULL ||
+        p->lost == NULL || p->part == NULL || p->beside == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method '%s'", m->ops->name);
-    TUTTI_TRY(tutti_fail_within(err, tutti_graph_open(&p->graph, spec, teams, err), "method '%s'", m->ops->name));
+    TUTTI_TRY(tutti_fail_within(err, tutti_graph_open(&p->graph, spec, teams, err), "method '%s'",
+                                m->ops->name));
     if (p->o->roles == BIPARTITE) {
-        TUTTI_TRY(tutti_fail_within(err, tutti_graph_require(p->graph, "bipartite", err),
-                                    "method '%s' with roles=bipartite, for which roles=any is the way out",
-                                    m->ops->name));
+        TUTTI_TRY(tutti_fail_within(
+            err, tutti_graph_require(p->graph, "bipartite", err),
+            "method '%s' with roles=bipartite, for which roles=any is the way out", m->ops->name));
         TUTTI_TRY(tutti_graph_roles(p->graph, p->roles, &left_out, err));
     } else {
         tutti_free(p->roles);
@@ -146,20 +149,26 @@ static tutti_status find_partners(tutti_pairs *p, tutti_error *err)
     return TUTTI_OK;
 }
 
-static void declare_buffers(const tutti_pairs *p, tutti_plan *plan, const char *name, float **buffers)
+static void declare_buffers(const tutti_pairs *p, tutti_plan *plan, const char *name,
+                            float **buffers)
 {
     const size_t count = (size_t)p->n_buffers * p->m->n;
-    tutti_declare(plan, &(tutti_state){ .name = name, .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = count },
-                  buffers);
+    tutti_declare(
+        plan,
+        &(tutti_state){ .name = name, .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = count },
+        buffers);
 }
 
 static const tutti_facility_ops facility; /* at the end */
 
 tutti_status tutti_pairs_declare(tutti_pairs **out, tutti_method *m, tutti_plan *plan,
-                                 const tutti_pairs_options *options, const int services[2], tutti_error *err)
+                                 const tutti_pairs_options *options, const int services[2],
+                                 tutti_error *err)
 {
-    static const char *const sent[QUESTIONS] = { "pairs.sent", "pairs.sent2", "pairs.sent3", "pairs.sent4" };
-    static const char *const got[QUESTIONS] = { "pairs.got", "pairs.got2", "pairs.got3", "pairs.got4" };
+    static const char *const sent[QUESTIONS] = { "pairs.sent", "pairs.sent2", "pairs.sent3",
+                                                 "pairs.sent4" };
+    static const char *const got[QUESTIONS] = { "pairs.got", "pairs.got2", "pairs.got3",
+                                                "pairs.got4" };
     tutti_pairs *p = tutti_alloc(1, sizeof *p);
 
     *out = p;
@@ -178,7 +187,8 @@ tutti_status tutti_pairs_declare(tutti_pairs **out, tutti_method *m, tutti_plan 
         tutti_declare_vector(plan, "pairs.s", TUTTI_SCRATCH, &p->s); /* x holds it at quiescence */
     for (int k = 0; k < QUESTIONS; k++)
         p->question[k].peer = -1;
-    p->questions = !p->asks || options->exchanges == 0 || options->outstanding == 0 ? p->asks : p->partners;
+    p->questions =
+        !p->asks || options->exchanges == 0 || options->outstanding == 0 ? p->asks : p->partners;
     p->questions = p->questions < QUESTIONS ? p->questions : QUESTIONS;
     for (int k = 0; k < p->questions; k++) {
         tutti_declare_vector(plan, sent[k], TUTTI_SCRATCH, &p->question[k].sent);
@@ -203,8 +213,13 @@ static tutti_status open_pairs(void *self, tutti_error *err)
 {
     tutti_pairs *p = self;
     const size_t bytes = p->m->n * sizeof(float);
-    const tutti_requests_setup setup = { .buffers = p->n_buffers, .copies = p->n_buffers, .in = p->in,
-                                         .in_bytes = bytes, .out = p->out, .out_bytes = bytes, .at_once = true };
+    const tutti_requests_setup setup = { .buffers = p->n_buffers,
+                                         .copies = p->n_buffers,
+                                         .in = p->in,
+                                         .in_bytes = bytes,
+                                         .out = p->out,
+                                         .out_bytes = bytes,
+                                         .at_once = true };
 
     if (p->answers)
         TUTTI_TRY(tutti_requests_open(desk_of(p), p->m->engine, p->answer, &setup, err));
@@ -241,7 +256,8 @@ static int falls_apart(const tutti_pairs *p)
     while (reached > 0) {
         reached = 0;
         for (int t = 0; t < teams; t++) {
-            if (p->part[t] != 1 || tutti_graph_partners(p->graph, p->roles, t, p->beside, &n, NULL) != TUTTI_OK)
+            if (p->part[t] != 1 ||
+                tutti_graph_partners(p->graph, p->roles, t, p->beside, &n, NULL) != TUTTI_OK)
                 continue;
             p->part[t] = 2;
             for (int k = 0; k < n; k++)
@@ -332,8 +348,8 @@ static tutti_status wake(tutti_pairs *p, tutti_error *err)
     if (!asleep)
         return TUTTI_OK;
     tutti_cancel(m->world, &p->waking); /* ends the last one, which was received */
-    return tutti_post_send(m->world, &p->waking, m->rank, tutti_port_of("pairs", 0, 0), &(tutti_header){ 0 },
-                           tutti_nothing(), err);
+    return tutti_post_send(m->world, &p->waking, m->rank, tutti_port_of("pairs", 0, 0),
+                           &(tutti_header){ 0 }, tutti_nothing(), err);
 }
 
 tutti_status tutti_pairs_update(tutti_pairs *p, tutti_error *err)
@@ -348,7 +364,8 @@ tutti_status tutti_pairs_update(tutti_pairs *p, tutti_error *err)
     staleness = p->averaged - p->seen;
     tutti_unlock(p->lock);
     tutti_stale(m, staleness);
-    TUTTI_TRY(tutti_base_step_on(m, p->s, p->lock, p->o->lr_staleness ? 1 / (1 + (double)staleness) : 1, err));
+    TUTTI_TRY(tutti_base_step_on(m, p->s, p->lock,
+                                 p->o->lr_staleness ? 1 / (1 + (double)staleness) : 1, err));
     if (!p->asks || p->o->exchanges == 0)
         return TUTTI_OK;
     tutti_round_post(m, p->ask, p->o->exchanges);
@@ -372,7 +389,8 @@ static void leave_out(tutti_pairs *p, int peer)
     for (int k = 0; k < p->partners; k++)
         if (p->partner[k] == peer) {
             p->partners--;
-            memmove(p->partner + k, p->partner + k + 1, (size_t)(p->partners - k) * sizeof *p->partner);
+            memmove(p->partner + k, p->partner + k + 1,
+                    (size_t)(p->partners - k) * sizeof *p->partner);
             return;
         }
 }
@@ -414,8 +432,9 @@ static tutti_status begin_question(tutti_pairs *p, int peer, tutti_error *err)
     p->asking++;
     tutti_copy(m->device, m->n, p->s, q->sent);
     tutti_unlock(p->lock);
-    status = tutti_engine_call_start(m->engine, &q->call, p->answer, peer, &q->note, tutti_f32(m->device, q->sent, d),
-                                     0, tutti_f32(m->device, q->got, d), err);
+    status = tutti_engine_call_start(m->engine, &q->call, p->answer, peer, &q->note,
+                                     tutti_f32(m->device, q->sent, d), 0,
+                                     tutti_f32(m->device, q->got, d), err);
     return status == TUTTI_OK ? status : end(p, q, status, err);
 }
 
@@ -426,8 +445,8 @@ static tutti_status take_answer(tutti_pairs *p, question *q, tutti_error *err)
 
     if (status == TUTTI_OK && (q->note.a < 2 || q->note.a > 4 * QUESTIONS || q->note.a % 2 != 0))
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, q->peer,
-                               "worker %d averages by 1/%lld; all workers must run one version", q->peer,
-                               (long long)q->note.a);
+                               "worker %d averages by 1/%lld; all workers must run one version",
+                               q->peer, (long long)q->note.a);
     if (status == TUTTI_OK) {
         p->took_ns[q->peer / m->team] = tutti_now_ns(m->rt) - q->begun_ns;
         tutti_lock(p->lock);
@@ -445,7 +464,8 @@ static int find_unasked(tutti_pairs *p, int64_t *least_ns)
 
     *least_ns = INT64_MAX;
     for (int k = 0; k < p->partners; k++) {
-        const int64_t known_ns = p->took_ns[p->partner[k] / p->m->team], took_ns = known_ns > 0 ? known_ns : UNKNOWN_NS;
+        const int64_t known_ns = p->took_ns[p->partner[k] / p->m->team],
+                      took_ns = known_ns > 0 ? known_ns : UNKNOWN_NS;
         bool asked = false;
         for (int i = 0; i < QUESTIONS; i++)
             asked = asked || p->question[i].peer == p->partner[k];
@@ -495,8 +515,8 @@ static tutti_status await_answers(tutti_pairs *p, int64_t deadline_ns, tutti_err
     int n = 0;
 
     if (!p->wake.posted)
-        TUTTI_TRY(
-            tutti_post_recv(p->m->world, &p->wake, p->m->rank, tutti_port_of("pairs", 0, 0), tutti_nothing(), err));
+        TUTTI_TRY(tutti_post_recv(p->m->world, &p->wake, p->m->rank, tutti_port_of("pairs", 0, 0),
+                                  tutti_nothing(), err));
     wanted[n++] = &p->wake;
     for (int i = 0; i < QUESTIONS; i++)
         if (p->question[i].peer >= 0)
@@ -570,8 +590,8 @@ tutti_status tutti_pairs_answer(tutti_pairs *p, tutti_error *err)
     void *got;
     tutti_status status = TUTTI_OK;
 
-    while (p->answers &&
-           (status = tutti_engine_serve(m->engine, p->answer, &note, &got, TUTTI_FOREVER, err)) == TUTTI_OK) {
+    while (p->answers && (status = tutti_engine_serve(m->engine, p->answer, &note, &got,
+                                                      TUTTI_FOREVER, err)) == TUTTI_OK) {
         tutti_header weight = { 0 };
         if (note.a < 0 || note.a >= QUESTIONS)
             return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note.from,
@@ -584,7 +604,8 @@ tutti_status tutti_pairs_answer(tutti_pairs *p, tutti_error *err)
         average(p, got, p->sent, weight.a);
         tutti_unlock(p->lock);
         tutti_engine_answered(m->engine, &note);
-        TUTTI_TRY(tutti_requests_reply(desk_of(p), &note, &weight, 1, tutti_f32(m->device, p->sent, d), NULL, err));
+        TUTTI_TRY(tutti_requests_reply(desk_of(p), &note, &weight, 1,
+                                       tutti_f32(m->device, p->sent, d), NULL, err));
     }
     return status;
 }

@@ -12,15 +12,18 @@
 #include <math.h>
 
 #define SET(name) name(&d->kernels);
-tutti_status tutti_device_open_host(tutti_device **out, tutti_runtime *rt, tutti_cpu cpu, tutti_error *err)
+tutti_status tutti_device_open_host(tutti_device **out, tutti_runtime *rt, tutti_cpu cpu,
+                                    tutti_error *err)
 {
     const tutti_cpu best = tutti_cpu_best();
     tutti_device *d = tutti_alloc(1, sizeof *d);
 
     *out = d;
     if (d == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the host device: no memory for its %zu bytes; "
-                          "close other programs or use fewer workers on this host", sizeof *d);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                          "opening the host device: no memory for its %zu bytes; close other "
+                          "programs or use fewer workers on this host",
+                          sizeof *d);
     d->rt = rt;
     d->cpu = cpu < best ? cpu : best;
 
@@ -56,10 +59,11 @@ const char *tutti_device_kind(const tutti_device *d)
     return "host";
 }
 
-static const struct { const char *name; size_t bytes; } dtypes[] = {
-    [TUTTI_F32] = { "F32", 4 }, [TUTTI_BF16] = { "BF16", 2 }, [TUTTI_F16] = { "F16", 2 }, [TUTTI_I32] = { "I32", 4 },
-    [TUTTI_I64] = { "I64", 8 }, [TUTTI_U8] = { "U8", 1 },     [TUTTI_F64] = { "F64", 8 },
-    [TUTTI_I8] = { "I8", 1 },
+static const struct { const char *name; size_t bytes;
+} dtypes[] = {
+    [TUTTI_F32] = { "F32", 4 }, [TUTTI_BF16] = { "BF16", 2 }, [TUTTI_F16] = { "F16", 2 },
+    [TUTTI_I32] = { "I32", 4 }, [TUTTI_I64] = { "I64", 8 },   [TUTTI_U8] = { "U8", 1 },
+    [TUTTI_F64] = { "F64", 8 }, [TUTTI_I8] = { "I8", 1 },
 };
 
 size_t tutti_dtype_bytes(tutti_dtype dtype)
@@ -155,14 +159,15 @@ void tutti_lerp(tutti_device *d, size_t n, float a, const float *x, float *y)
     charge(d, n, 3, 12);
 }
 
-void tutti_compensate(tutti_device *d, size_t n, const tutti_compensation *c, const float *x, const float *y, float *g,
-                      float *mean)
+void tutti_compensate(tutti_device *d, size_t n, const tutti_compensation *c, const float *x,
+                      const float *y, float *g, float *mean)
 {
     d->kernels.compensate(n, c, x, y, g, mean);
     charge(d, n, mean == NULL ? 5 : 11, mean == NULL ? 16 : 24);
 }
 
-void tutti_tree_sum(tutti_device *d, size_t n, int p, const float *const *x, const float *a, float *y)
+void tutti_tree_sum(tutti_device *d, size_t n, int p, const float *const *x, const float *a,
+                    float *y)
 {
     tutti_kernels_tree_sum(&d->kernels, n, p, x, a, y);
     charge(d, n, (a == NULL ? 0 : p) + p - 1, 4.0 * (p + 1));
@@ -236,14 +241,16 @@ void tutti_cast_at_hand(tutti_device *d, size_t n, const float *x, tutti_buffer 
     charge(d, n, 0, 2);
 }
 
-void tutti_step_sgd(tutti_device *d, size_t n, const tutti_sgd_step *s, float *w, const float *g, float *momentum)
+void tutti_step_sgd(tutti_device *d, size_t n, const tutti_sgd_step *s, float *w, const float *g,
+                    float *momentum)
 {
     assert((momentum == NULL) == (s->momentum == 0));
     d->kernels.sgd(n, s, w, g, momentum);
     charge(d, n, momentum == NULL ? 3 : 6, momentum == NULL ? 12 : 20);
 }
 
-void tutti_step_adam(tutti_device *d, size_t n, const tutti_adam_step *s, float *w, const float *g, float *m, float *v)
+void tutti_step_adam(tutti_device *d, size_t n, const tutti_adam_step *s, float *w, const float *g,
+                     float *m, float *v)
 {
     d->kernels.adam(n, s, w, g, m, v);
     charge(d, n, 15, 28);

@@ -4,12 +4,14 @@
 #include "codes_internal.h"
 #include "base/random.h"
 
-static void draws(const uint32_t counter[4], const uint32_t key[2], uint64_t first, size_t groups, uint16_t *out)
+static void draws(const uint32_t counter[4], const uint32_t key[2], uint64_t first, size_t groups,
+                  uint16_t *out)
 {
     for (size_t g = 0; g < groups; g++)
         for (uint32_t l = 0; l < 16; l++) {
             const uint64_t j = 16 * (first + g) + l;
-            const uint32_t c[4] = { (uint32_t)j, counter[1] ^ (uint32_t)(j >> 32), counter[2], counter[3] };
+            const uint32_t c[4] = { (uint32_t)j, counter[1] ^ (uint32_t)(j >> 32), counter[2],
+                                    counter[3] };
             uint32_t word[4];
             tutti_philox(c, key, word);
             for (size_t w = 0; w < 4; w++) {

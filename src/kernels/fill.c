@@ -15,7 +15,8 @@ enum { BLOCKS = 16 };
 typedef struct words { uint32_t of[4][BLOCKS]; } words;
 
 /* Philox blocks j to j + 15. counter, key: those of block 0 (tutti_philox_begin). */
-static inline void draw_blocks(const uint32_t counter[4], const uint32_t key[2], uint64_t j, words *w)
+static inline void draw_blocks(const uint32_t counter[4], const uint32_t key[2], uint64_t j,
+                               words *w)
 {
     uint32_t k0 = key[0], k1 = key[1];
 
@@ -27,7 +28,8 @@ static inline void draw_blocks(const uint32_t counter[4], const uint32_t key[2],
     }
     for (int round = 0; round < 10; round++) {
         for (int l = 0; l < BLOCKS; l++) {
-            const uint64_t p0 = (uint64_t)0xD2511F53u * w->of[0][l], p1 = (uint64_t)0xCD9E8D57u * w->of[2][l];
+            const uint64_t p0 = (uint64_t)0xD2511F53u * w->of[0][l],
+                           p1 = (uint64_t)0xCD9E8D57u * w->of[2][l];
             w->of[0][l] = (uint32_t)(p1 >> 32) ^ w->of[1][l] ^ k0;
             w->of[1][l] = (uint32_t)p1;
             w->of[2][l] = (uint32_t)(p0 >> 32) ^ w->of[3][l] ^ k1;
@@ -42,7 +44,9 @@ static inline void draw_blocks(const uint32_t counter[4], const uint32_t key[2],
    converted as signed integers, which every instruction set can do in vectors. */
 static inline double unit(uint32_t low, uint32_t high)
 {
-    return (((double)(int32_t)(high ^ 0x80000000u) + 0x1p31) * 0x1p21 + (double)(int32_t)(low >> 11)) * 0x1p-53;
+    return (((double)(int32_t)(high ^ 0x80000000u) + 0x1p31) * 0x1p21 +
+            (double)(int32_t)(low >> 11)) *
+           0x1p-53;
 }
 
 /* x in [2^-53, 1] is 2^k m, m in [sqrt(1/2), sqrt(2)). */
@@ -61,10 +65,13 @@ static inline double natural_log(double x)
     z = s * s;
     w = z * z;
     half = 0.5 * f * f;
-    w = w * (3.999999999940941908e-01 + w * (2.222219843214978396e-01 + w * 1.531383769920937332e-01)) +
+    w = w * (3.999999999940941908e-01 +
+             w * (2.222219843214978396e-01 + w * 1.531383769920937332e-01)) +
         z * (6.666666666666735130e-01 +
-             w * (2.857142874366239149e-01 + w * (1.818357216161805012e-01 + w * 1.479819860511658591e-01)));
-    return s * (half + w) + k * 1.90821492927058770002e-10 - half + f + k * 6.93147180369123816490e-01;
+             w * (2.857142874366239149e-01 +
+                  w * (1.818357216161805012e-01 + w * 1.479819860511658591e-01)));
+    return s * (half + w) + k * 1.90821492927058770002e-10 - half + f +
+           k * 6.93147180369123816490e-01;
 }
 
 /* cos(2 pi v), v in [0, 1). v is n quarter turns and at most an eighth: y, in radians. */
@@ -72,19 +79,21 @@ static inline double cosine_of_turns(double v)
 {
     const int32_t n = (int32_t)(4 * v + 0.5);
     const double y = (v - 0.25 * n) * 6.283185307179586, z = y * y, half = 0.5 * z, w = 1 - half;
-    const double c =
-        w + (((1 - w) - half) +
-             z * (z * (4.16666666666666019037e-02 +
-                       z * (-1.38888888888741095749e-03 +
-                            z * (2.48015872894767294178e-05 +
-                                 z * (-2.75573143513906633035e-07 +
-                                      z * (2.08757232129817482790e-09 + z * -1.13596475577881948265e-11)))))));
-    const double s = y + z * y *
-                             (-1.66666666666666324348e-01 +
-                              z * (8.33333333332248946124e-03 +
-                                   z * (-1.98412698298579493134e-04 +
-                                        z * (2.75573137070700676789e-06 +
-                                             z * (-2.50507602534068634195e-08 + z * 1.58969099521155010221e-10)))));
+    const double c = w + (((1 - w) - half) +
+                          z * (z * (4.16666666666666019037e-02 +
+                                    z * (-1.38888888888741095749e-03 +
+                                         z * (2.48015872894767294178e-05 +
+                                              z * (-2.75573143513906633035e-07 +
+                                                   z * (2.08757232129817482790e-09 +
+                                                        z * -1.13596475577881948265e-11)))))));
+    const double s =
+        y +
+        z * y *
+            (-1.66666666666666324348e-01 +
+             z * (8.33333333332248946124e-03 +
+                  z * (-1.98412698298579493134e-04 +
+                       z * (2.75573137070700676789e-06 +
+                            z * (-2.50507602534068634195e-08 + z * 1.58969099521155010221e-10)))));
     const double value = (n & 1) != 0 ? s : c;
 
     return ((n + 1) & 2) != 0 ? -value : value;
@@ -106,7 +115,8 @@ static void fill_normal(size_t n, const uint32_t counter[4], const uint32_t key[
 
 /* Rounding to float may reach `high`, which does not belong to [low, high): then the last float
    before it is taken. With low = high all are low. */
-static void fill_uniform(size_t n, const uint32_t counter[4], const uint32_t key[2], float low, float high, float *y)
+static void fill_uniform(size_t n, const uint32_t counter[4], const uint32_t key[2], float low,
+                         float high, float *y)
 {
     const double width = (double)high - low;
     const float end = low < high ? high : INFINITY, last = nextafterf(high, low);

@@ -8,16 +8,18 @@
 #include "codes_internal.h"
 #include <math.h>
 
-static void round_uniform(size_t n, const float *x, float scale, int bits, int steps, const uint16_t *draws,
-                          uint8_t *codes)
+static void round_uniform(size_t n, const float *x, float scale, int bits, int steps,
+                          const uint16_t *draws, uint8_t *codes)
 {
     const float power = tutti_kernels_power(scale), per = (float)steps * 65536.0f / (scale * power);
 
     for (size_t i = 0; i < n; i++) {
-        const uint32_t level = ((uint32_t)lrintf(tutti_kernels_float(tutti_kernels_key(x[i])) * power * per) +
-                                (draws == NULL ? 32768u : draws[i])) >>
-                               16;
-        codes[i] = (uint8_t)(level | (level > 0 ? tutti_kernels_bits(x[i]) >> 31 : 0) << (bits - 1));
+        const uint32_t level =
+            ((uint32_t)lrintf(tutti_kernels_float(tutti_kernels_key(x[i])) * power * per) +
+             (draws == NULL ? 32768u : draws[i])) >>
+            16;
+        codes[i] =
+            (uint8_t)(level | (level > 0 ? tutti_kernels_bits(x[i]) >> 31 : 0) << (bits - 1));
     }
 }
 
@@ -25,7 +27,8 @@ static void round_uniform(size_t n, const float *x, float scale, int bits, int s
    sixteen bits, is the probability of the next power: adding the draw below the exponent carries
    into it as often as it should. Below 2^-s the levels are 0 and 2^-s: r + 2^-s lies in that
    binade, its fraction is the probability of 2^-s, and the index is one less. */
-static void round_powers(size_t n, const float *x, float scale, int bits, const uint16_t *draws, uint8_t *codes)
+static void round_powers(size_t n, const float *x, float scale, int bits, const uint16_t *draws,
+                         uint8_t *codes)
 {
     const int s = (1 << (bits - 1)) - 2;
     const uint32_t least = (uint32_t)(127 - s) << 23; /* bits of 2^-s */
@@ -36,8 +39,10 @@ static void round_powers(size_t n, const float *x, float scale, int bits, const 
         const bool small = tutti_kernels_bits(r) < least;
         /* sixteen bits of the fraction: 2^-7 of its last one, half of that rounds */
         const uint32_t u = tutti_kernels_bits(r + (small ? tutti_kernels_float(least) : 0));
-        const uint32_t index = ((u + ((uint32_t)draws[i] << 7) + 64) >> 23) - (uint32_t)(127 - s) + !small;
-        codes[i] = (uint8_t)(index | (index > 0 ? tutti_kernels_bits(x[i]) >> 31 : 0) << (bits - 1));
+        const uint32_t index =
+            ((u + ((uint32_t)draws[i] << 7) + 64) >> 23) - (uint32_t)(127 - s) + !small;
+        codes[i] =
+            (uint8_t)(index | (index > 0 ? tutti_kernels_bits(x[i]) >> 31 : 0) << (bits - 1));
     }
 }
 
@@ -47,8 +52,8 @@ static void round_powers(size_t n, const float *x, float scale, int bits, const 
    does, and x is left as it is. The product of the distance and its reciprocal is off by less than
    half of one, so that a level is itself and the greatest never leaves the table. Where two have
    become the same number, the upper one is chosen. */
-static void round_levels(size_t n, const float *x, float scale, const tutti_levels *t, const uint16_t *draws,
-                         uint8_t *codes)
+static void round_levels(size_t n, const float *x, float scale, const tutti_levels *t,
+                         const uint16_t *draws, uint8_t *codes)
 {
     const float power = tutti_kernels_power(scale);
     const int count = 1 << t->bits;
@@ -69,9 +74,9 @@ static void round_levels(size_t n, const float *x, float scale, const tutti_leve
     }
 }
 
-static void quantise(const tutti_rounding *how, const uint32_t counter[4], const uint32_t key[2], uint64_t first,
-                     size_t n, const float *x, size_t each, const float *scale, const tutti_ahead *ahead,
-                     uint8_t *codes)
+static void quantise(const tutti_rounding *how, const uint32_t counter[4], const uint32_t key[2],
+                     uint64_t first, size_t n, const float *x, size_t each, const float *scale,
+                     const tutti_ahead *ahead, uint8_t *codes)
 {
     tutti_kernels t;
 
@@ -86,7 +91,8 @@ static void quantise(const tutti_rounding *how, const uint32_t counter[4], const
         if (!(scale[run] > 0))
             memset(codes + i, 0, some);
         else if (how->grid == TUTTI_GRID_EVEN)
-            round_uniform(some, x + i, scale[run], how->bits, tutti_kernels_steps(how), draws, codes + i);
+            round_uniform(some, x + i, scale[run], how->bits, tutti_kernels_steps(how), draws,
+                          codes + i);
         else if (how->grid == TUTTI_GRID_POWERS)
             round_powers(some, x + i, scale[run], how->bits, draws, codes + i);
         else
@@ -120,7 +126,8 @@ static void uniform_add(size_t n, const uint8_t *codes, int bits, float scale, f
     }
 }
 
-static void range_add(size_t n, const uint8_t *codes, float least, float greatest, float a, float *y)
+static void range_add(size_t n, const uint8_t *codes, float least, float greatest, float a,
+                      float *y)
 {
     const float step = (greatest - least) / 255.0f;
 

@@ -17,7 +17,8 @@ static void rows_dot(const tutti_factor *f, const float *x, const float *q, floa
                 const size_t end = n - first < TUTTI_KERNELS_RUN ? n : first + TUTTI_KERNELS_RUN;
                 float lane[TUTTI_KERNELS_LANES] = { 0 };
                 for (size_t j = first; j < end; j++)
-                    lane[j % TUTTI_KERNELS_LANES] = fmaf(row[j], column[j], lane[j % TUTTI_KERNELS_LANES]);
+                    lane[j % TUTTI_KERNELS_LANES] =
+                        fmaf(row[j], column[j], lane[j % TUTTI_KERNELS_LANES]);
                 for (size_t width = TUTTI_KERNELS_LANES / 2; width > 0; width /= 2)
                     for (size_t j = 0; j < width; j++)
                         lane[j] += lane[j + width];
@@ -35,7 +36,8 @@ static void rows_sum(const tutti_factor *f, const float *x, const float *a, floa
     for (int k = 0; k < p; k++)
         for (size_t i = 0; i < m; i++)
             for (size_t j = 0; j < n; j++)
-                q[(size_t)k * n + j] = fmaf(a[(size_t)k * step + i], x[i * n + j], q[(size_t)k * n + j]);
+                q[(size_t)k * n + j] =
+                    fmaf(a[(size_t)k * step + i], x[i * n + j], q[(size_t)k * n + j]);
 }
 
 static void rows_add(const tutti_factor *f, float by, const float *a, const float *q, float *y)
@@ -46,7 +48,8 @@ static void rows_add(const tutti_factor *f, float by, const float *a, const floa
     for (size_t i = 0; i < m; i++)
         for (int k = 0; k < p; k++)
             for (size_t j = 0; j < n; j++)
-                y[i * n + j] = fmaf(by * a[(size_t)k * step + i], q[(size_t)k * n + j], y[i * n + j]);
+                y[i * n + j] =
+                    fmaf(by * a[(size_t)k * step + i], q[(size_t)k * n + j], y[i * n + j]);
 }
 
 static void rows_product(const tutti_factor *f, const float *a, const float *q, float *y)

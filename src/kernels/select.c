@@ -9,7 +9,8 @@
 
 enum { SAMPLE = 16384 };
 
-static size_t above(size_t n, const float *x, uint32_t key, size_t room, uint32_t *index, float *value)
+static size_t above(size_t n, const float *x, uint32_t key, size_t room, uint32_t *index,
+                    float *value)
 {
     size_t found = 0;
 
@@ -61,7 +62,8 @@ size_t tutti_select_room(size_t n, size_t k)
 
 /* Moves the k wanted ones of n candidates to the front; they may be x itself, with no indexes
    yet. */
-static void keep(size_t n, const float *x, const uint32_t *at, uint32_t key, size_t ties, uint32_t *index, float *value)
+static void keep(size_t n, const float *x, const uint32_t *at, uint32_t key, size_t ties,
+                 uint32_t *index, float *value)
 {
     size_t kept = 0;
 
@@ -75,9 +77,12 @@ static void keep(size_t n, const float *x, const uint32_t *at, uint32_t key, siz
     }
 }
 
-void tutti_kernels_select_top(const tutti_kernels *t, size_t n, const float *x, size_t k, uint32_t *index, float *value)
+void tutti_kernels_select_top(const tutti_kernels *t, size_t n, const float *x, size_t k,
+                              uint32_t *index, float *value)
 {
-    const size_t room = tutti_select_room(n, k), sample = n < room ? 0 : room < SAMPLE ? room : SAMPLE;
+    const size_t room = tutti_select_room(n, k), sample = n < room        ? 0
+                                                          : room < SAMPLE ? room
+                                                                          : SAMPLE;
     size_t found = 0, over;
     uint32_t key = 0;
 
@@ -86,9 +91,11 @@ void tutti_kernels_select_top(const tutti_kernels *t, size_t n, const float *x, 
         return;
     if (room < n) {
         const size_t expected = (size_t)((double)k * (double)sample / (double)n);
-        for (size_t j = 0; j < sample; j++) /* places spread by the golden ratio: no stride that a matrix could have */
+        for (size_t j = 0; j < sample;
+             j++) /* places spread by the golden ratio: no stride that a matrix could have */
             value[j] = x[(size_t)(((__uint128_t)(j * 0x9E3779B97F4A7C15u) * n) >> 64)];
-        key = key_of_rank(sample, value, 2 * expected + 8 < sample ? 2 * expected + 8 : sample, &over);
+        key = key_of_rank(sample, value, 2 * expected + 8 < sample ? 2 * expected + 8 : sample,
+                          &over);
     }
     found = t->above(n, x, key, room, index, value);
     if (found >= k && found <= room) {

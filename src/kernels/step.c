@@ -21,7 +21,8 @@ static void sgd(size_t n, const tutti_sgd_step *s, float *w, const float *g, flo
         if (s->decay != 0)
             d = fmaf(s->decay, w[i], d);
         if (momentum != NULL) {
-            const float b = s->first ? d : fmaf(s->one_minus_dampening, d, s->momentum * momentum[i]);
+            const float b =
+                s->first ? d : fmaf(s->one_minus_dampening, d, s->momentum * momentum[i]);
             momentum[i] = b;
             d = s->nesterov ? fmaf(s->momentum, b, d) : b;
         }

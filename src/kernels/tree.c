@@ -26,7 +26,8 @@ static float tree_at(size_t i, int p, const float *const *x, const float *a)
 
     for (int r = 0; r < p; r++)
         v[r] = a == NULL ? x[r][i] : a[r] * x[r][i];
-    for (int width = 1; width < p; width *= 2) /* neighbours of `width` products each; one without a partner waits */
+    for (int width = 1; width < p;
+         width *= 2) /* neighbours of `width` products each; one without a partner waits */
         for (int r = 0; r + width < p; r += 2 * width)
             v[r] = v[r] + v[r + width];
     return v[0];
@@ -55,8 +56,8 @@ void tutti_kernels_tree(tutti_kernels *t)
 
 /* stack[0] := elements [i, i + count) of the sum of p vectors, more than one leaf has. count is
    BLOCK at most. */
-static void block(const tutti_kernels *t, size_t i, size_t count, int p, const float *const *x, const float *a,
-                  float stack[DEPTH][BLOCK])
+static void block(const tutti_kernels *t, size_t i, size_t count, int p, const float *const *x,
+                  const float *a, float stack[DEPTH][BLOCK])
 {
     unsigned leaves = 0;
     int top = 0;
@@ -76,7 +77,8 @@ static void block(const tutti_kernels *t, size_t i, size_t count, int p, const f
         t->add(count, stack[top - 1], stack[top - 2]);
 }
 
-void tutti_kernels_tree_sum(const tutti_kernels *t, size_t n, int p, const float *const *x, const float *a, float *y)
+void tutti_kernels_tree_sum(const tutti_kernels *t, size_t n, int p, const float *const *x,
+                            const float *a, float *y)
 {
     float stack[DEPTH][BLOCK];
 
@@ -92,7 +94,8 @@ void tutti_kernels_tree_sum(const tutti_kernels *t, size_t n, int p, const float
     }
 }
 
-void tutti_kernels_tree_sum_all(const tutti_kernels *t, size_t n, int p, float *const *x, const float *a)
+void tutti_kernels_tree_sum_all(const tutti_kernels *t, size_t n, int p, float *const *x,
+                                const float *a)
 {
     float stack[DEPTH][BLOCK];
 

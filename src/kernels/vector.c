@@ -52,7 +52,8 @@ static void lerp(size_t n, float a, const float *x, float *y)
         y[i] = a < 0.5f ? fmaf(a, y[i] - x[i], x[i]) : fmaf(a - 1, y[i] - x[i], y[i]);
 }
 
-static void compensate(size_t n, const tutti_compensation *c, const float *x, const float *y, float *g, float *mean)
+static void compensate(size_t n, const tutti_compensation *c, const float *x, const float *y,
+                       float *g, float *mean)
 {
     for (size_t i = 0; i < n; i++) {
         const float square = g[i] * g[i];

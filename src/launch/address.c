@@ -20,7 +20,8 @@
 
 /* Parses one item of the list, [at, end): writes the pattern of its names, and the workers of
    each. */
-static tutti_status item(const char *at, const char *end, char *names, size_t bytes, long *workers, tutti_error *err)
+static tutti_status item(const char *at, const char *end, char *names, size_t bytes, long *workers,
+                         tutti_error *err)
 {
     const char *colon = end;
     char *stop;
@@ -34,9 +35,10 @@ static tutti_status item(const char *at, const char *end, char *names, size_t by
     } else
         colon = end;
     if (colon == at || (size_t)(colon - at) >= bytes || *workers < 1 || *workers > WORKERS_MOST)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "'%.*s' is no host with its workers; write NAME or NAME:WORKERS with 1 to %d workers",
-                          (int)(end - at < 100 ? end - at : 100), at, WORKERS_MOST);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "'%.*s' is no host with its workers; write NAME or NAME:WORKERS with 1 to %d workers",
+            (int)(end - at < 100 ? end - at : 100), at, WORKERS_MOST);
     memcpy(names, at, (size_t)(colon - at));
     names[colon - at] = '\0';
     return TUTTI_OK;
@@ -50,7 +52,8 @@ static const char *item_end(const char *at)
 }
 
 /* All names of the list, to hosts if that is not NULL; *n and *workers count. */
-static tutti_status expand(const char *text, tutti_launch_host *hosts, int *n, int *workers, tutti_error *err)
+static tutti_status expand(const char *text, tutti_launch_host *hosts, int *n, int *workers,
+                           tutti_error *err)
 {
     const char *at = text, *end;
     char names[1024], name[sizeof hosts->name];
@@ -61,17 +64,20 @@ static tutti_status expand(const char *text, tutti_launch_host *hosts, int *n, i
         tutti_status status;
         end = item_end(at);
         TUTTI_TRY(item(at, end, names, sizeof names, &each, err));
-        for (int64_t i = 0; (status = tutti_launch_host_at(names, i, name, sizeof name, err)) == TUTTI_OK; i++) {
+        for (int64_t i = 0;
+             (status = tutti_launch_host_at(names, i, name, sizeof name, err)) == TUTTI_OK; i++) {
             if (name[0] == '-' || strstr(name, "@-") != NULL) /* ssh would take it for an option */
                 return tutti_fail(err, TUTTI_ERR_USAGE, 0, "host '%.80s' begins with '-'", name);
             if (*workers > WORKERS_MOST - each || *n == HOSTS_MOST)
-                return tutti_fail(err, TUTTI_ERR_USAGE, 0, "more than %d workers or %d hosts in '%.80s'", WORKERS_MOST,
+                return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                                  "more than %d workers or %d hosts in '%.80s'", WORKERS_MOST,
                                   HOSTS_MOST, text);
             if (hosts != NULL) {
                 for (int k = 0; k < *n; k++)
                     if (strcmp(hosts[k].name, name) == 0)
                         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                                          "host '%.80s' is named twice; write it once with all its workers, %.80s:%ld",
+                                          "host '%.80s' is named twice; write it once with all its "
+                                          "workers, %.80s:%ld",
                                           name, name, hosts[k].workers + each);
                 hosts[*n] = (tutti_launch_host){ .workers = (int)each, .first = *workers };
                 snprintf(hosts[*n].name, sizeof hosts->name, "%s", name);
@@ -86,8 +92,8 @@ static tutti_status expand(const char *text, tutti_launch_host *hosts, int *n, i
     }
 }
 
-tutti_status tutti_launch_parse_hosts(const char *text, tutti_launch_host **hosts, int *n_hosts, int *workers,
-                                      tutti_error *err)
+tutti_status tutti_launch_parse_hosts(const char *text, tutti_launch_host **hosts, int *n_hosts,
+                                      int *workers, tutti_error *err)
 {
     tutti_status status;
 
@@ -96,7 +102,8 @@ tutti_status tutti_launch_parse_hosts(const char *text, tutti_launch_host **host
     if (status == TUTTI_OK) {
         *hosts = tutti_alloc((size_t)*n_hosts, sizeof **hosts);
         if (*hosts == NULL)
-            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading a list of %d hosts", *n_hosts);
+            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading a list of %d hosts",
+                              *n_hosts);
         status = tutti_fail_within(err, expand(text, *hosts, n_hosts, workers, err), "hosts");
     }
     if (status != TUTTI_OK) {
@@ -107,7 +114,8 @@ tutti_status tutti_launch_parse_hosts(const char *text, tutti_launch_host **host
     return status;
 }
 
-tutti_status tutti_launch_split_command(const char *text, size_t more, const char ***words, size_t *n, tutti_error *err)
+tutti_status tutti_launch_split_command(const char *text, size_t more, const char ***words,
+                                        size_t *n, tutti_error *err)
 {
     const size_t length = strlen(text), most = length / 2 + 1;
     const char **list = tutti_alloc(1, (most + more + 1) * sizeof *list + length + 1);
@@ -117,7 +125,8 @@ tutti_status tutti_launch_split_command(const char *text, size_t more, const cha
     *words = NULL;
     *n = 0;
     if (list == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "splitting a command of %zu bytes", length);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "splitting a command of %zu bytes",
+                          length);
     to = (char *)(list + most + more + 1);
     for (const char *c = text;; c++) {
         const bool blank = quote == '\0' && (*c == ' ' || *c == '\t' || *c == '\n');
@@ -166,8 +175,10 @@ void tutti_launch_route(const char *host, char *text, size_t bytes)
         socklen_t length = sizeof own;
         if (fd < 0)
             continue;
-        if (connect(fd, a->ai_addr, a->ai_addrlen) == 0 && getsockname(fd, (struct sockaddr *)&own, &length) == 0 &&
-            getnameinfo((struct sockaddr *)&own, length, text, (socklen_t)bytes, NULL, 0, NI_NUMERICHOST) != 0)
+        if (connect(fd, a->ai_addr, a->ai_addrlen) == 0 &&
+            getsockname(fd, (struct sockaddr *)&own, &length) == 0 &&
+            getnameinfo((struct sockaddr *)&own, length, text, (socklen_t)bytes, NULL, 0,
+                        NI_NUMERICHOST) != 0)
             text[0] = '\0';
         close(fd);
     }

@@ -50,7 +50,9 @@ static void each_child(child_fn *fn, void *user)
     const struct dirent *entry;
 
     while (all != NULL && (entry = readdir(all)) != NULL) {
-        const long pid = entry->d_name[0] >= '1' && entry->d_name[0] <= '9' ? strtol(entry->d_name, NULL, 10) : 0;
+        const long pid = entry->d_name[0] >= '1' && entry->d_name[0] <= '9'
+                             ? strtol(entry->d_name, NULL, 10)
+                             : 0;
         if (pid > 0 && parent_of(pid) == (long)getpid())
             fn(user, (pid_t)pid);
     }
@@ -106,8 +108,8 @@ static void spare(void *user, pid_t pid)
     a->no_memory = !append_pid(&a->spared, pid) || a->no_memory;
 }
 
-tutti_status tutti_launch_adopt_begin(launch_adopted *a, bool (*is_worker)(void *user, pid_t pid), void *user,
-                                      tutti_error *err)
+tutti_status tutti_launch_adopt_begin(launch_adopted *a, bool (*is_worker)(void *user, pid_t pid),
+                                      void *user, tutti_error *err)
 {
     *a = (launch_adopted){ .is_worker = is_worker, .user = user };
     if (ended_child() >= 0)
@@ -154,7 +156,8 @@ static void end_one(void *user, pid_t pid)
 {
     sweep *s = user;
 
-    if (!is_adopted(s->a, pid) || waitpid(pid, NULL, WNOHANG) != 0 || (s->rank >= 0 && !is_of(pid, s->rank)))
+    if (!is_adopted(s->a, pid) || waitpid(pid, NULL, WNOHANG) != 0 ||
+        (s->rank >= 0 && !is_of(pid, s->rank)))
         return;
     if (s->signal == SIGTERM && (has(&s->a->signalled, pid) || !append_pid(&s->a->signalled, pid)))
         s->left++;

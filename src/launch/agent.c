@@ -28,7 +28,7 @@ enum { MOST_MEETS = 8, TURN_MS = 10 };
 #define CONNECT_MS 3000
 
 typedef struct job {
-    char *text;                  /* its bytes, which include the run's key; the strings below point into
+    char *text; /* its bytes, which include the run's key; the strings below point into
                                     it */
     size_t bytes;
     const char **argv;           /* NULL-ended */
@@ -66,8 +66,8 @@ static bool write_all(int fd, const void *from, size_t bytes)
 
 static bool frame(int fd, char type, const void *body, size_t bytes)
 {
-    uint8_t head[TUTTI_AGENT_HEAD] = { (uint8_t)type, (uint8_t)bytes, (uint8_t)(bytes >> 8), (uint8_t)(bytes >> 16),
-                                       (uint8_t)(bytes >> 24) };
+    uint8_t head[TUTTI_AGENT_HEAD] = { (uint8_t)type, (uint8_t)bytes, (uint8_t)(bytes >> 8),
+                                       (uint8_t)(bytes >> 16), (uint8_t)(bytes >> 24) };
 
     return write_all(fd, head, sizeof head) && write_all(fd, body, bytes);
 }
@@ -80,12 +80,20 @@ static bool frame_text(int fd, char type, const char *text)
 /* Sets a field that is a number. false: there is none of that name, or the value is no number. */
 static bool set_number(job *j, const char *name, size_t length, const char *value)
 {
-    static const struct { const char *name; size_t at; } numbers[] = {
-        { "workers", offsetof(job, workers) }, { "first", offsetof(job, first) }, { "size", offsetof(job, size) },
-        { "threads", offsetof(job, threads) }, { "pin", offsetof(job, pin) }, { "grace", offsetof(job, grace_ms) },
-        { "stop", offsetof(job, stop_ms) }, { "silence", offsetof(job, silence_ms) },
-        { "goes_on", offsetof(job, continue_on_loss) }, { "local_first", offsetof(job, local_first) },
-        { "local_size", offsetof(job, local_size) }, { "torch", offsetof(job, torch) },
+    static const struct { const char *name; size_t at;
+    } numbers[] = {
+        { "workers", offsetof(job, workers) },
+        { "first", offsetof(job, first) },
+        { "size", offsetof(job, size) },
+        { "threads", offsetof(job, threads) },
+        { "pin", offsetof(job, pin) },
+        { "grace", offsetof(job, grace_ms) },
+        { "stop", offsetof(job, stop_ms) },
+        { "silence", offsetof(job, silence_ms) },
+        { "goes_on", offsetof(job, continue_on_loss) },
+        { "local_first", offsetof(job, local_first) },
+        { "local_size", offsetof(job, local_size) },
+        { "torch", offsetof(job, torch) },
         { "tag", offsetof(job, tag) },
     };
     char *end;
@@ -135,14 +143,17 @@ static tutti_status read_text(int in, job *j, tutti_error *err)
     long bytes = 0;
     while (at + 1 < sizeof line) {
         if (!read_all(in, line + at, 1))
-            return tutti_fail(err, TUTTI_ERR_IO, 0, "the launcher went away before it had sent a job");
+            return tutti_fail(err, TUTTI_ERR_IO, 0,
+                              "the launcher went away before it had sent a job");
         if (line[at++] == '\n')
             break;
     }
     line[at] = '\0';
-    if (sscanf(line, "JOB %8ld\n", &bytes) != 1 || bytes < 1 || bytes > TUTTI_AGENT_JOB || line[at - 1] != '\n')
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "what came is no job; `tutti agent` is started by `tutti train -H`, not by hand");
+    if (sscanf(line, "JOB %8ld\n", &bytes) != 1 || bytes < 1 || bytes > TUTTI_AGENT_JOB ||
+        line[at - 1] != '\n')
+        return tutti_fail(
+            err, TUTTI_ERR_CORRUPT, 0,
+            "what came is no job; `tutti agent` is started by `tutti train -H`, not by hand");
     j->text = tutti_alloc((size_t)bytes + 1, 1);
     if (j->text == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading a job of %ld bytes", bytes);
@@ -173,14 +184,15 @@ static tutti_status read_job(int in, job *j, tutti_error *err)
     for (const char *p = j->text; p < j->text + j->bytes; p += strlen(p) + 1) {
         const char *equal = strchr(p, '=');
         if (equal == NULL)
-            return tutti_fail(
-                err, TUTTI_ERR_CORRUPT, 0,
-                "the job that came has a line without a value; install the same version of Tutti on every host");
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                              "the job that came has a line without a value; install the same "
+                              "version of Tutti on every host");
         TUTTI_TRY(set_field(j, p, (size_t)(equal - p), equal + 1, err));
     }
     if (!is_whole(j))
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "the job that came is not whole; install the same version of Tutti on every host");
+        return tutti_fail(
+            err, TUTTI_ERR_CORRUPT, 0,
+            "the job that came is not whole; install the same version of Tutti on every host");
     return TUTTI_OK;
 }
 
@@ -246,14 +258,16 @@ static tutti_status choose_meet(const job *j, char *text, size_t bytes, tutti_er
             return TUTTI_OK;
         }
         if (used < sizeof tried)
-            used += (size_t)snprintf(tried + used, sizeof tried - used, "%s%.80s (%s)", i > 0 ? ", " : "", j->meets[i],
-                                     why);
+            used += (size_t)snprintf(tried + used, sizeof tried - used, "%s%.80s (%s)",
+                                     i > 0 ? ", " : "", j->meets[i], why);
     }
-    return j->n_meets == 0 ? TUTTI_OK
-                           : tutti_fail(err, TUTTI_ERR_IO, 0,
-                                        "cannot reach the launcher at %s; allow that connection in firewalls, or give "
-                                        "--meet with an address that this host reaches",
-                                        tried);
+    return j->n_meets == 0
+               ? TUTTI_OK
+               : tutti_fail(
+                     err, TUTTI_ERR_IO, 0,
+                     "cannot reach the launcher at %s; allow that connection in firewalls, or give "
+                     "--meet with an address that this host reaches",
+                     tried);
 }
 
 /* ---- the child: workers ---- */
@@ -291,9 +305,11 @@ static void run_workers(const job *j, int output, int errors, int events, pid_t 
     const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent || null < 0 || dup2(null, 0) < 0 || dup2(output, 1) < 0 || dup2(errors, 2) < 0)
+    if (getppid() != parent || null < 0 || dup2(null, 0) < 0 || dup2(output, 1) < 0 ||
+        dup2(errors, 2) < 0)
         _exit(127);
-    signal(SIGINT, SIG_IGN); /* a signal of a terminal reaches the launcher, which sends a command */
+    /* a signal of a terminal reaches the launcher, which sends a command */
+    signal(SIGINT, SIG_IGN);
     signal(SIGHUP, SIG_IGN);
     signal(SIGPIPE, SIG_DFL);
     tutti_launch_run(&(tutti_launch_options){ .workers = (int)j->workers,
@@ -314,8 +330,8 @@ static void run_workers(const job *j, int output, int errors, int events, pid_t 
                                               .on_worker = report_worker,
                                               .user = &r },
                      &result, NULL);
-    snprintf(text, sizeof text, "%d %d %ld %d %s", result.exit_code, result.rank, result.pid, result.signal,
-             result.text);
+    snprintf(text, sizeof text, "%d %d %ld %d %s", result.exit_code, result.rank, result.pid,
+             result.signal, result.text);
     frame_text(events, 'r', text);
     _exit(0);
 }
@@ -371,8 +387,8 @@ static int open_worker(const between *b, pid_t pid)
     text[n > 0 ? n : 0] = '\0';
     name_end = strrchr(text, ')'); /* of the program's name, which may have anything in it */
     /* the process lives, so what was read before was about it */
-    if (name_end != NULL && sscanf(name_end, ") %*c %20ld", &parent) == 1 && parent == (long)b->child &&
-        poll(&ended, 1, 0) == 0)
+    if (name_end != NULL && sscanf(name_end, ") %*c %20ld", &parent) == 1 &&
+        parent == (long)b->child && poll(&ended, 1, 0) == 0)
         return fd;
     if (fd >= 0)
         close(fd);
@@ -390,7 +406,8 @@ static void note_worker(between *b, const uint8_t *h, size_t bytes)
         return;
     memcpy(text, h + TUTTI_AGENT_HEAD, bytes - TUTTI_AGENT_HEAD);
     text[bytes - TUTTI_AGENT_HEAD] = '\0';
-    if (sscanf(text, "%9ld %19ld", &rank, &pid) != 2 || rank < b->first || rank >= b->first + b->workers)
+    if (sscanf(text, "%9ld %19ld", &rank, &pid) != 2 || rank < b->first ||
+        rank >= b->first + b->workers)
         return;
     at = &b->pidfds[rank - b->first];
     if (*at >= 0)
@@ -413,14 +430,17 @@ static bool pass_events(between *b)
     b->n_held += (size_t)n;
     while (b->n_held - at >= TUTTI_AGENT_HEAD) {
         const uint8_t *h = b->held + at;
-        const size_t bytes = TUTTI_AGENT_HEAD + ((size_t)h[1] | (size_t)h[2] << 8 | (size_t)h[3] << 16);
+        const size_t bytes =
+            TUTTI_AGENT_HEAD + ((size_t)h[1] | (size_t)h[2] << 8 | (size_t)h[3] << 16);
         if (b->n_held - at < bytes)
             break;
         if (h[0] == 'r') { /* the workers' output is sent before the last frame */
-            while (b->output >= 0 && poll(&(struct pollfd){ .fd = b->output, .events = POLLIN }, 1, 0) > 0 &&
+            while (b->output >= 0 &&
+                   poll(&(struct pollfd){ .fd = b->output, .events = POLLIN }, 1, 0) > 0 &&
                    pass_output(b, &b->output, 'o'))
                 continue;
-            while (b->errors >= 0 && poll(&(struct pollfd){ .fd = b->errors, .events = POLLIN }, 1, 0) > 0 &&
+            while (b->errors >= 0 &&
+                   poll(&(struct pollfd){ .fd = b->errors, .events = POLLIN }, 1, 0) > 0 &&
                    pass_output(b, &b->errors, 'e'))
                 continue;
             b->reported = true;
@@ -454,7 +474,8 @@ static bool receive_command(between *b)
         else if (c >= '0' && c <= '9' && b->naming >= 0 && b->naming < INT32_MAX / 10)
             b->naming = 10 * b->naming + (c - '0');
         else if (c == ';') {
-            if (b->naming >= b->first && b->naming < b->first + b->workers && b->pidfds[b->naming - b->first] >= 0)
+            if (b->naming >= b->first && b->naming < b->first + b->workers &&
+                b->pidfds[b->naming - b->first] >= 0)
                 syscall(SYS_pidfd_send_signal, b->pidfds[b->naming - b->first], SIGKILL, NULL, 0);
             b->naming = -1;
         }
@@ -520,8 +541,9 @@ static tutti_status open_pipes(const job *j, between *b, tutti_error *err)
     for (size_t i = 0; i < 3; i++) {
         if (pipe2(pipes[i], O_CLOEXEC) != 0)
             /* the process ends: nothing to close */
-            return tutti_fail(err, TUTTI_ERR_IO, errno,
-                              "no pipe for the workers' output; raise the limit of open files (ulimit -n)");
+            return tutti_fail(
+                err, TUTTI_ERR_IO, errno,
+                "no pipe for the workers' output; raise the limit of open files (ulimit -n)");
     }
     TUTTI_TRY(tutti_launch_adopt_begin(&b->adopted, NULL, NULL, err));
     b->child = fork();
@@ -574,9 +596,10 @@ int tutti_launch_agent(int in, int out)
         unsetenv(outer[i]);
     status = read_job(in, &j, &err);
     if (status == TUTTI_OK && chdir(j.directory) != 0)
-        status = tutti_fail(&err, TUTTI_ERR_USAGE, errno,
-                            "there is no directory '%.200s' to work in; start from one that every host has",
-                            j.directory);
+        status = tutti_fail(
+            &err, TUTTI_ERR_USAGE, errno,
+            "there is no directory '%.200s' to work in; start from one that every host has",
+            j.directory);
     if (status == TUTTI_OK)
         status = choose_meet(&j, meet, sizeof meet, &err);
     if (status == TUTTI_OK && meet[0] != '\0')

@@ -47,7 +47,8 @@ static void ended(launch_beside *b, int rank)
     if (b->polled[rank].fd >= 0)
         close(b->polled[rank].fd);
     b->polled[rank].fd = -1;
-    snprintf(why, sizeof why, "process %ld ended in the middle of the run; its own output may give the reason",
+    snprintf(why, sizeof why,
+             "process %ld ended in the middle of the run; its own output may give the reason",
              (long)b->ranks[rank].pid);
     tutti_shm_expel(&b->region, rank, TUTTI_SHM_PARENT, why);
 }
@@ -79,9 +80,10 @@ static void check_next(launch_beside *b, bool was_away)
         next = (next + 1) % b->size;
     if (next == b->rank)
         return;
-    if (tutti_launch_stopped_check(&b->stopped[next], b->ranks[next].pid, SILENCE_NS, tutti_now_ns(b->rt), was_away)) {
-        snprintf(why, sizeof why, "process %ld had been stopped (SIGSTOP) for %.1f s", (long)b->ranks[next].pid,
-                 (double)b->stopped[next].ended_ns / 1e9);
+    if (tutti_launch_stopped_check(&b->stopped[next], b->ranks[next].pid, SILENCE_NS,
+                                   tutti_now_ns(b->rt), was_away)) {
+        snprintf(why, sizeof why, "process %ld had been stopped (SIGSTOP) for %.1f s",
+                 (long)b->ranks[next].pid, (double)b->stopped[next].ended_ns / 1e9);
         tutti_shm_expel(&b->region, next, b->rank, why);
     }
     tutti_shm_stopped(&b->region, next, b->stopped[next].warned);
@@ -121,8 +123,10 @@ static tutti_status open_parts(launch_beside *b, int fd, tutti_error *err)
         const int cause = errno;
         if (own >= 0)
             close(own);
-        return tutti_fail(err, TUTTI_ERR_IO, cause, "worker %d cannot watch the others; raise the limit of open files "
-                          "(ulimit -n)", b->rank);
+        return tutti_fail(err, TUTTI_ERR_IO, cause,
+                          "worker %d cannot watch the others; raise the limit of open files "
+                          "(ulimit -n)",
+                          b->rank);
     }
     if (tutti_shm_region_attach(&b->region, own, b->rank, b->size, err) != TUTTI_OK) {
         close(own);
@@ -136,8 +140,8 @@ static tutti_status open_parts(launch_beside *b, int fd, tutti_error *err)
         b->polled[r].fd = (int)syscall(SYS_pidfd_open, b->ranks[r].pid, 0);
         if (b->polled[r].fd < 0 && errno != ESRCH)
             return tutti_fail(err, TUTTI_ERR_IO, errno,
-                              "worker %d cannot watch worker %d (process %ld); "
-                              "Linux 5.3 or newer and a free descriptor (ulimit -n) are needed",
+                              "worker %d cannot watch worker %d (process %ld); Linux 5.3 or newer "
+                              "and a free descriptor (ulimit -n) are needed",
                               b->rank, r, (long)b->ranks[r].pid);
         if (b->polled[r].fd < 0 || tutti_launch_began(b->ranks[r].pid) != b->ranks[r].began)
             ended(b, r);
@@ -145,8 +149,8 @@ static tutti_status open_parts(launch_beside *b, int fd, tutti_error *err)
     return tutti_thread_open(&b->thread, b->rt, "tutti-beside", watch_processes, b, err);
 }
 
-tutti_status tutti_launch_beside_open(launch_beside **out, tutti_runtime *rt, int fd, int rank, int size,
-                                      const launch_rank *ranks, tutti_error *err)
+tutti_status tutti_launch_beside_open(launch_beside **out, tutti_runtime *rt, int fd, int rank,
+                                      int size, const launch_rank *ranks, tutti_error *err)
 {
     launch_beside *b = tutti_alloc(1, sizeof *b);
     tutti_status status = TUTTI_OK;

@@ -19,7 +19,8 @@ enum { PATH = 4096, TRIES = 100 };
 struct tutti_launch_claim {
     tutti_runtime *rt;
     int fd;                      /* -1: the file system has no locks */
-    size_t stood;                /* length of the prefix of `directory` that existed before the claim */
+    /* length of the prefix of `directory` that existed before the claim */
+    size_t stood;
     char directory[PATH], lock[PATH + 8];
 };
 
@@ -72,8 +73,10 @@ static tutti_status try_claim(tutti_launch_claim *c, tutti_error *err)
     if (c->fd < 0 && errno == ENOENT)
         return TUTTI_CLOSED;
     if (c->fd < 0)
-        return tutti_fail(err, TUTTI_ERR_IO, errno, "cannot create '%s'; check owner and permissions, or give this "
-                          "run another --out", c->lock);
+        return tutti_fail(err, TUTTI_ERR_IO, errno,
+                          "cannot create '%s'; check owner and permissions, or give this run "
+                          "another --out",
+                          c->lock);
     if (flock(c->fd, LOCK_EX | LOCK_NB) != 0) {
         if (errno != EWOULDBLOCK) { /* no locks here, as on some network file systems */
             unlink(c->lock);
@@ -84,8 +87,10 @@ static tutti_status try_claim(tutti_launch_claim *c, tutti_error *err)
         owner_of(c->fd, owner, sizeof owner);
         close(c->fd);
         c->fd = -1;
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s is written by a run that is under way (%s); wait for its end, "
-                          "or give this run another --out", c->directory, owner);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%s is written by a run that is under way (%s); wait for its end, or "
+                          "give this run another --out",
+                          c->directory, owner);
     }
     if (!is_there(c->fd, c->lock)) {
         close(c->fd);
@@ -99,8 +104,9 @@ static tutti_status try_claim(tutti_launch_claim *c, tutti_error *err)
         unlink(c->lock);
         close(c->fd);
         c->fd = -1;
-        return tutti_fail(err, TUTTI_ERR_IO, cause, "cannot write '%s'; free space there or give this run another "
-                          "--out", c->lock);
+        return tutti_fail(err, TUTTI_ERR_IO, cause,
+                          "cannot write '%s'; free space there or give this run another --out",
+                          c->lock);
     }
     return TUTTI_OK;
 }
@@ -122,8 +128,8 @@ static void remove_made(tutti_launch_claim *c)
     }
 }
 
-tutti_status tutti_launch_claim_open(tutti_launch_claim **out, tutti_runtime *rt, const char *directory,
-                                     tutti_error *err)
+tutti_status tutti_launch_claim_open(tutti_launch_claim **out, tutti_runtime *rt,
+                                     const char *directory, tutti_error *err)
 {
     tutti_launch_claim *c = tutti_alloc(1, sizeof *c);
     tutti_status status = TUTTI_CLOSED;
@@ -134,7 +140,8 @@ tutti_status tutti_launch_claim_open(tutti_launch_claim **out, tutti_runtime *rt
     c->rt = rt;
     c->fd = -1;
     if ((size_t)snprintf(c->directory, sizeof c->directory, "%s", directory) >= sizeof c->directory)
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "the name of the directory '%.60s...' has more than %d bytes",
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                            "the name of the directory '%.60s...' has more than %d bytes",
                             directory, PATH - 1);
     snprintf(c->lock, sizeof c->lock, "%s/lock", c->directory);
     if (status == TUTTI_CLOSED)
@@ -142,7 +149,8 @@ tutti_status tutti_launch_claim_open(tutti_launch_claim **out, tutti_runtime *rt
     for (int k = 0; k < TRIES && status == TUTTI_CLOSED; k++)
         status = try_claim(c, err);
     if (status == TUTTI_CLOSED)
-        status = tutti_fail(err, TUTTI_ERR_IO, 0, "'%s' comes and goes; give this run another --out", c->lock);
+        status = tutti_fail(err, TUTTI_ERR_IO, 0,
+                            "'%s' comes and goes; give this run another --out", c->lock);
     if (status == TUTTI_OK)
         *out = c;
     else {

@@ -56,8 +56,10 @@ void tutti_launch_cores_text(char text[static LAUNCH_CORES_TEXT])
         while (last > 0 && !CPU_ISSET(last, &set))
             last--;
         for (int c = 0; c <= last; c += 4)
-            text[used++] = "0123456789abcdef"[(CPU_ISSET(c, &set) != 0) | (CPU_ISSET(c + 1, &set) != 0) << 1 |
-                                              (CPU_ISSET(c + 2, &set) != 0) << 2 | (CPU_ISSET(c + 3, &set) != 0) << 3];
+            text[used++] =
+                "0123456789abcdef"[(CPU_ISSET(c, &set) != 0) | (CPU_ISSET(c + 1, &set) != 0) << 1 |
+                                   (CPU_ISSET(c + 2, &set) != 0) << 2 |
+                                   (CPU_ISSET(c + 3, &set) != 0) << 3];
     }
     text[used] = '\0';
 }

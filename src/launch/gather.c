@@ -52,7 +52,7 @@ typedef struct gatherer {
     void (*waits)(void *user, const char *line);
     void *user;
     int listening;               /* rank 0: the listening socket; else -1 */
-    struct pollfd *polled;       /* [size + STRANGERS]. Rank 0: `listening`; the connection of each other
+    struct pollfd *polled; /* [size + STRANGERS]. Rank 0: `listening`; the connection of each other
                                     rank; connections whose rank has not come. Other ranks: [0] is
                                     the connection with rank 0 */
     launch_rank *ranks;          /* [size] */
@@ -66,24 +66,28 @@ typedef struct gatherer {
 static void name_run(gatherer *f, char *const *environment)
 {
     const tutti_launch_place *p = f->place;
-    const char *id = tutti_variable(environment, "TUTTI_RUN_ID"), *mark = tutti_launch_place_mark(p, environment);
+    const char *id = tutti_variable(environment, "TUTTI_RUN_ID"),
+               *mark = tutti_launch_place_mark(p, environment);
     char text[sizeof p->run + sizeof p->meet + 200];
     int n;
 
     if (mark != NULL)
         f->launcher = tutti_launch_launcher(mark, &f->launcher_began);
-    n = snprintf(text, sizeof text, "a %s %s %.40s %d %s %ld %llu", p->run, p->meet, id != NULL ? id : "", p->size,
-                 f->memory ? "shm" : "tcp", (long)f->launcher, f->launcher_began);
+    n = snprintf(text, sizeof text, "a %s %s %.40s %d %s %ld %llu", p->run, p->meet,
+                 id != NULL ? id : "", p->size, f->memory ? "shm" : "tcp", (long)f->launcher,
+                 f->launcher_began);
     snprintf(f->name, sizeof f->name, "%016llx", (unsigned long long)tutti_hash(text, (size_t)n));
     text[0] = 'b';
-    snprintf(f->name + 16, sizeof f->name - 16, "%016llx", (unsigned long long)tutti_hash(text, (size_t)n));
+    snprintf(f->name + 16, sizeof f->name - 16, "%016llx",
+             (unsigned long long)tutti_hash(text, (size_t)n));
 }
 
 /* Fails if the launcher of these ranks has ended. */
 static tutti_status check_launcher(const gatherer *f, tutti_error *err)
 {
     if (f->launcher != 0 && tutti_launch_began(f->launcher) != f->launcher_began)
-        return tutti_fail(err, TUTTI_ERR_PEER, 0, "%s (process %ld) has ended while worker %d waited for the others",
+        return tutti_fail(err, TUTTI_ERR_PEER, 0,
+                          "%s (process %ld) has ended while worker %d waited for the others",
                           f->place->name, (long)f->launcher, f->place->rank);
     return TUTTI_OK;
 }
@@ -113,8 +117,8 @@ static void list_missing(const gatherer *f, char *text, size_t bytes)
             snprintf(text + used, bytes - used, " and others");
             return;
         }
-        used += (size_t)snprintf(text + used, bytes - used, last > r ? "%s%d to %d" : "%s%d", shown > 1 ? ", " : "", r,
-                                 last);
+        used += (size_t)snprintf(text + used, bytes - used, last > r ? "%s%d to %d" : "%s%d",
+                                 shown > 1 ? ", " : "", r, last);
     }
 }
 
@@ -135,8 +139,8 @@ static void report_missing(gatherer *f, int64_t now)
         return;
     f->report_ns = now + REPORT_AGAIN_NS;
     list_missing(f, missing, sizeof missing);
-    snprintf(line, sizeof line, "waiting for ranks of this host that have not come: %s of %d", missing,
-             f->place->size);
+    snprintf(line, sizeof line, "waiting for ranks of this host that have not come: %s of %d",
+             missing, f->place->size);
     f->waits(f->user, line);
 }
 
@@ -212,12 +216,13 @@ static void receive_hello(gatherer *f, struct pollfd *caller)
     tutti_launch_peer(fd, &from.pid);
     from.began = tutti_launch_began(from.pid);
     if (f->polled[h.rank].fd >= 0)
-        snprintf(why, sizeof why, "the place of worker %d of %d is taken already, by process %ld", (int)h.rank, size,
-                 (long)f->ranks[h.rank].pid);
+        snprintf(why, sizeof why, "the place of worker %d of %d is taken already, by process %ld",
+                 (int)h.rank, size, (long)f->ranks[h.rank].pid);
     else if (from.pid == 0 || from.began == 0)
         snprintf(why, sizeof why,
-                 "worker %d and worker 0 do not see each other's processes, as in two containers; give `--transport "
-                 "tcp`, TUTTI_MEET=HOST:PORT and TUTTI_RUN_KEY_FILE=FILE to all", (int)h.rank);
+                 "worker %d and worker 0 do not see each other's processes, as in two containers; "
+                 "give `--transport tcp`, TUTTI_MEET=HOST:PORT and TUTTI_RUN_KEY_FILE=FILE to all",
+                 (int)h.rank);
     if (why[0] != '\0') {
         turn_away(fd, why);
         return;
@@ -233,7 +238,8 @@ static void receive_hello(gatherer *f, struct pollfd *caller)
 static bool have_cores(const gatherer *f, char *const *environment)
 {
     const char *text = tutti_variable(environment, "OMP_NUM_THREADS");
-    const int threads = text != NULL && text[0] >= '1' && text[0] <= '9' ? (int)strtol(text, NULL, 10) : 1;
+    const int threads =
+        text != NULL && text[0] >= '1' && text[0] <= '9' ? (int)strtol(text, NULL, 10) : 1;
     const int cores = CPU_COUNT(&f->cores), quota = tutti_machine_quota();
 
     return (int64_t)f->place->size * threads <= (cores < quota ? cores : quota);
@@ -252,8 +258,8 @@ static tutti_status gather_all(gatherer *f, tutti_error *err)
         if (now >= f->deadline_ns) {
             list_missing(f, missing, sizeof missing);
             return tutti_fail_rank(err, TUTTI_ERR_PEER, first_missing(f),
-                                   "%d of %d workers had not come within %g s, on this host and of this user: %s; have "
-                                   "they all been started?",
+                                   "%d of %d workers had not come within %g s, on this host and of "
+                                   "this user: %s; have they all been started?",
                                    f->missing, size, (double)f->wait_ns / 1e9, missing);
         }
         TUTTI_TRY(check_launcher(f, err));
@@ -261,9 +267,10 @@ static tutti_status gather_all(gatherer *f, tutti_error *err)
         for (int r = 1; r < size; r++) {
             char c;
             errno = 0;
-            if (f->polled[r].fd >= 0 && f->polled[r].revents != 0 && recv(f->polled[r].fd, &c, 1, 0) <= 0 &&
-                errno != EAGAIN && errno != EINTR)
-                return tutti_fail_rank(err, TUTTI_ERR_PEER, r, "worker %d (process %ld) ended before all had met", r,
+            if (f->polled[r].fd >= 0 && f->polled[r].revents != 0 &&
+                recv(f->polled[r].fd, &c, 1, 0) <= 0 && errno != EAGAIN && errno != EINTR)
+                return tutti_fail_rank(err, TUTTI_ERR_PEER, r,
+                                       "worker %d (process %ld) ended before all had met", r,
                                        (long)f->ranks[r].pid);
         }
         for (int i = size; i < size + STRANGERS; i++)
@@ -275,7 +282,8 @@ static tutti_status gather_all(gatherer *f, tutti_error *err)
 }
 
 /* Makes what all ranks get. */
-static tutti_status make_answer(gatherer *f, launch_answer *a, char *const *environment, tutti_error *err)
+static tutti_status make_answer(gatherer *f, launch_answer *a, char *const *environment,
+                                tutti_error *err)
 {
     tutti_shm_region region;
     tutti_run_key key;
@@ -285,18 +293,20 @@ static tutti_status make_answer(gatherer *f, launch_answer *a, char *const *envi
         TUTTI_TRY(tutti_shm_region_open(&region, f->place->size, have_cores(f, environment), err));
         f->fd = fcntl(region.fd, F_DUPFD_CLOEXEC, 0);
         tutti_shm_region_close(&region);
-        return f->fd >= 0 ? TUTTI_OK
-                          : tutti_fail(err, TUTTI_ERR_IO, errno, "handing out the shared memory of %d workers",
-                                       f->place->size);
+        return f->fd >= 0
+                   ? TUTTI_OK
+                   : tutti_fail(err, TUTTI_ERR_IO, errno,
+                                "handing out the shared memory of %d workers", f->place->size);
     }
     tutti_run_key_make(f->g->rt, &key);
     tutti_run_key_text(&key, a->key);
     tutti_run_key_wipe(&key);
     if (f->place->meet[0] != '\0')
         return TUTTI_OK;
-    tutti_entropy(f->g->rt, name, sizeof name); /* a local socket without a file, which rank 0's transport opens */
-    snprintf(a->meet, sizeof a->meet, "unix:%02x%02x%02x%02x%02x%02x%02x", name[0], name[1], name[2], name[3], name[4],
-             name[5], name[6]);
+    /* a local socket without a file, which rank 0's transport opens */
+    tutti_entropy(f->g->rt, name, sizeof name);
+    snprintf(a->meet, sizeof a->meet, "unix:%02x%02x%02x%02x%02x%02x%02x", name[0], name[1],
+             name[2], name[3], name[4], name[5], name[6]);
     return TUTTI_OK;
 }
 
@@ -344,16 +354,19 @@ static tutti_status call(gatherer *f, tutti_error *err)
         if (cause == 0)
             break;
         if (cause != ENOENT && cause != ECONNREFUSED && cause != EAGAIN && cause != EINTR)
-            return tutti_fail(err, TUTTI_ERR_IO, cause, "worker %d cannot call worker 0 at '%.200s/%s'",
-                              f->place->rank, f->at.path, f->name);
+            return tutti_fail(err, TUTTI_ERR_IO, cause,
+                              "worker %d cannot call worker 0 at '%.200s/%s'", f->place->rank,
+                              f->at.path, f->name);
         if (now >= f->deadline_ns)
             return tutti_fail(err, TUTTI_ERR_IO, 0,
-                              "worker %d has not found worker 0 on this host within %g s (%s, at '%.200s'); has it "
-                              "been started here, by the same user?",
-                              f->place->rank, (double)f->wait_ns / 1e9, f->place->found, f->at.path);
+                              "worker %d has not found worker 0 on this host within %g s (%s, at "
+                              "'%.200s'); has it been started here, by the same user?",
+                              f->place->rank, (double)f->wait_ns / 1e9, f->place->found,
+                              f->at.path);
         if (!reported && now >= f->report_ns) {
             char line[160];
-            snprintf(line, sizeof line, "worker %d waits for worker 0, which has not come", f->place->rank);
+            snprintf(line, sizeof line, "worker %d waits for worker 0, which has not come",
+                     f->place->rank);
             f->waits(f->user, line);
             reported = true;
         }
@@ -361,8 +374,9 @@ static tutti_status call(gatherer *f, tutti_error *err)
         pause_for(NULL, 0, CALL_AGAIN_NS);
     }
     if (!tutti_launch_peer(f->polled[0].fd, &pid))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a process of another user answers at '%.200s/%s'; remove it",
-                          f->at.path, f->name);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "a process of another user answers at '%.200s/%s'; remove it", f->at.path,
+                          f->name);
     return TUTTI_OK;
 }
 
@@ -372,7 +386,8 @@ static int descriptor_of(struct msghdr *message)
     const struct cmsghdr *c = CMSG_FIRSTHDR(message);
     int fd = -1;
 
-    if (c != NULL && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS && c->cmsg_len == CMSG_LEN(sizeof fd))
+    if (c != NULL && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
+        c->cmsg_len == CMSG_LEN(sizeof fd))
         memcpy(&fd, CMSG_DATA(c), sizeof fd);
     return fd;
 }
@@ -382,7 +397,9 @@ static tutti_status receive_answer(gatherer *f, tutti_error *err)
     const size_t table = (size_t)f->place->size * sizeof *f->ranks;
     union { struct cmsghdr head; char bytes[CMSG_SPACE(sizeof(int))]; } control;
     struct iovec parts[] = { { &f->got, sizeof f->got }, { f->ranks, table } };
-    struct msghdr message = { .msg_iov = parts, .msg_iovlen = TUTTI_LENGTH(parts), .msg_control = control.bytes,
+    struct msghdr message = { .msg_iov = parts,
+                              .msg_iovlen = TUTTI_LENGTH(parts),
+                              .msg_control = control.bytes,
                               .msg_controllen = sizeof control.bytes };
     /* rank 0 gives up before that time, unless it is stopped */
     const int64_t until = tutti_now_ns(f->g->rt) + f->wait_ns + REPORT_NS;
@@ -393,7 +410,8 @@ static tutti_status receive_answer(gatherer *f, tutti_error *err)
         if (n >= 0 || (errno != EAGAIN && errno != EINTR))
             break;
         if (tutti_now_ns(f->g->rt) >= until)
-            return tutti_fail_rank(err, TUTTI_ERR_IO, 0, "worker 0 has not answered worker %d within %g s",
+            return tutti_fail_rank(err, TUTTI_ERR_IO, 0,
+                                   "worker 0 has not answered worker %d within %g s",
                                    f->place->rank, (double)f->wait_ns / 1e9);
         TUTTI_TRY(check_launcher(f, err));
         pause_for(f->polled, 1, TICK_NS);
@@ -401,7 +419,8 @@ static tutti_status receive_answer(gatherer *f, tutti_error *err)
     if (n <= 0)
         return tutti_fail_rank(err, TUTTI_ERR_PEER, 0, "worker 0 ended before all had met");
     f->fd = descriptor_of(&message);
-    return tutti_launch_answer_check(&f->got, (size_t)n, f->place->size, f->memory && f->fd < 0, err);
+    return tutti_launch_answer_check(&f->got, (size_t)n, f->place->size, f->memory && f->fd < 0,
+                                     err);
 }
 
 static tutti_status be_another(gatherer *f, tutti_error *err)
@@ -427,7 +446,8 @@ static tutti_status write_environment(gatherer *f, char *const *given, tutti_err
         n++;
     g->environment = tutti_alloc(n + ADDED + 1, sizeof *g->environment);
     if (g->environment == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "copying an environment of %zu variables", n);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "copying an environment of %zu variables",
+                          n);
     for (size_t i = 0; i < n; i++)
         if (strncmp(given[i], TUTTI_SHM_VARIABLE_FD "=", sizeof TUTTI_SHM_VARIABLE_FD) != 0)
             g->environment[kept++] = given[i];
@@ -450,7 +470,8 @@ static tutti_status gather_hellos(gatherer *f, char *const *environment, tutti_e
     const int size = f->place->size, all = size + STRANGERS;
 
     if (size > TUTTI_SHM_RANKS)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%d workers asked for; one host takes from 1 to %d", size,
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%d workers asked for; one host takes from 1 to %d", size,
                           TUTTI_SHM_RANKS);
     TUTTI_TRY(tutti_runtime_open_posix(&f->g->rt, err));
     f->polled = tutti_alloc((size_t)all, sizeof *f->polled);
@@ -465,13 +486,15 @@ static tutti_status gather_hellos(gatherer *f, char *const *environment, tutti_e
     TUTTI_TRY(tutti_launch_private_directory(environment, &f->at, err));
     TUTTI_TRY(f->place->rank == 0 ? be_rank_0(f, environment, err) : be_another(f, err));
     if (f->memory)
-        TUTTI_TRY(tutti_launch_beside_open(&f->g->beside, f->g->rt, f->fd, f->place->rank, size, f->ranks, err));
+        TUTTI_TRY(tutti_launch_beside_open(&f->g->beside, f->g->rt, f->fd, f->place->rank, size,
+                                           f->ranks, err));
     return write_environment(f, environment, err);
 }
 
-tutti_status tutti_launch_gather(tutti_launch_gathering **out, const tutti_launch_place *place, const char *transport,
-                                 char *const *environment, int64_t wait_ns,
-                                 void (*waits)(void *user, const char *line), void *user, tutti_error *err)
+tutti_status tutti_launch_gather(tutti_launch_gathering **out, const tutti_launch_place *place,
+                                 const char *transport, char *const *environment, int64_t wait_ns,
+                                 void (*waits)(void *user, const char *line), void *user,
+                                 tutti_error *err)
 {
     gatherer f = { .place = place,
                    .memory = strcmp(transport, "shm") == 0,

@@ -45,7 +45,8 @@
    the launcher waits so much longer. */
 #define REPORT_NS (300 * NS_PER_MS)
 /* ---- messages for the user ---- */
-static void print_line(const far_launcher *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void print_line(const far_launcher *l, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 static void print_line(const far_launcher *l, const char *format, ...)
 {
     char text[LINE];
@@ -136,15 +137,16 @@ static void rsh_ended(far_launcher *l, far_host *h)
     else
         snprintf(how, sizeof how, "ended with code %d", WEXITSTATUS(h->rsh_status));
     if (h->stage < RUNNING)
-        tutti_launch_far_give_up(l, 1, "host %s (%s): '%s' %s before Tutti answered there%s%.200s; %s must work there",
-                                 h->spec->name, ranks_of(h->spec, ranks, sizeof ranks), l->rsh[0], how,
-                                 h->last_error[0] != '\0' ? ": " : "", h->last_error, l->command);
+        tutti_launch_far_give_up(
+            l, 1, "host %s (%s): '%s' %s before Tutti answered there%s%.200s; %s must work there",
+            h->spec->name, ranks_of(h->spec, ranks, sizeof ranks), l->rsh[0], how,
+            h->last_error[0] != '\0' ? ": " : "", h->last_error, l->command);
     else if (h->stage == RUNNING) {
-        for (int r = h->spec->first; r < h->spec->first + h->spec->workers && !l->stopping && l->user_signal == 0;
-             r++) {
+        for (int r = h->spec->first;
+             r < h->spec->first + h->spec->workers && !l->stopping && l->user_signal == 0; r++) {
             char text[800];
-            snprintf(text, sizeof text, "host %s is gone: '%.120s' %s%s%.150s", h->spec->name, l->rsh[0], how,
-                     h->last_error[0] != '\0' ? ": " : "", h->last_error);
+            snprintf(text, sizeof text, "host %s is gone: '%.120s' %s%s%.150s", h->spec->name,
+                     l->rsh[0], how, h->last_error[0] != '\0' ? ": " : "", h->last_error);
             if (!l->workers[r].ended)
                 tutti_launch_far_lost(l, r, text, 0);
             if (l->meet == NULL)
@@ -183,7 +185,8 @@ static int missing_of(const far_launcher *l, const far_host *h, char *text, size
 
     text[0] = '\0';
     for (int r = h->spec->first; r < h->spec->first + h->spec->workers; r++) {
-        if (l->meet == NULL || l->workers[r].ended || tutti_meet_rank_of(l->meet, r)->state != TUTTI_MEET_ABSENT)
+        if (l->meet == NULL || l->workers[r].ended ||
+            tutti_meet_rank_of(l->meet, r)->state != TUTTI_MEET_ABSENT)
             continue;
         if (used < bytes)
             used += (size_t)snprintf(text + used, bytes - used, "%s%d", n > 0 ? ", " : "", r);
@@ -213,12 +216,15 @@ static int list_missing(const far_launcher *l, char *text, size_t bytes)
         if (used < bytes) {
             char own[60];
             if (h->stage == STARTING)
-                used += (size_t)snprintf(text + used, bytes - used, "%shost %s (%s) has not answered",
-                                         missing > 0 ? "; " : "", h->spec->name, ranks_of(h->spec, own, sizeof own));
+                used += (size_t)snprintf(text + used, bytes - used,
+                                         "%shost %s (%s) has not answered", missing > 0 ? "; " : "",
+                                         h->spec->name, ranks_of(h->spec, own, sizeof own));
             else
-                used += (size_t)snprintf(
-                    text + used, bytes - used, "%sfrom host %s rank%s %s %s not come to the meeting place",
-                    missing > 0 ? "; " : "", h->spec->name, n > 1 ? "s" : "", ranks, n > 1 ? "have" : "has");
+                used +=
+                    (size_t)snprintf(text + used, bytes - used,
+                                     "%sfrom host %s rank%s %s %s not come to the meeting place",
+                                     missing > 0 ? "; " : "", h->spec->name, n > 1 ? "s" : "",
+                                     ranks, n > 1 ? "have" : "has");
         }
         missing += n;
     }
@@ -269,7 +275,8 @@ static void check_missing(far_launcher *l, int64_t now)
     if (now >= l->give_up_at) {
         l->give_up_at = TUTTI_FOREVER;
         if (list_missing(l, text, sizeof text) > 0)
-            tutti_launch_far_give_up(l, 1, "after %.3g s %s; raise --start-timeout if that was too short",
+            tutti_launch_far_give_up(l, 1,
+                                     "after %.3g s %s; raise --start-timeout if that was too short",
                                      (double)(now - l->began) / (double)NS_PER_S, text);
     } else if (now >= l->missing_at) {
         l->missing_at = now + MISSING_NEXT_NS;
@@ -365,7 +372,8 @@ static int milliseconds_to(const far_launcher *l)
     at = l->give_up_at < at ? l->give_up_at : at;
     at = l->kill_at < at ? l->kill_at : at;
     at = l->force_at < at ? l->force_at : at;
-    if (l->result->noticed_ns != 0 && now < l->result->noticed_ns + REPORT_NS && l->result->noticed_ns + REPORT_NS < at)
+    if (l->result->noticed_ns != 0 && now < l->result->noticed_ns + REPORT_NS &&
+        l->result->noticed_ns + REPORT_NS < at)
         at = l->result->noticed_ns + REPORT_NS;
     at = first_due(l, at);
     if (l->meet != NULL && at > now + tutti_meet_wait_ns(l->meet))
@@ -459,9 +467,13 @@ static tutti_status open_records(far_launcher *l, tutti_error *err)
     const tutti_launch_hosts_options *o = l->options;
     l->hosts = tutti_alloc((size_t)l->n, sizeof *l->hosts);
     for (int i = 0; l->hosts != NULL && i < l->n; i++) /* can be closed from here on */
-        l->hosts[i] = (far_host){
-            .spec = &o->hosts[i], .pid = -1, .pidfd = -1, .in = -1, .out = -1, .err = -1, .result = { .rank = -1 }
-        };
+        l->hosts[i] = (far_host){ .spec = &o->hosts[i],
+                                  .pid = -1,
+                                  .pidfd = -1,
+                                  .in = -1,
+                                  .out = -1,
+                                  .err = -1,
+                                  .result = { .rank = -1 } };
     l->workers = tutti_alloc((size_t)l->size, sizeof *l->workers);
     l->polled = tutti_alloc(2 + 4 * (size_t)l->n, sizeof *l->polled);
     if (l->hosts == NULL || l->workers == NULL || l->polled == NULL)
@@ -485,8 +497,8 @@ static tutti_status prepare(far_launcher *l, tutti_error *err)
     const tutti_launch_hosts_options *o = l->options;
     const char *rsh = o->rsh != NULL && o->rsh[0] != '\0'
                           ? o->rsh
-                          : "ssh -T -x -a -o BatchMode=yes -o ClearAllForwardings=yes "
-                            "-o ServerAliveInterval=5 -o ServerAliveCountMax=3 --";
+                          : "ssh -T -x -a -o BatchMode=yes -o ClearAllForwardings=yes -o "
+                            "ServerAliveInterval=5 -o ServerAliveCountMax=3 --";
 
     if (o->argv == NULL || o->argv[0] == NULL || o->agent == NULL || o->directory == NULL ||
         o->n_hosts < 1)
@@ -527,8 +539,8 @@ static void launcher_close(far_launcher *l)
     tutti_runtime_close(l->rt);
 }
 
-tutti_status tutti_launch_hosts(const tutti_launch_hosts_options *options, tutti_launch_result *result,
-                                tutti_error *err)
+tutti_status tutti_launch_hosts(const tutti_launch_hosts_options *options,
+                                tutti_launch_result *result, tutti_error *err)
 {
     far_launcher l = { .options = options,
                        .result = result,
@@ -540,7 +552,8 @@ tutti_status tutti_launch_hosts(const tutti_launch_hosts_options *options, tutti
     tutti_status status;
 
     *result = (tutti_launch_result){ .rank = -1 };
-    sigaction(SIGPIPE, &ignore, &pipe_before); /* writing to an agent that has ended must not kill this process */
+    /* writing to an agent that has ended must not kill this process */
+    sigaction(SIGPIPE, &ignore, &pipe_before);
     status = prepare(&l, &own);
     if (status == TUTTI_OK) {
         tutti_launch_far_routes(&l);

@@ -43,12 +43,14 @@ static bool begins(const char *text, const char *with)
    and times of this host's clock mean nothing there. */
 static bool handed_on(const tutti_launch_hosts_options *o, const char *entry)
 {
-    static const char *const yes[] = { "TUTTI_",           "OMP_",          "GOMP_",          "KMP_",
-                                       "OPENBLAS_",        "MKL_",          "DNNL_",          "ONEDNN_",
-                                       "LD_LIBRARY_PATH=", "ASAN_OPTIONS=", "UBSAN_OPTIONS=", "TSAN_OPTIONS=",
+    static const char *const yes[] = { "TUTTI_",        "OMP_",           "GOMP_",
+                                       "KMP_",          "OPENBLAS_",      "MKL_",
+                                       "DNNL_",         "ONEDNN_",        "LD_LIBRARY_PATH=",
+                                       "ASAN_OPTIONS=", "UBSAN_OPTIONS=", "TSAN_OPTIONS=",
                                        "LSAN_OPTIONS=" };
-    static const char *const no[] = { "TUTTI_RANK=", "TUTTI_SIZE=",       "TUTTI_SHM_",   "TUTTI_MEET",
-                                      "TUTTI_RUN_",  "TUTTI_STARTED_NS=", "TUTTI_HOSTS=", "TUTTI_N=" };
+    static const char *const no[] = { "TUTTI_RANK=",  "TUTTI_SIZE=", "TUTTI_SHM_",
+                                      "TUTTI_MEET",   "TUTTI_RUN_",  "TUTTI_STARTED_NS=",
+                                      "TUTTI_HOSTS=", "TUTTI_N=" };
 
     for (size_t i = 0; i < TUTTI_LENGTH(no); i++)
         if (begins(entry, no[i]))
@@ -58,7 +60,8 @@ static bool handed_on(const tutti_launch_hosts_options *o, const char *entry)
             return true;
     if (o->torch && (begins(entry, "MASTER_ADDR=") || begins(entry, "MASTER_PORT=")))
         return true;
-    for (const char *at = o->exports != NULL ? o->exports : ""; *at != '\0'; at += strcspn(at, ","), at += *at == ',')
+    for (const char *at = o->exports != NULL ? o->exports : ""; *at != '\0';
+         at += strcspn(at, ","), at += *at == ',')
         if (strcspn(entry, "=") == strcspn(at, ",") && strncmp(entry, at, strcspn(at, ",")) == 0)
             return true;
     return false;
@@ -74,7 +77,8 @@ static void add_meets(const far_launcher *l, const far_host *h, job_text *j)
         const char *colon = strrchr(address, ':');
         char name[256];
         const bool port = colon != NULL && (strchr(address, ':') == colon || address[0] == '[');
-        snprintf(name, sizeof name, "%.*s", (int)(port ? colon - address : (long)strlen(address)), address);
+        snprintf(name, sizeof name, "%.*s", (int)(port ? colon - address : (long)strlen(address)),
+                 address);
         if (name[0] == '[') {
             name[strcspn(name, "]")] = '\0';
             memmove(name, name + 1, strlen(name));
@@ -93,8 +97,8 @@ static void add_meets(const far_launcher *l, const far_host *h, job_text *j)
     }
 }
 
-static tutti_status write_job(const far_launcher *l, far_host *h, int threads, const char *id, const char *key,
-                              tutti_error *err)
+static tutti_status write_job(const far_launcher *l, far_host *h, int threads, const char *id,
+                              const char *key, tutti_error *err)
 {
     const tutti_launch_hosts_options *o = l->options;
     char *const *environment = o->environment != NULL ? o->environment : environ;
@@ -104,7 +108,8 @@ static tutti_status write_job(const far_launcher *l, far_host *h, int threads, c
 
     j.text = tutti_alloc(j.room + sizeof head, 1);
     if (j.text == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing the job of host %s", h->spec->name);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing the job of host %s",
+                          h->spec->name);
     j.text += sizeof head; /* the head, whose length is known last, is put before it */
     append_variable(&j, "host", h->spec->name);
     append_variable(&j, "dir", o->directory);
@@ -141,10 +146,10 @@ static tutti_status write_job(const far_launcher *l, far_host *h, int threads, c
     j.text -= sizeof head;
     if (j.full) {
         tutti_free(j.text);
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "arguments and environment have more than %d bytes together; unset what the workers do not need",
-            TUTTI_AGENT_JOB);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "arguments and environment have more than %d bytes together; unset what "
+                          "the workers do not need",
+                          TUTTI_AGENT_JOB);
     }
     n = snprintf(head, sizeof head, "JOB %zu\n", j.n);
     memmove(j.text + n, j.text + sizeof head, j.n);
@@ -185,7 +190,8 @@ static int port_of(const char *address)
 {
     const char *colon = address != NULL ? strrchr(address, ':') : NULL;
 
-    return colon != NULL && (strchr(address, ':') == colon || address[0] == '[') ? atoi(colon + 1) : 0;
+    return colon != NULL && (strchr(address, ':') == colon || address[0] == '[') ? atoi(colon + 1)
+                                                                                 : 0;
 }
 
 /* Counts the workers that share each host's cores, and numbers its own among them. Two hosts may be
@@ -197,9 +203,10 @@ static void count_locals(far_launcher *l)
         far_host *h = &l->hosts[i];
         h->local_first = h->local_size = 0;
         for (int k = 0; k < l->n; k++) {
-            const int workers = k == i || tutti_launch_cores_shared(h->which_cores, l->hosts[k].which_cores)
-                                    ? l->hosts[k].spec->workers
-                                    : 0;
+            const int workers =
+                k == i || tutti_launch_cores_shared(h->which_cores, l->hosts[k].which_cores)
+                    ? l->hosts[k].spec->workers
+                    : 0;
             h->local_first += k < i ? workers : 0;
             h->local_size += workers;
         }

@@ -14,13 +14,15 @@
    means: this is the end of the run. */
 static bool is_echo(const tutti_meet_rank *m, int rank)
 {
-    return m->state == TUTTI_MEET_FAILED && m->status == TUTTI_ERR_PEER && m->blame >= 0 && m->blame != rank;
+    return m->state == TUTTI_MEET_FAILED && m->status == TUTTI_ERR_PEER && m->blame >= 0 &&
+           m->blame != rank;
 }
 
 static bool ends_others(const far_launcher *l, int rank)
 {
     for (int r = 0; r < l->size; r++)
-        if (r != rank && is_echo(tutti_meet_rank_of(l->meet, r), r) && tutti_meet_rank_of(l->meet, r)->blame == rank)
+        if (r != rank && is_echo(tutti_meet_rank_of(l->meet, r), r) &&
+            tutti_meet_rank_of(l->meet, r)->blame == rank)
             return true;
     return false;
 }
@@ -77,7 +79,8 @@ void tutti_launch_far_loss(far_launcher *l, int rank)
     w->lost = true;
     l->lost++;
     tutti_meet_describe(l->meet, rank, text, sizeof text);
-    snprintf(message, sizeof message, "tutti: %s; if the others can, the run continues with %d worker%s\n", text, left,
+    snprintf(message, sizeof message,
+             "tutti: %s; if the others can, the run continues with %d worker%s\n", text, left,
              left == 1 ? "" : "s");
     l->options->output(l->options->user, 2, message, strlen(message));
     if (!w->ended && m->state == TUTTI_MEET_LOST && l->hosts[w->host].in >= 0) {
@@ -101,9 +104,10 @@ void tutti_launch_far_lost(far_launcher *l, int rank, const char *how, int signa
     tutti_error why = { .rank = rank };
 
     if (l->first.text[0] == '\0') {
-        l->first = (tutti_launch_result){
-            .exit_code = signal == 0 ? 1 : 3, .rank = rank, .pid = l->workers[rank].pid, .signal = signal
-        };
+        l->first = (tutti_launch_result){ .exit_code = signal == 0 ? 1 : 3,
+                                          .rank = rank,
+                                          .pid = l->workers[rank].pid,
+                                          .signal = signal };
         snprintf(l->first.text, sizeof l->first.text, "worker %d was lost: %s", rank, how);
     }
 
@@ -113,7 +117,8 @@ void tutti_launch_far_lost(far_launcher *l, int rank, const char *how, int signa
     tutti_launch_far_loss(l, rank);
 }
 
-void tutti_launch_far_ended(far_launcher *l, far_worker *w, int rank, int code, int signal, bool for_memory)
+void tutti_launch_far_ended(far_launcher *l, far_worker *w, int rank, int code, int signal,
+                            bool for_memory)
 {
     char how[440];
     const char *host = l->hosts[w->host].spec->name;
@@ -124,8 +129,9 @@ void tutti_launch_far_ended(far_launcher *l, far_worker *w, int rank, int code, 
     if (l->user_signal != 0 || l->stopping || w->lost)
         return;
     if (signal != 0) {
-        snprintf(how, sizeof how, "process %ld on host %s was killed by signal %d (SIG%s)%s", w->pid, host, signal,
-                 tutti_launch_signal_name(signal), for_memory ? tutti_launch_memory_hint : "");
+        snprintf(how, sizeof how, "process %ld on host %s was killed by signal %d (SIG%s)%s",
+                 w->pid, host, signal, tutti_launch_signal_name(signal),
+                 for_memory ? tutti_launch_memory_hint : "");
         tutti_launch_far_lost(l, rank, how, signal);
     } else if (code != 0)
         w->report_until = tutti_now_ns(l->rt) + REPORT_WAIT_NS;
@@ -141,7 +147,8 @@ void tutti_launch_far_silent_ends(far_launcher *l)
         if (w->report_until == 0 || tutti_now_ns(l->rt) < w->report_until)
             continue;
         w->report_until = 0;
-        snprintf(how, sizeof how, "process %ld on host %s exited with code %d; its own output may give the reason",
+        snprintf(how, sizeof how,
+                 "process %ld on host %s exited with code %d; its own output may give the reason",
                  w->pid, l->hosts[w->host].spec->name, w->code);
         tutti_launch_far_lost(l, r, how, 0);
     }

@@ -80,8 +80,9 @@ void tutti_launch_far_conclude(far_launcher *l)
         l->failed = true;
         *result = h->result;
         snprintf(result->text, sizeof result->text, "host %s: %.500s", h->spec->name,
-                 h->result.text[0] != '\0' ? h->result.text
-                                           : "its workers failed; their own output may give the reason");
+                 h->result.text[0] != '\0'
+                     ? h->result.text
+                     : "its workers failed; their own output may give the reason");
     }
     if (l->first.text[0] != '\0' && !l->failed) /* its agent had no time to report */
         *result = l->first;

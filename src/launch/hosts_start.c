@@ -24,7 +24,8 @@ tutti_status tutti_launch_far_command(const char *path, char *text, size_t bytes
             text[n++] = *c;
     }
     if (n + 12 >= bytes)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the path of the command has %zu bytes; at most %zu are possible",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "the path of the command has %zu bytes; at most %zu are possible",
                           strlen(path), bytes - 16);
     snprintf(text + n, bytes - n, "' agent");
     return TUTTI_OK;
@@ -36,7 +37,8 @@ void tutti_launch_far_routes(far_launcher *l)
 
     for (int i = 0; i < l->n; i++) {
         tutti_launch_route(l->hosts[i].spec->name, l->hosts[i].route, sizeof l->hosts[i].route);
-        if (l->hosts[i].route[0] != '\0' && !tutti_launch_is_loopback(l->hosts[i].route) && real == NULL)
+        if (l->hosts[i].route[0] != '\0' && !tutti_launch_is_loopback(l->hosts[i].route) &&
+            real == NULL)
             real = l->hosts[i].route;
     }
     for (int i = 0; i < l->n && real != NULL; i++)
@@ -95,20 +97,24 @@ tutti_status tutti_launch_far_start(far_launcher *l, far_host *h, tutti_error *e
     }
     /* The command gets its own session: Ctrl-C of a terminal is for the launcher, and ssh must live
        until the agent has ended. */
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    posix_spawnattr_setflags(&attributes,
+                             POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
     posix_spawnattr_setsigdefault(&attributes, &plain);
     posix_spawnattr_setsigmask(&attributes, &l->signals.before);
     if (cause != 0)
-        status = tutti_fail(err, TUTTI_ERR_IO, cause,
-                            "cannot start on host %s: no pipes; raise the limit of open files (ulimit -n)",
-                            h->spec->name);
+        status = tutti_fail(
+            err, TUTTI_ERR_IO, cause,
+            "cannot start on host %s: no pipes; raise the limit of open files (ulimit -n)",
+            h->spec->name);
     else {
-        cause = posix_spawnp(&h->pid, l->rsh[0], &actions, &attributes, (char *const *)(uintptr_t)l->rsh, environ);
+        cause = posix_spawnp(&h->pid, l->rsh[0], &actions, &attributes,
+                             (char *const *)(uintptr_t)l->rsh, environ);
         if (cause != 0) {
             h->pid = -1;
-            status = tutti_fail(err, TUTTI_ERR_USAGE, cause,
-                                "cannot execute '%s' to start on host %s; install it, or give --rsh", l->rsh[0],
-                                h->spec->name);
+            status =
+                tutti_fail(err, TUTTI_ERR_USAGE, cause,
+                           "cannot execute '%s' to start on host %s; install it, or give --rsh",
+                           l->rsh[0], h->spec->name);
         }
     }
     posix_spawn_file_actions_destroy(&actions);

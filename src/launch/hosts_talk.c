@@ -17,7 +17,8 @@ void tutti_launch_far_flush(const far_launcher *l, const far_host *h, int stream
     of->n = 0;
 }
 
-static void pass_lines(const far_launcher *l, const far_host *h, int stream, line *of, const char *text, size_t bytes)
+static void pass_lines(const far_launcher *l, const far_host *h, int stream, line *of,
+                       const char *text, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++) {
         if (text[i] == '\n' || of->n == LINE)
@@ -47,17 +48,20 @@ static void receive_greeting(far_launcher *l, far_host *h)
             sscanf((const char *)h->received + mark, "%39s %n", version, &rest) == 1) {
             h->stage = ANSWERED;
             if (strcmp(version, tutti_version()) != 0)
-                tutti_launch_far_give_up(l, 2,
-                                         "host %s has Tutti %s, this one %s; install the same version on every host",
-                                         h->spec->name, version, tutti_version());
-            else if (sscanf((const char *)h->received + mark + rest, "%9d %111s " CORES_FORMAT, &h->cores, seen,
-                            h->which_cores) != 3)
-                tutti_launch_far_give_up(l, 2,
-                                         "host %s greets as no agent of this version would ('%.80s'); "
-                                         "install the same version on every host",
-                                         h->spec->name, (const char *)h->received);
+                tutti_launch_far_give_up(
+                    l, 2,
+                    "host %s has Tutti %s, this one %s; install the same version on every host",
+                    h->spec->name, version, tutti_version());
+            else if (sscanf((const char *)h->received + mark + rest, "%9d %111s " CORES_FORMAT,
+                            &h->cores, seen, h->which_cores) != 3)
+                tutti_launch_far_give_up(
+                    l, 2,
+                    "host %s greets as no agent of this version would ('%.80s'); install the same "
+                    "version on every host",
+                    h->spec->name, (const char *)h->received);
             else
-                snprintf(h->address_seen, sizeof h->address_seen, "%s", strcmp(seen, "-") != 0 ? seen : "");
+                snprintf(h->address_seen, sizeof h->address_seen, "%s",
+                         strcmp(seen, "-") != 0 ? seen : "");
         } else {
             pass_lines(l, h, 2, &h->err_line, (const char *)h->received, n);
             tutti_launch_far_flush(l, h, 2, &h->err_line);
@@ -94,18 +98,22 @@ static void receive_frame(far_launcher *l, far_host *h, char type, char *body, s
              sscanf(body, "%9d %19ld %9d %9d %9d", &rank, &pid, &code, &signal, &memory) == 5 &&
              is_of_host(h, rank))
         tutti_launch_far_ended(l, &l->workers[rank], rank, code, signal, memory == 1);
-    else if (type == 'r' && sscanf(body, "%9d %9d %19ld %9d %n", &code, &rank, &pid, &signal, &at) == 4) {
+    else if (type == 'r' &&
+             sscanf(body, "%9d %9d %19ld %9d %n", &code, &rank, &pid, &signal, &at) == 4) {
         h->stage = DONE;
-        h->result = (tutti_launch_result){ .exit_code = code, .rank = rank, .pid = pid, .signal = signal };
+        h->result =
+            (tutti_launch_result){ .exit_code = code, .rank = rank, .pid = pid, .signal = signal };
         snprintf(h->result.text, sizeof h->result.text, "%s", body + at);
         if (code != 0 && l->user_signal == 0 && !l->stopping)
             tutti_launch_far_noticed(l);
     } else if (type == 'x' && sscanf(body, "%9d %n", &code, &at) == 1) {
         h->stage = DONE;
-        tutti_launch_far_give_up(l, code == TUTTI_ERR_USAGE ? 2 : 1, "host %s: %s", h->spec->name, body + at);
+        tutti_launch_far_give_up(l, code == TUTTI_ERR_USAGE ? 2 : 1, "host %s: %s", h->spec->name,
+                                 body + at);
     } else
-        tutti_launch_far_give_up(l, 1, "host %s sends what no agent of this version would (frame '%c' of %zu bytes)",
-                                 h->spec->name, type, bytes);
+        tutti_launch_far_give_up(
+            l, 1, "host %s sends what no agent of this version would (frame '%c' of %zu bytes)",
+            h->spec->name, type, bytes);
 }
 
 static void receive_frames(far_launcher *l, far_host *h)
@@ -114,11 +122,13 @@ static void receive_frames(far_launcher *l, far_host *h)
 
     while (h->n_received - at >= TUTTI_AGENT_HEAD) {
         uint8_t *p = h->received + at;
-        const size_t bytes = (size_t)p[1] | (size_t)p[2] << 8 | (size_t)p[3] << 16 | (size_t)p[4] << 24;
+        const size_t bytes =
+            (size_t)p[1] | (size_t)p[2] << 8 | (size_t)p[3] << 16 | (size_t)p[4] << 24;
         uint8_t after;
         if (bytes > TUTTI_AGENT_FRAME) {
-            tutti_launch_far_give_up(l, 1, "host %s sends what no agent of this version would (a frame of %zu bytes)",
-                                     h->spec->name, bytes);
+            tutti_launch_far_give_up(
+                l, 1, "host %s sends what no agent of this version would (a frame of %zu bytes)",
+                h->spec->name, bytes);
             h->n_received = 0;
             return;
         }
@@ -168,7 +178,8 @@ bool tutti_launch_far_read_err(const far_launcher *l, far_host *h)
         for (ssize_t i = 0; i < n; i++) {
             if (text[i] == '\n' || text[i] == '\r') {
                 if (h->rsh_line.n > 0)
-                    snprintf(h->last_error, sizeof h->last_error, "%.*s", (int)h->rsh_line.n, h->rsh_line.text);
+                    snprintf(h->last_error, sizeof h->last_error, "%.*s", (int)h->rsh_line.n,
+                             h->rsh_line.text);
                 tutti_launch_far_flush(l, h, 2, &h->rsh_line);
             } else if (h->rsh_line.n < LINE)
                 h->rsh_line.text[h->rsh_line.n++] = text[i];

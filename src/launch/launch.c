@@ -40,11 +40,12 @@
 extern char **environ;
 
 #define NS_PER_MS 1000000
-#define OWN_FILES 8             /* in addition to the workers': streams, region, signals, a pipe at a start */
+#define OWN_FILES 8 /* in addition to the workers': streams, region, signals, a pipe at a start */
 #define GRACE_NS ((int64_t)1000 * NS_PER_MS)
 #define SILENCE_NS INT64_C(3000000000)
 #define CHECK_NS ((int64_t)500 * NS_PER_MS)
-#define RECHECK_NS ((int64_t)10 * NS_PER_MS) /* between two checks of orphans that are being ended */
+#define RECHECK_NS \
+    ((int64_t)10 * NS_PER_MS) /* between two checks of orphans that are being ended */
 #define REAP_NS ((int64_t)10000 * NS_PER_MS) /* between two checks for orphans that have ended */
 
 /* ---- signals ---- */
@@ -68,8 +69,8 @@ static void report_worker(const launcher *l, int rank, bool ended)
     const bool ours = w->signal != 0 && (w->killed_by == w->signal || w->killed_by == SIGKILL);
 
     if (l->options->on_worker != NULL)
-        l->options->on_worker(l->options->user, l->options->first + rank, w->pid, ended, w->exit_code,
-                              ours ? 0 : w->signal);
+        l->options->on_worker(l->options->user, l->options->first + rank, w->pid, ended,
+                              w->exit_code, ours ? 0 : w->signal);
 }
 
 static int64_t grace(const launcher *l)
@@ -129,7 +130,8 @@ static void reap_worker(launcher *l, int rank)
     close(w->pidfd);
     w->pidfd = -1;
     l->alive--;
-    if (got < 0) /* another part of this process has reaped it; its report still shows whether it left in order */
+    if (got <
+        0) /* another part of this process has reaped it; its report still shows whether it left in order */
         w->exit_code = tutti_launch_near_report(l, rank).state == TUTTI_SHM_CLOSED ? 0 : 255;
     else if (WIFSIGNALED(status))
         w->signal = WTERMSIG(status);
@@ -168,7 +170,8 @@ static void serve_meeting(launcher *l)
 {
     if (l->meet == NULL)
         return;
-    tutti_meet_progress(l->meet, NULL); /* late workers are notified, and end by themselves with an error */
+    /* late workers are notified, and end by themselves with an error */
+    tutti_meet_progress(l->meet, NULL);
     for (int rank; (rank = tutti_meet_event(l->meet)) >= 0;) {
         const tutti_meet_rank *met = tutti_meet_rank_of(l->meet, rank);
         launch_worker *w = &l->workers[rank];
@@ -183,7 +186,8 @@ static void serve_meeting(launcher *l)
             continue; /* its end follows */
         if (!l->options->continue_on_loss && l->result->noticed_ns == 0)
             l->result->noticed_ns = met->noticed_ns;
-        tutti_launch_near_lost(l, rank, tutti_meet_complete(l->meet) ? TUTTI_SHM_RUNNING : TUTTI_SHM_ABSENT);
+        tutti_launch_near_lost(l, rank,
+                               tutti_meet_complete(l->meet) ? TUTTI_SHM_RUNNING : TUTTI_SHM_ABSENT);
     }
 }
 
@@ -223,8 +227,8 @@ static void check_workers(launcher *l)
 static void read_lines(const launcher *l, int rank)
 {
     for (int stream = 1; l->lines != NULL && stream <= 2; stream++)
-        tutti_launch_lines_read(&l->lines[2 * rank + stream - 1], l->options->output, l->options->user,
-                                l->options->first + rank, stream);
+        tutti_launch_lines_read(&l->lines[2 * rank + stream - 1], l->options->output,
+                                l->options->user, l->options->first + rank, stream);
 }
 
 /* ---- what workers leave behind ---- */
@@ -262,7 +266,8 @@ static void end_what_is_left(launcher *l)
                           : l->kill_at != TUTTI_FOREVER ? l->kill_at : now + grace(l);
 
     while (tutti_launch_adopt_end(&l->adopted,
-                                  tutti_now_ns(l->rt) >= until || l->hurried ? SIGKILL : SIGTERM, -1) > 0) {
+                                  tutti_now_ns(l->rt) >= until || l->hurried ? SIGKILL : SIGTERM,
+                                  -1) > 0) {
         poll(&(struct pollfd){ .fd = l->signals.fd, .events = POLLIN }, 1, RECHECK_NS / NS_PER_MS);
         tutti_launch_near_read_signals(l);
         for (int r = 0; r < l->options->workers; r++)
@@ -308,12 +313,15 @@ static void watch_workers(launcher *l)
         if (poll(l->polled, polled, milliseconds_to(l)) < 0 && errno != EINTR && errno != EAGAIN &&
             errno != ENOMEM)
             send_all(l, SIGKILL); /* cannot happen; without poll the workers could not be watched */
-        tutti_launch_near_read_signals(l); /* before the deaths: workers that the user has ended are not lost */
-        serve_meeting(l); /* also before the deaths: a failure report comes before the end of the worker */
+        /* before the deaths: workers that the user has ended are not lost */
+        tutti_launch_near_read_signals(l);
+        /* also before the deaths: a failure report comes before the end of the worker */
+        serve_meeting(l);
         serve_workers(l);
         if (tutti_now_ns(l->rt) >= l->check_at)
             check_workers(l);
-        if (l->user_signal != 0 && l->alive < before) /* a wrapper has ended at once: signal its program as well */
+        if (l->user_signal != 0 &&
+            l->alive < before) /* a wrapper has ended at once: signal its program as well */
             tutti_launch_adopt_end(&l->adopted, SIGTERM, -1);
         if (tutti_now_ns(l->rt) >= l->adopted_at)
             reap_orphans(l);
@@ -334,7 +342,9 @@ static void watch_workers(launcher *l)
    read. */
 static tutti_status open_meet(launcher *l, tutti_error *err)
 {
-    tutti_meet_options m = { .address = "unix", .size = l->options->workers, .silence_ns = silence(l) };
+    tutti_meet_options m = { .address = "unix",
+                             .size = l->options->workers,
+                             .silence_ns = silence(l) };
     char *const *given = l->options->environment != NULL ? l->options->environment : environ;
     char where[120], id[TUTTI_RUN_ID_TEXT], key[TUTTI_RUN_KEY_TEXT];
     tutti_status status;
@@ -352,8 +362,8 @@ static tutti_status open_meet(launcher *l, tutti_error *err)
         n++;
     l->environment = tutti_alloc(n + TUTTI_LENGTH(l->meet_text) + 1, sizeof *l->environment);
     if (l->environment == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "starting %d workers with %zu variables", l->options->workers,
-                          n);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "starting %d workers with %zu variables",
+                          l->options->workers, n);
     for (size_t i = 0; i < n; i++) { /* variables of an outer run are not passed on */
         if (strncmp(given[i], TUTTI_MEET_VARIABLE, strlen(TUTTI_MEET_VARIABLE)) != 0 &&
             strncmp(given[i], "TUTTI_RUN_", 10) != 0)
@@ -363,7 +373,8 @@ static tutti_status open_meet(launcher *l, tutti_error *err)
     snprintf(l->meet_text[0], sizeof *l->meet_text, TUTTI_MEET_VARIABLE "=%s", where);
     snprintf(l->meet_text[1], sizeof *l->meet_text, TUTTI_MEET_VARIABLE_ID "=%s", id);
     snprintf(l->meet_text[2], sizeof *l->meet_text, TUTTI_MEET_VARIABLE_KEY "=%s", key);
-    snprintf(l->meet_text[3], sizeof *l->meet_text, TUTTI_MEET_VARIABLE_AT_0 "=0"); /* the launcher serves it */
+    /* the launcher serves it */
+    snprintf(l->meet_text[3], sizeof *l->meet_text, TUTTI_MEET_VARIABLE_AT_0 "=0");
     for (size_t i = 0; i < TUTTI_LENGTH(l->meet_text); i++)
         l->environment[kept++] = l->meet_text[i];
     l->as_given.environment = l->environment;
@@ -379,9 +390,10 @@ static tutti_status check_files(const tutti_launch_options *o, tutti_error *err)
 
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < files)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "watching %d workers needs %llu open files, and the limit is %llu; "
-                          "raise it (ulimit -n %llu), or use fewer workers", o->workers, (unsigned long long)files,
-                          (unsigned long long)limit.rlim_cur, (unsigned long long)files);
+                          "watching %d workers needs %llu open files, and the limit is %llu; raise "
+                          "it (ulimit -n %llu), or use fewer workers",
+                          o->workers, (unsigned long long)files, (unsigned long long)limit.rlim_cur,
+                          (unsigned long long)files);
     return TUTTI_OK;
 }
 
@@ -390,16 +402,20 @@ static tutti_status check_options(const tutti_launch_options *o, tutti_error *er
 {
     const int local_size = o->local_size > 0 ? o->local_size : o->workers;
     if (o->argv == NULL || o->argv[0] == NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "no program to start; give the path of one and its arguments");
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "no program to start; give the path of one and its arguments");
     if (o->size > 0 && (o->first < 0 || o->first > o->size - o->workers || o->meet))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%d workers from rank %d on are no part of %d that meet elsewhere",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%d workers from rank %d on are no part of %d that meet elsewhere",
                           o->workers, o->first, o->size);
     if (o->local_first < 0 || o->local_first > local_size - o->workers)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%d workers from worker %d on are no part of %d that share this machine's cores", o->workers,
-                          o->local_first, local_size);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "%d workers from worker %d on are no part of %d that share this machine's cores",
+            o->workers, o->local_first, local_size);
     if (o->workers < 1 || o->workers > TUTTI_SHM_RANKS)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%d workers asked for; one host takes from 1 to %d", o->workers,
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%d workers asked for; one host takes from 1 to %d", o->workers,
                           TUTTI_SHM_RANKS);
     return check_files(o, err);
 }
@@ -436,7 +452,8 @@ static tutti_status prepare(launcher *l, tutti_error *err)
     TUTTI_TRY(open_records(l, err));
     if (o->pin)
         TUTTI_TRY(tutti_launch_pin(l->cores, o->workers, o->local_first, local_size, threads, err));
-    TUTTI_TRY(tutti_shm_region_open(&l->region, o->workers, (int64_t)local_size * threads <= tutti_cores(), err));
+    TUTTI_TRY(tutti_shm_region_open(&l->region, o->workers,
+                                    (int64_t)local_size * threads <= tutti_cores(), err));
     TUTTI_TRY(tutti_launch_signals_take(&l->signals, err));
     l->as_given = *o;
     if (o->ends_all) {
@@ -446,13 +463,16 @@ static tutti_status prepare(launcher *l, tutti_error *err)
     gethostname(l->host, sizeof l->host - 1);
     l->memory_kills = tutti_launch_memory_kills("");
     l->checked_at = tutti_now_ns(l->rt);
-    if (o->size == 0 && o->workers > 1) /* of a part of a run, another launcher receives the reports */
+    if (o->size == 0 &&
+        o->workers > 1) /* of a part of a run, another launcher receives the reports */
         l->check_at = l->checked_at + CHECK_NS;
     if (o->meet)
         TUTTI_TRY(open_meet(l, err));
-    TUTTI_TRY(tutti_launch_start_open(&l->start, l->rt, &l->as_given, l->region.fd, &l->signals.before, err));
+    TUTTI_TRY(tutti_launch_start_open(&l->start, l->rt, &l->as_given, l->region.fd,
+                                      &l->signals.before, err));
     if (o->size > 0)
-        snprintf(l->start.size_text, sizeof l->start.size_text, "%s=%d", TUTTI_SHM_VARIABLE_SIZE, o->size);
+        snprintf(l->start.size_text, sizeof l->start.size_text, "%s=%d", TUTTI_SHM_VARIABLE_SIZE,
+                 o->size);
     return TUTTI_OK;
 }
 
@@ -465,12 +485,13 @@ static tutti_status start_all(launcher *l, tutti_error *err)
         for (int k = 0; k < 2 && l->lines != NULL && status == TUTTI_OK; k++)
             if (!tutti_launch_lines_open(&l->lines[2 * r + k], &theirs[k]))
                 status = tutti_fail(err, TUTTI_ERR_IO, errno,
-                                    "no pipe for the output of worker %d; raise the limit of open files (ulimit -n)",
+                                    "no pipe for the output of worker %d; raise the limit of open "
+                                    "files (ulimit -n)",
                                     l->options->first + r);
         if (status == TUTTI_OK)
-            status = tutti_launch_start_worker(&l->start, l->options->first + r,
-                                               l->cores != NULL ? &l->cores[r] : NULL, l->lines != NULL ? theirs : NULL,
-                                               &w->pid, &w->pidfd, err);
+            status = tutti_launch_start_worker(
+                &l->start, l->options->first + r, l->cores != NULL ? &l->cores[r] : NULL,
+                l->lines != NULL ? theirs : NULL, &w->pid, &w->pidfd, err);
         for (int k = 0; k < 2; k++)
             if (theirs[k] >= 0)
                 close(theirs[k]);
@@ -499,8 +520,8 @@ static void launcher_close(launcher *l)
     tutti_free(l->environment);
     tutti_shm_region_close(&l->region);
     for (int k = 0; l->lines != NULL && k < 2 * l->options->workers; k++)
-        tutti_launch_lines_close(&l->lines[k], l->options->output, l->options->user, l->options->first + k / 2,
-                                 k % 2 + 1);
+        tutti_launch_lines_close(&l->lines[k], l->options->output, l->options->user,
+                                 l->options->first + k / 2, k % 2 + 1);
     tutti_free(l->lines);
     tutti_free(l->cores);
     tutti_free(l->polled);
@@ -508,7 +529,8 @@ static void launcher_close(launcher *l)
     tutti_runtime_close(l->rt);
 }
 
-tutti_status tutti_launch_run(const tutti_launch_options *options, tutti_launch_result *result, tutti_error *err)
+tutti_status tutti_launch_run(const tutti_launch_options *options, tutti_launch_result *result,
+                              tutti_error *err)
 {
     launcher l = { .options = options,
                    .result = result,
@@ -528,7 +550,8 @@ tutti_status tutti_launch_run(const tutti_launch_options *options, tutti_launch_
         watch_workers(&l);
         tutti_launch_near_conclude(&l);
     } else {
-        *result = (tutti_launch_result){ .exit_code = status == TUTTI_ERR_USAGE ? 2 : 1, .rank = -1 };
+        *result =
+            (tutti_launch_result){ .exit_code = status == TUTTI_ERR_USAGE ? 2 : 1, .rank = -1 };
         snprintf(result->text, sizeof result->text, "%s", own.text);
         if (err != NULL)
             *err = own;

@@ -27,8 +27,10 @@ worker_report tutti_launch_near_report(const launcher *l, int rank)
     const tutti_meet_rank *met = l->meet != NULL ? tutti_meet_rank_of(l->meet, rank) : NULL;
 
     if (met != NULL)
-        return (worker_report){ same[met->state], met->status, met->blame, met->order, met->reason };
-    return (worker_report){ state, (tutti_status)line->status, line->blame, line->order, line->reason };
+        return (worker_report){ same[met->state], met->status, met->blame, met->order,
+                                met->reason };
+    return (worker_report){ state, (tutti_status)line->status, line->blame, line->order,
+                            line->reason };
 }
 
 static guilt judge_worker(const launcher *l, const launch_worker *w, int rank)
@@ -51,8 +53,8 @@ static guilt judge_worker(const launcher *l, const launch_worker *w, int rank)
    only if the run cannot continue: then this is the end of the run. */
 static bool is_echo(worker_report report, int rank)
 {
-    return report.state == TUTTI_SHM_FAILED && report.status == TUTTI_ERR_PEER && report.blame >= 0 &&
-           report.blame != rank;
+    return report.state == TUTTI_SHM_FAILED && report.status == TUTTI_ERR_PEER &&
+           report.blame >= 0 && report.blame != rank;
 }
 
 /* Has another failed only because of this one? */
@@ -91,14 +93,16 @@ static bool can_continue(const launcher *l, int rank, uint32_t before)
     /* with size > 0 this host has a part of the run: whether the workers have met is known to the
        launcher of all hosts (hosts_losses.c) */
     const bool member = before != TUTTI_SHM_ABSENT || l->options->size > 0;
-    const bool needed = l->options->size == 0 && rank >= l->options->workers - l->options->servers; /* it only serves */
+    /* it only serves */
+    const bool needed = l->options->size == 0 && rank >= l->options->workers - l->options->servers;
     /* it had left the run in order: a failure after that is a defect, which the exit code must
        show */
     const bool left = before == TUTTI_SHM_CLOSED;
 
     return l->options->continue_on_loss && member && !needed && !left && l->user_signal == 0 &&
            l->kill_at == TUTTI_FOREVER && !l->grace_over &&
-           !(report.state == TUTTI_SHM_FAILED && report.status == TUTTI_ERR_USAGE) && !is_echo(report, rank);
+           !(report.state == TUTTI_SHM_FAILED && report.status == TUTTI_ERR_USAGE) &&
+           !is_echo(report, rank);
 }
 
 static void describe(const launcher *l, int rank, char *text, size_t bytes)
@@ -127,8 +131,8 @@ void tutti_launch_near_lost(launcher *l, int rank, uint32_t before)
         if (l->adopted.on)
             l->adopted_at = tutti_now_ns(l->rt);
         describe(l, rank, text, sizeof text);
-        snprintf(line, sizeof line, "%s; if the others can, the run continues with %d worker%s", text, left,
-                 left == 1 ? "" : "s");
+        snprintf(line, sizeof line, "%s; if the others can, the run continues with %d worker%s",
+                 text, left, left == 1 ? "" : "s");
         if (l->options->lost != NULL)
             l->options->lost(l->options->user, line);
         return;
@@ -172,7 +176,8 @@ void tutti_launch_near_ended(launcher *l, int rank)
     tutti_error why = { .rank = -1 };
 
     w->guilt = judge_worker(l, w, rank);
-    if (w->continued_without && w->guilt == GUILT_OURS) /* ended because the run continues without it */
+    if (w->continued_without &&
+        w->guilt == GUILT_OURS) /* ended because the run continues without it */
         return;
     if (w->guilt == GUILT_NONE) {
         /* has an effect if it never joined: from now on no worker waits for it */
@@ -180,7 +185,9 @@ void tutti_launch_near_ended(launcher *l, int rank)
         return;
     }
     describe_process(l, w, when, &why);
-    tutti_shm_depart(&l->region, rank, state == TUTTI_SHM_CLOSED ? TUTTI_SHM_FAILED : TUTTI_SHM_LOST, &why, w->signal);
+    tutti_shm_depart(&l->region, rank,
+                     state == TUTTI_SHM_CLOSED ? TUTTI_SHM_FAILED : TUTTI_SHM_LOST, &why,
+                     w->signal);
     if (l->meet != NULL)
         tutti_meet_lost(l->meet, rank, &why, w->signal);
     if (l->options->continue_on_loss && state == TUTTI_SHM_FAILED)
@@ -197,7 +204,8 @@ static int culprit_of(const launcher *l)
 
     for (int r = 0; r < l->options->workers; r++) {
         const guilt mine = l->workers[r].guilt;
-        if (mine == GUILT_NONE || (l->workers[r].continued_without && !l->too_few && !ends_others(l, r)))
+        if (mine == GUILT_NONE ||
+            (l->workers[r].continued_without && !l->too_few && !ends_others(l, r)))
             continue;
         if (culprit < 0 || mine < l->workers[culprit].guilt ||
             (mine == l->workers[culprit].guilt &&
@@ -222,7 +230,8 @@ static int exit_code_of(const launch_worker *w, worker_report report)
         return 3;
     if (report.state == TUTTI_SHM_LOST && w->exit_code == 0)
         return 3;
-    return w->exit_code == 2 || w->exit_code == 3 ? w->exit_code : 1; /* the code shows the kind of failure */
+    /* the code shows the kind of failure */
+    return w->exit_code == 2 || w->exit_code == 3 ? w->exit_code : 1;
 }
 
 /* Writes in words why the run has ended: by this worker. */
@@ -265,7 +274,8 @@ void tutti_launch_near_conclude(launcher *l)
         if (poll(&polled, 1, (int)(ECHO_NS / NS_PER_MS)) > 0)
             tutti_launch_near_read_signals(l);
     }
-    if (l->user_signal != 0 && (!l->failed_first || w == NULL || (w->guilt == GUILT_KILLED && is_users(w->signal)))) {
+    if (l->user_signal != 0 &&
+        (!l->failed_first || w == NULL || (w->guilt == GUILT_KILLED && is_users(w->signal)))) {
         result->exit_code = 128 + l->user_signal;
         snprintf(result->text, sizeof result->text, "stopped by signal %d (SIG%s)", l->user_signal,
                  tutti_launch_signal_name(l->user_signal));

@@ -22,7 +22,8 @@ bool tutti_launch_lines_open(launch_lines *l, int *theirs)
     return true;
 }
 
-static void emit_bytes(launch_lines *l, size_t bytes, launch_line_fn *output, void *user, int rank, int stream)
+static void emit_bytes(launch_lines *l, size_t bytes, launch_line_fn *output, void *user, int rank,
+                       int stream)
 {
     output(user, rank, stream, l->text, bytes);
     l->n -= bytes;
@@ -30,7 +31,8 @@ static void emit_bytes(launch_lines *l, size_t bytes, launch_line_fn *output, vo
 }
 
 /* All whole lines; what is left if `last`. */
-static void give_lines(launch_lines *l, bool last, launch_line_fn *output, void *user, int rank, int stream)
+static void give_lines(launch_lines *l, bool last, launch_line_fn *output, void *user, int rank,
+                       int stream)
 {
     const char *end;
 
@@ -42,7 +44,8 @@ static void give_lines(launch_lines *l, bool last, launch_line_fn *output, void 
     }
 }
 
-void tutti_launch_lines_read(launch_lines *l, launch_line_fn *output, void *user, int rank, int stream)
+void tutti_launch_lines_read(launch_lines *l, launch_line_fn *output, void *user, int rank,
+                             int stream)
 {
     while (l->fd >= 0) {
         const ssize_t n = read(l->fd, l->text + l->n, LAUNCH_LINE - l->n);
@@ -58,7 +61,8 @@ void tutti_launch_lines_read(launch_lines *l, launch_line_fn *output, void *user
     }
 }
 
-void tutti_launch_lines_close(launch_lines *l, launch_line_fn *output, void *user, int rank, int stream)
+void tutti_launch_lines_close(launch_lines *l, launch_line_fn *output, void *user, int rank,
+                              int stream)
 {
     if (l->fd < 0)
         return;

@@ -49,7 +49,8 @@ int64_t tutti_launch_memory_kills(const char *root)
 
     snprintf(line, sizeof line, "%s/proc/self/cgroup", root);
     file = fopen(line, "re");
-    while (file != NULL && fgets(line, sizeof line, file) != NULL) { /* "0::/a/b", "4:memory:/a/b" */
+    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+        /* "0::/a/b", "4:memory:/a/b" */
         static const char *const tops[] = { "", "/unified", "/memory" };
         const bool is_2 = strncmp(line, "0::/", 4) == 0;
         line[strcspn(line, "\n")] = '\0';
@@ -57,9 +58,8 @@ int64_t tutti_launch_memory_kills(const char *root)
         if (group == NULL || (!is_2 && strstr(line, ":memory:/") == NULL))
             continue;
         for (int k = is_2 ? 0 : 2; k < (is_2 ? 2 : 3); k++) {
-            const int64_t n =
-                count_of(root, tops[k], strcmp(group + 1, "/") == 0 ? "" : group + 1, is_2 ? "memory.events"
-                                                                                          : "memory.oom_control");
+            const int64_t n = count_of(root, tops[k], strcmp(group + 1, "/") == 0 ? "" : group + 1,
+                                       is_2 ? "memory.events" : "memory.oom_control");
             most = n > most ? n : most;
         }
     }
@@ -73,6 +73,6 @@ bool tutti_launch_for_memory(int signal, int64_t before)
     return signal == SIGKILL && before >= 0 && tutti_launch_memory_kills("") > before;
 }
 
-const char tutti_launch_memory_hint[] =
-    ", as the kernel does for want of memory, and has done here since the run began: take fewer workers or smaller "
-    "batches, or give the run more memory";
+const char tutti_launch_memory_hint[] = ", as the kernel does for want of memory, and has done "
+                                        "here since the run began: take fewer workers or smaller "
+                                        "batches, or give the run more memory";

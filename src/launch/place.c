@@ -33,15 +33,16 @@ static const struct {
     tutti_launch_by by;
     const char *name, *rank, *size, *local, *host;
     const char *here;            /* number of ranks on this host */
-    const char *mark;            /* set for the processes it starts and for no others; NULL: `rank` */
+    /* set for the processes it starts and for no others; NULL: `rank` */
+    const char *mark;
     const char *needs;           /* without this one the others do not count; NULL: none */
 } launchers[] = {
     { TUTTI_BY_TUTTI, "tutti", "TUTTI_RANK", "TUTTI_SIZE", .mark = "TUTTI_SHM_FD" },
-    { TUTTI_BY_OPENMPI, "Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-      .here = "OMPI_COMM_WORLD_LOCAL_SIZE" },
+    { TUTTI_BY_OPENMPI, "Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+      "OMPI_COMM_WORLD_LOCAL_RANK", .here = "OMPI_COMM_WORLD_LOCAL_SIZE" },
     { TUTTI_BY_PMI, "PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", .here = "MPI_LOCALNRANKS" },
-    { TUTTI_BY_MVAPICH, "MVAPICH2", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK",
-      .here = "MV2_COMM_WORLD_LOCAL_SIZE" },
+    { TUTTI_BY_MVAPICH, "MVAPICH2", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE",
+      "MV2_COMM_WORLD_LOCAL_RANK", .here = "MV2_COMM_WORLD_LOCAL_SIZE" },
     { TUTTI_BY_SLURM, "Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURMD_NODENAME",
       .needs = "SLURM_STEP_ID" },
     { TUTTI_BY_TORCHRUN, "torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", .here = "LOCAL_WORLD_SIZE",
@@ -71,29 +72,37 @@ static const char *or_not_set(const char *text)
 }
 
 /* Reads the variables of launcher i. *there: they are set. */
-static tutti_status ask_launcher(size_t i, char *const *environment, tutti_launch_place *p, bool *there,
-                                 tutti_error *err)
+static tutti_status ask_launcher(size_t i, char *const *environment, tutti_launch_place *p,
+                                 bool *there, tutti_error *err)
 {
     const char *rank = tutti_variable(environment, launchers[i].rank),
                *size = tutti_variable(environment, launchers[i].size);
-    const char *host = launchers[i].host != NULL ? tutti_variable(environment, launchers[i].host) : NULL;
+    const char *host =
+        launchers[i].host != NULL ? tutti_variable(environment, launchers[i].host) : NULL;
 
-    *p = (tutti_launch_place){ .size = 1, .local_rank = -1, .by = launchers[i].by, .name = launchers[i].name };
-    *there = (rank != NULL || size != NULL) &&
-             (launchers[i].needs == NULL || tutti_variable(environment, launchers[i].needs) != NULL);
+    *p = (tutti_launch_place){
+        .size = 1, .local_rank = -1, .by = launchers[i].by, .name = launchers[i].name
+    };
+    *there =
+        (rank != NULL || size != NULL) &&
+        (launchers[i].needs == NULL || tutti_variable(environment, launchers[i].needs) != NULL);
     if (!*there)
         return TUTTI_OK;
-    if (!parse_rank(size, RANKS_MAX, &p->size) || p->size < 1 || !parse_rank(rank, p->size - 1L, &p->rank))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s is '%.40s' and %s is '%.40s': the size must be 1 to %ld, the rank 0 to size - 1; "
-                          "both are set by %s%s, unset both to run alone",
-                          launchers[i].rank, or_not_set(rank), launchers[i].size, or_not_set(size), RANKS_MAX,
-                          launchers[i].by == TUTTI_BY_TUTTI ? "the launcher" : launchers[i].name,
-                          launchers[i].by == TUTTI_BY_TUTTI ? "" : "'s launcher");
+    if (!parse_rank(size, RANKS_MAX, &p->size) || p->size < 1 ||
+        !parse_rank(rank, p->size - 1L, &p->rank))
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "%s is '%.40s' and %s is '%.40s': the size must be 1 to %ld, the rank 0 to size - 1; "
+            "both are set by %s%s, unset both to run alone",
+            launchers[i].rank, or_not_set(rank), launchers[i].size, or_not_set(size), RANKS_MAX,
+            launchers[i].by == TUTTI_BY_TUTTI ? "the launcher" : launchers[i].name,
+            launchers[i].by == TUTTI_BY_TUTTI ? "" : "'s launcher");
     if (launchers[i].local != NULL)
         parse_rank(tutti_variable(environment, launchers[i].local), RANKS_MAX, &p->local_rank);
-    snprintf(p->found, sizeof p->found, "%s=%d, %s=%d", launchers[i].rank, p->rank, launchers[i].size, p->size);
-    snprintf(p->host, sizeof p->host, "%s", host != NULL && strlen(host) < sizeof p->host ? host : "");
+    snprintf(p->found, sizeof p->found, "%s=%d, %s=%d", launchers[i].rank, p->rank,
+             launchers[i].size, p->size);
+    snprintf(p->host, sizeof p->host, "%s",
+             host != NULL && strlen(host) < sizeof p->host ? host : "");
     return TUTTI_OK;
 }
 
@@ -106,15 +115,17 @@ static bool same_numbers(char *const *environment, const char *a, const char *b)
 }
 
 /* Is `outer`, Slurm, only what started the launcher of `inner`? */
-static bool nested(char *const *environment, const tutti_launch_place *inner, const tutti_launch_place *outer)
+static bool nested(char *const *environment, const tutti_launch_place *inner,
+                   const tutti_launch_place *outer)
 {
     if (outer->by != TUTTI_BY_SLURM)
         return false;
     if (inner->by == TUTTI_BY_TORCHRUN)
         return same_numbers(environment, "GROUP_RANK", "SLURM_PROCID") &&
                same_numbers(environment, "GROUP_WORLD_SIZE", "SLURM_NTASKS");
-    return outer->size <= inner->size && (same_numbers(environment, "SLURM_NTASKS", "SLURM_STEP_NUM_NODES") ||
-                                          same_numbers(environment, "SLURM_NTASKS", "SLURM_NNODES"));
+    return outer->size <= inner->size &&
+           (same_numbers(environment, "SLURM_NTASKS", "SLURM_STEP_NUM_NODES") ||
+            same_numbers(environment, "SLURM_NTASKS", "SLURM_NNODES"));
 }
 
 /* ---- lists of hosts ---- */
@@ -156,7 +167,8 @@ static int64_t bracket(const char *at, int64_t index, char *text, size_t bytes, 
             last = strtol(at + 1, &stop, 10);
             at = stop;
         }
-        if (errno != 0 || width > 18 || last < first || last - first >= RANKS_MAX || (*at != ',' && *at != ']'))
+        if (errno != 0 || width > 18 || last < first || last - first >= RANKS_MAX ||
+            (*at != ',' && *at != ']'))
             return -1;
         if (index >= count && index - count <= last - first)
             snprintf(text, bytes, "%0*ld", width, first + (long)(index - count));
@@ -184,7 +196,8 @@ static int64_t pattern(const char *at, const char *end, int64_t index, char *nam
                 return -1;
             total *= n;
             p = next - 1;
-        } else if (strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-@", *p) == NULL)
+        } else if (strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-@",
+                          *p) == NULL)
             return -1;
     }
     if (index < 0 || index >= total)
@@ -209,7 +222,8 @@ static int64_t pattern(const char *at, const char *end, int64_t index, char *nam
     return total;
 }
 
-tutti_status tutti_launch_host_at(const char *list, int64_t index, char *name, size_t bytes, tutti_error *err)
+tutti_status tutti_launch_host_at(const char *list, int64_t index, char *name, size_t bytes,
+                                  tutti_error *err)
 {
     const char *at = list, *end;
 
@@ -223,8 +237,8 @@ tutti_status tutti_launch_host_at(const char *list, int64_t index, char *name, s
             if (bytes > 0)
                 name[0] = '\0';
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "'%.200s' is no list of hosts; write names with commas between, and numbers in brackets: "
-                              "node[01-03,7],login",
+                              "'%.200s' is no list of hosts; write names with commas between, and "
+                              "numbers in brackets: node[01-03,7],login",
                               list);
         }
         if (index < n)
@@ -241,7 +255,8 @@ tutti_status tutti_launch_host_at(const char *list, int64_t index, char *name, s
 static tutti_status slurm_meet(char *const *environment, tutti_launch_place *p, tutti_error *err)
 {
     const char *list = tutti_variable(environment, "SLURM_STEP_NODELIST"),
-               *job = tutti_variable(environment, "SLURM_JOB_ID"), *step = tutti_variable(environment, "SLURM_STEP_ID");
+               *job = tutti_variable(environment, "SLURM_JOB_ID"),
+               *step = tutti_variable(environment, "SLURM_STEP_ID");
     char first[256];
     uint64_t spread = 0;
 
@@ -249,13 +264,16 @@ static tutti_status slurm_meet(char *const *environment, tutti_launch_place *p, 
         list = tutti_variable(environment, "SLURM_NODELIST");
     if (list == NULL)
         list = tutti_variable(environment, "SLURM_JOB_NODELIST");
-    snprintf(p->run, sizeof p->run, "Slurm %.60s.%.60s", job != NULL ? job : "", step != NULL ? step : "");
+    snprintf(p->run, sizeof p->run, "Slurm %.60s.%.60s", job != NULL ? job : "",
+             step != NULL ? step : "");
     if (list == NULL)
         return TUTTI_OK;
-    TUTTI_TRY(tutti_fail_within(err, tutti_launch_host_at(list, 0, first, sizeof first, err), "Slurm's nodes"));
+    TUTTI_TRY(tutti_fail_within(err, tutti_launch_host_at(list, 0, first, sizeof first, err),
+                                "Slurm's nodes"));
     for (const char *c = p->run; *c != '\0'; c++)
         spread = spread * 31 + (unsigned char)*c;
-    snprintf(p->meet, sizeof p->meet, "%s:%d", first, SLURM_PORT_FIRST + (int)(spread % SLURM_PORTS));
+    snprintf(p->meet, sizeof p->meet, "%s:%d", first,
+             SLURM_PORT_FIRST + (int)(spread % SLURM_PORTS));
     return TUTTI_OK;
 }
 
@@ -271,17 +289,19 @@ static tutti_status torchrun_meet(char *const *environment, tutti_launch_place *
 
     if (address == NULL && port_text == NULL)
         return TUTTI_OK;
-    if (address == NULL || address[0] == '\0' || strlen(address) > 250 || !parse_rank(port_text, 65534, &port) ||
-        port < 1)
+    if (address == NULL || address[0] == '\0' || strlen(address) > 250 ||
+        !parse_rank(port_text, 65534, &port) || port < 1)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "MASTER_ADDR is '%.80s' and MASTER_PORT is '%.40s': a name or an address "
-                          "and a port from 1 to 65534 are needed, both set by torchrun; or set TUTTI_MEET=HOST:PORT",
+                          "and a port from 1 to 65534 are needed, both set by torchrun; or set "
+                          "TUTTI_MEET=HOST:PORT",
                           or_not_set(address), or_not_set(port_text));
     port += store != NULL && (strcmp(store, "True") == 0 || strcmp(store, "1") == 0);
-    snprintf(p->meet, sizeof p->meet, strchr(address, ':') != NULL && address[0] != '[' ? "[%s]:%d" : "%s:%d", address,
+    snprintf(p->meet, sizeof p->meet,
+             strchr(address, ':') != NULL && address[0] != '[' ? "[%s]:%d" : "%s:%d", address,
              port);
-    snprintf(p->run, sizeof p->run, "torchrun %.100s %.40s %.100s", id != NULL ? id : "", again != NULL ? again : "",
-             p->meet);
+    snprintf(p->run, sizeof p->run, "torchrun %.100s %.40s %.100s", id != NULL ? id : "",
+             again != NULL ? again : "", p->meet);
     return TUTTI_OK;
 }
 
@@ -310,12 +330,14 @@ static tutti_status meet_of(char *const *environment, tutti_launch_place *p, tut
         snprintf(p->run, sizeof p->run, "%s", p->name);
     if (given != NULL && given[0] != '\0') {
         if (strlen(given) >= sizeof p->meet)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "TUTTI_MEET has %zu bytes; at most %zu are possible: HOST:PORT",
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "TUTTI_MEET has %zu bytes; at most %zu are possible: HOST:PORT",
                               strlen(given), sizeof p->meet - 1);
         if (!is_place(given))
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "TUTTI_MEET='%.200s' is no place to meet: write host:port with a port from 1 to 65535, "
-                              "[IPv6 address]:port or unix:NAME", given);
+                              "TUTTI_MEET='%.200s' is no place to meet: write host:port with a "
+                              "port from 1 to 65535, [IPv6 address]:port or unix:NAME",
+                              given);
         snprintf(p->meet, sizeof p->meet, "%s", given);
     }
     /* Tutti's launcher, which serves one itself, sets 0. */
@@ -326,7 +348,8 @@ static tutti_status meet_of(char *const *environment, tutti_launch_place *p, tut
 /* "localhost:1", "127.0.0.1:1", "[::1]:1": only this host's processes can meet there. */
 static bool is_loopback(const char *meet)
 {
-    return strncmp(meet, "localhost:", 10) == 0 || strncmp(meet, "127.", 4) == 0 || strncmp(meet, "[::1]:", 6) == 0;
+    return strncmp(meet, "localhost:", 10) == 0 || strncmp(meet, "127.", 4) == 0 ||
+           strncmp(meet, "[::1]:", 6) == 0;
 }
 
 /* Are all ranks on this host? What the launcher sets about it; a step of Slurm on one node,
@@ -342,12 +365,14 @@ static bool on_one_host(char *const *environment, const tutti_launch_place *p)
     if (here != NULL && parse_rank(tutti_variable(environment, here), RANKS_MAX, &n))
         return n == p->size;
     if (p->by != TUTTI_BY_TUTTI && tutti_variable(environment, "SLURM_STEP_ID") != NULL &&
-        parse_rank(tutti_variable(environment, "SLURM_NTASKS"), RANKS_MAX, &tasks) && tasks == p->size &&
+        parse_rank(tutti_variable(environment, "SLURM_NTASKS"), RANKS_MAX, &tasks) &&
+        tasks == p->size &&
         (parse_rank(tutti_variable(environment, "SLURM_STEP_NUM_NODES"), RANKS_MAX, &nodes) ||
          parse_rank(tutti_variable(environment, "SLURM_NNODES"), RANKS_MAX, &nodes)))
         return nodes == 1;
     /* of Tutti's launcher, which gives the parts of a run on several hosts a meeting place */
-    if (p->by == TUTTI_BY_TUTTI && p->meet[0] == '\0' && tutti_variable(environment, "TUTTI_SHM_FD") != NULL)
+    if (p->by == TUTTI_BY_TUTTI && p->meet[0] == '\0' &&
+        tutti_variable(environment, "TUTTI_SHM_FD") != NULL)
         return true;
     return is_loopback(p->meet);
 }
@@ -375,16 +400,18 @@ static tutti_status take_part(char *const *environment, tutti_launch_place *p, t
     snprintf(kept, sizeof kept, "%.*s", (int)strcspn(text, ":"), text);
     if (!parse_rank(kept, RANKS_MAX, &k) || k < 1 || strchr(text, ':') == NULL ||
         !parse_rank(strchr(text, ':') + 1, p->size, &n) || n < k || (p->rank >= k && p->rank < n))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "TUTTI_TAKE_PART is '%.40s', for rank %d of %d: write K:N, if the first K of the first N "
-                          "ranks are there and this is one of them, or one behind them; or unset it",
-                          text, p->rank, p->size);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "TUTTI_TAKE_PART is '%.40s', for rank %d of %d: write K:N, if the first K of the first "
+            "N ranks are there and this is one of them, or one behind them; or unset it",
+            text, p->rank, p->size);
     p->rank -= p->rank >= n ? n - k : 0;
     p->size -= n - k;
     return TUTTI_OK;
 }
 
-tutti_status tutti_launch_find_place(char *const *environment, tutti_launch_place *out, tutti_error *err)
+tutti_status tutti_launch_find_place(char *const *environment, tutti_launch_place *out,
+                                     tutti_error *err)
 {
     tutti_launch_place one;
     bool there;
@@ -410,18 +437,20 @@ tutti_status tutti_launch_find_place(char *const *environment, tutti_launch_plac
                 *out = one;
                 continue;
             }
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "%s reports that this is rank %d of %d (%s), %s that it is rank %d of %d (%s); "
-                              "unset the variables of one, or set TUTTI_RANK and TUTTI_SIZE",
-                              out->name, out->rank, out->size, out->found, one.name, one.rank, one.size, one.found);
+            return tutti_fail(
+                err, TUTTI_ERR_USAGE, 0,
+                "%s reports that this is rank %d of %d (%s), %s that it is rank %d of %d (%s); "
+                "unset the variables of one, or set TUTTI_RANK and TUTTI_SIZE",
+                out->name, out->rank, out->size, out->found, one.name, one.rank, one.size,
+                one.found);
         }
     }
     /* PMIx gives a process only its rank; a rank above 0 shows that there are several. */
     if (out->by == TUTTI_BY_NOBODY && tutti_variable(environment, "PMIX_NAMESPACE") != NULL &&
         parse_rank(tutti_variable(environment, "PMIX_RANK"), RANKS_MAX, &pmix) && pmix > 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "PMIX_RANK is %d, and nothing gives the number of ranks; set TUTTI_RANK and TUTTI_SIZE, "
-                          "or start the run by mpirun, srun or torchrun",
+                          "PMIX_RANK is %d, and nothing gives the number of ranks; set TUTTI_RANK "
+                          "and TUTTI_SIZE, or start the run by mpirun, srun or torchrun",
                           pmix);
     TUTTI_TRY(meet_of(environment, out, err));
     out->one_host = out->size == 1 || on_one_host(environment, out);
@@ -443,7 +472,8 @@ static bool has_key(char *const *environment)
            tutti_variable(environment, "TUTTI_RUN_KEY_FILE") != NULL;
 }
 
-bool tutti_launch_gathers(const tutti_launch_place *place, const char *transport, char *const *environment)
+bool tutti_launch_gathers(const tutti_launch_place *place, const char *transport,
+                          char *const *environment)
 {
     if (place->size < 2 || !place->one_host)
         return false;
@@ -452,32 +482,36 @@ bool tutti_launch_gathers(const tutti_launch_place *place, const char *transport
     return strcmp(transport, "tcp") == 0 && (!has_key(environment) || place->meet[0] == '\0');
 }
 
-tutti_status tutti_launch_place_meets(const tutti_launch_place *place, char *const *environment, tutti_error *err)
+tutti_status tutti_launch_place_meets(const tutti_launch_place *place, char *const *environment,
+                                      tutti_error *err)
 {
     const char *who = place->by == TUTTI_BY_TUTTI ? "somebody" : place->name;
 
     if (place->size < 2 || tutti_launch_gathers(place, "tcp", environment))
         return TUTTI_OK;
     if (place->meet[0] == '\0')
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s has started %d processes (%s), but nothing gives the address where they meet; set "
-                          "TUTTI_MEET=HOST:PORT for all, with the host of rank 0 and a free port there",
-                          who, place->size, place->found);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "%s has started %d processes (%s), but nothing gives the address where they meet; set "
+            "TUTTI_MEET=HOST:PORT for all, with the host of rank 0 and a free port there",
+            who, place->size, place->found);
     if (!has_key(environment))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "the %d processes that %s has started have no key to know each other by; make one "
-                          "with `tutti key > FILE` where all can read it, and set TUTTI_RUN_KEY_FILE=FILE for all",
-                          place->size, who);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "the %d processes that %s has started have no key to know each other by; make one with "
+            "`tutti key > FILE` where all can read it, and set TUTTI_RUN_KEY_FILE=FILE for all",
+            place->size, who);
     return TUTTI_OK;
 }
 
 /* ---- the same, as the environment of a transport ---- */
 enum { ADDED = 5, ADDED_BYTES = 340 }; /* variables, and the bytes of the longest: TUTTI_MEET=... */
 
-tutti_status tutti_launch_place_environment(const tutti_launch_place *place, char *const *environment, char ***out,
-                                            tutti_error *err)
+tutti_status tutti_launch_place_environment(const tutti_launch_place *place,
+                                            char *const *environment, char ***out, tutti_error *err)
 {
-    const char *names[ADDED] = { "TUTTI_RANK", "TUTTI_SIZE", "TUTTI_MEET", "TUTTI_MEET_AT_RANK_0", "TUTTI_RUN_ID" };
+    const char *names[ADDED] = { "TUTTI_RANK", "TUTTI_SIZE", "TUTTI_MEET", "TUTTI_MEET_AT_RANK_0",
+                                 "TUTTI_RUN_ID" };
     char values[ADDED][ADDED_BYTES], salted[sizeof place->run + sizeof place->meet + 8];
     size_t n = 0, kept = 0;
     char **list, *text;
@@ -486,7 +520,8 @@ tutti_status tutti_launch_place_environment(const tutti_launch_place *place, cha
         n++;
     *out = list = tutti_alloc(1, (n + ADDED + 1) * sizeof *list + (size_t)ADDED * ADDED_BYTES);
     if (list == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "copying an environment of %zu variables", n);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "copying an environment of %zu variables",
+                          n);
     text = (char *)(list + n + ADDED + 1);
     for (size_t i = 0; i < n; i++)
         list[kept++] = environment[i];
@@ -497,7 +532,8 @@ tutti_status tutti_launch_place_environment(const tutti_launch_place *place, cha
     snprintf(values[2], ADDED_BYTES, "%s", place->meet);
     snprintf(values[3], ADDED_BYTES, "%s", place->meet_at_rank_0 ? "1" : "");
     values[4][0] = '\0';
-    if (place->meet[0] != '\0') { /* no secret, but the same on all ranks and another in the next run */
+    if (place->meet[0] != '\0') {
+        /* no secret, but the same on all ranks and another in the next run */
         const int a = snprintf(salted, sizeof salted, "a %s %s", place->run, place->meet);
         const uint64_t high = tutti_hash(salted, (size_t)a);
         salted[0] = 'b';

@@ -25,7 +25,7 @@
 #include <unistd.h>
 #include "launch_internal.h"
 
-enum { LOCK_TRIES = 500 };       /* attempts, 2 ms apart: others hold the lock for a few system calls */
+enum { LOCK_TRIES = 500 }; /* attempts, 2 ms apart: others hold the lock for a few system calls */
 
 /* ---- processes ---- */
 /* Gets a process' parent and when it began, in ticks of the kernel since boot; false: there is no
@@ -49,8 +49,10 @@ static bool process_of(pid_t pid, pid_t *parent, unsigned long long *began)
     end = strrchr(text, ')'); /* of the program's name, which may have anything in it */
     /* fields 3, 4 and 22 of proc(5) */
     if (end == NULL ||
-        sscanf(end, ") %c %20ld %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %20llu", &state,
-               &above, began) != 3 ||
+        sscanf(
+            end,
+            ") %c %20ld %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %20llu",
+            &state, &above, began) != 3 ||
         state == 'Z' || state == 'X')
         return false;
     *parent = (pid_t)above;
@@ -70,7 +72,8 @@ unsigned long long tutti_launch_began(pid_t pid)
 static int began_with(pid_t pid, const char *name)
 {
     const size_t length = strlen(name);
-    size_t at = 0; /* how many characters of the name this entry has matched; more than `length`: it is another
+    size_t at =
+        0; /* how many characters of the name this entry has matched; more than `length`: it is another
                       variable */
     char path[40];
     bool found = false;
@@ -108,31 +111,35 @@ static bool is_private(const struct stat *s)
     return S_ISDIR(s->st_mode) && s->st_uid == geteuid() && (s->st_mode & 077) == 0;
 }
 
-tutti_status tutti_launch_private_directory(char *const *environment, launch_private *p, tutti_error *err)
+tutti_status tutti_launch_private_directory(char *const *environment, launch_private *p,
+                                            tutti_error *err)
 {
     const char *given = tutti_variable(environment, "XDG_RUNTIME_DIR");
     struct stat about;
 
     p->directory = -1;
-    if (given != NULL && given[0] == '/' && strlen(given) < sizeof p->path - 8 && stat(given, &about) == 0 &&
-        is_private(&about))
+    if (given != NULL && given[0] == '/' && strlen(given) < sizeof p->path - 8 &&
+        stat(given, &about) == 0 && is_private(&about))
         snprintf(p->path, sizeof p->path, "%s/tutti", given);
     else
         snprintf(p->path, sizeof p->path, "/tmp/tutti-%lu", (unsigned long)geteuid());
     if (mkdir(p->path, 0700) != 0 && errno != EEXIST)
         return tutti_fail(err, TUTTI_ERR_IO, errno,
-                          "cannot make '%.200s', where the ranks of this host meet; set TUTTI_RUN_KEY_FILE=FILE and "
-                          "TUTTI_MEET=HOST:PORT for all to meet without it", p->path);
+                          "cannot make '%.200s', where the ranks of this host meet; set "
+                          "TUTTI_RUN_KEY_FILE=FILE and TUTTI_MEET=HOST:PORT for all to meet "
+                          "without it",
+                          p->path);
     p->directory = open(p->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (p->directory < 0 || fstat(p->directory, &about) != 0 || !is_private(&about)) {
         const int cause = p->directory < 0 && errno != ENOTDIR && errno != ELOOP ? errno : 0;
         const bool there = lstat(p->path, &about) == 0;
-        return tutti_fail(err, TUTTI_ERR_USAGE, cause,
-                          "'%.200s', where the ranks of this host meet, is not a directory of this user alone "
-                          "(mode %04o, owner %ld, not 0700 and %ld); remove it, or name another place by "
-                          "XDG_RUNTIME_DIR",
-                          p->path, there ? (unsigned)about.st_mode & 07777 : 0, there ? (long)about.st_uid : -1L,
-                          (long)geteuid());
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, cause,
+            "'%.200s', where the ranks of this host meet, is not a directory of this user alone "
+            "(mode %04o, owner %ld, not 0700 and %ld); remove it, or name another place by "
+            "XDG_RUNTIME_DIR",
+            p->path, there ? (unsigned)about.st_mode & 07777 : 0, there ? (long)about.st_uid : -1L,
+            (long)geteuid());
     }
     return TUTTI_OK;
 }
@@ -217,8 +224,9 @@ static void sweep(const launch_private *p)
         return;
     }
     while ((entry = readdir(list)) != NULL) {
-        if (fstatat(p->directory, entry->d_name, &about, AT_SYMLINK_NOFOLLOW) == 0 && S_ISSOCK(about.st_mode) &&
-            !is_being_made(entry->d_name) && is_left_over(p, entry->d_name))
+        if (fstatat(p->directory, entry->d_name, &about, AT_SYMLINK_NOFOLLOW) == 0 &&
+            S_ISSOCK(about.st_mode) && !is_being_made(entry->d_name) &&
+            is_left_over(p, entry->d_name))
             unlinkat(p->directory, entry->d_name, 0);
     }
     closedir(list);
@@ -267,24 +275,29 @@ static int listen_as(const launch_private *p, const char *name, int *fd)
     return cause;
 }
 
-tutti_status tutti_launch_private_listen(const launch_private *p, const char *name, int *fd, tutti_error *err)
+tutti_status tutti_launch_private_listen(const launch_private *p, const char *name, int *fd,
+                                         tutti_error *err)
 {
     int cause = 0;
 
     *fd = -1;
     if (!lock(p))
         return tutti_fail(err, TUTTI_ERR_IO, errno,
-                          "cannot lock '%.200s', where the ranks of this host meet; if a process that holds it is "
-                          "stopped, end it", p->path);
+                          "cannot lock '%.200s', where the ranks of this host meet; if a process "
+                          "that holds it is stopped, end it",
+                          p->path);
     cause = listen_as(p, name, fd);
     flock(p->directory, LOCK_UN);
     if (cause == EADDRINUSE)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "another process is rank 0 of this run, and waits for the others at '%.200s/%s'; end it, or "
-                          "give this run another port or TUTTI_RUN_ID", p->path, name);
+                          "another process is rank 0 of this run, and waits for the others at "
+                          "'%.200s/%s'; end it, or give this run another port or TUTTI_RUN_ID",
+                          p->path, name);
     return cause == 0 ? TUTTI_OK
-                      : tutti_fail(err, TUTTI_ERR_IO, cause, "cannot listen at '%.200s/%s', where the ranks of this "
-                                   "host meet", p->path, name);
+                      : tutti_fail(err, TUTTI_ERR_IO, cause,
+                                   "cannot listen at '%.200s/%s', where the ranks of this host "
+                                   "meet",
+                                   p->path, name);
 }
 
 void tutti_launch_private_leave(const launch_private *p, const char *name, int *fd)

@@ -34,13 +34,16 @@ int tutti_launch_signals_next(launch_signals *s)
 {
     struct signalfd_siginfo info;
 
-    return s->fd >= 0 && read(s->fd, &info, sizeof info) == (ssize_t)sizeof info ? (int)info.ssi_signo : 0;
+    return s->fd >= 0 && read(s->fd, &info, sizeof info) == (ssize_t)sizeof info
+               ? (int)info.ssi_signo
+               : 0;
 }
 
 void tutti_launch_signals_release(launch_signals *s)
 {
     if (s->fd >= 0) {
-        while (tutti_launch_signals_next(s) != 0) /* a signal that came at the very end needs no more than the return of
+        while (tutti_launch_signals_next(s) !=
+               0) /* a signal that came at the very end needs no more than the return of
                                                      the caller */
             continue;
         close(s->fd);

@@ -52,7 +52,8 @@ static bool is_outer(const char *variable, bool torch)
            is_variable(variable, TUTTI_SHM_VARIABLE_SIZE);
 }
 
-tutti_status tutti_launch_start_open(launch_start *s, tutti_runtime *rt, const tutti_launch_options *options, int fd,
+tutti_status tutti_launch_start_open(launch_start *s, tutti_runtime *rt,
+                                     const tutti_launch_options *options, int fd,
                                      const sigset_t *mask, tutti_error *err)
 {
     static char passive[] = "OMP_WAIT_POLICY=passive", active[] = "OMP_WAIT_POLICY=active";
@@ -60,15 +61,22 @@ tutti_status tutti_launch_start_open(launch_start *s, tutti_runtime *rt, const t
     const int local_size = options->local_size > 0 ? options->local_size : options->workers;
     size_t n = 0;
 
-    *s = (launch_start){ .argv = options->argv, .fd = fd, .mask = mask, .parent = getpid(), .torch = options->torch,
+    *s = (launch_start){ .argv = options->argv,
+                         .fd = fd,
+                         .mask = mask,
+                         .parent = getpid(),
+                         .torch = options->torch,
                          .local_offset = options->first - options->local_first };
     while (given[n] != NULL)
         n++;
-    s->environment = tutti_alloc(n + 11, sizeof *s->environment); /* ten variables are added, and the NULL */
+    /* ten variables are added, and the NULL */
+    s->environment = tutti_alloc(n + 11, sizeof *s->environment);
     if (s->environment == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "starting %d workers with %zu variables", options->workers, n);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "starting %d workers with %zu variables",
+                          options->workers, n);
     n = 0;
-    for (size_t i = 0; given[i] != NULL; i++) { /* a launcher within a worker must not pass on the rank of the outer
+    for (size_t i = 0; given[i] != NULL;
+         i++) { /* a launcher within a worker must not pass on the rank of the outer
                                                    run */
         if (!is_outer(given[i], options->torch))
             s->environment[n++] = given[i];
@@ -92,7 +100,8 @@ tutti_status tutti_launch_start_open(launch_start *s, tutti_runtime *rt, const t
         const bool spins = options->threads > 1 && have_cores(options);
         s->environment[n++] = spins ? active : passive;
         if (spins) {
-            snprintf(s->spin_text, sizeof s->spin_text, "GOMP_SPINCOUNT=%d", tutti_launch_spin_count(rt));
+            snprintf(s->spin_text, sizeof s->spin_text, "GOMP_SPINCOUNT=%d",
+                     tutti_launch_spin_count(rt));
             s->environment[n++] = s->spin_text;
         }
     }
@@ -123,7 +132,8 @@ static void put_number(char *text, const char *name, int number)
 }
 
 /* In the child. Does not return. */
-static void become_worker(const launch_start *s, int rank, const cpu_set_t *cores, const int streams[2], int tell)
+static void become_worker(const launch_start *s, int rank, const cpu_set_t *cores,
+                          const int streams[2], int tell)
 {
     char text[3][sizeof s->rank_text];
     int cause;
@@ -132,10 +142,12 @@ static void become_worker(const launch_start *s, int rank, const cpu_set_t *core
     if (getppid() != s->parent)
         _exit(127);
     if (cores != NULL)
-        sched_setaffinity(0, sizeof *cores, cores); /* fails if a core was taken away since; the worker runs all the
+        sched_setaffinity(0, sizeof *cores,
+                          cores); /* fails if a core was taken away since; the worker runs all the
                                                        same */
     fcntl(s->fd, F_SETFD, 0);
-    if (streams != NULL && (dup2(streams[0], STDOUT_FILENO) < 0 || dup2(streams[1], STDERR_FILENO) < 0))
+    if (streams != NULL &&
+        (dup2(streams[0], STDOUT_FILENO) < 0 || dup2(streams[1], STDERR_FILENO) < 0))
         _exit(127);
     put_number(text[0], TUTTI_SHM_VARIABLE_RANK "=", rank);
     s->environment[s->rank_index] = text[0];
@@ -154,7 +166,8 @@ static void become_worker(const launch_start *s, int rank, const cpu_set_t *core
 }
 
 tutti_status tutti_launch_start_worker(const launch_start *s, int rank, const cpu_set_t *cores,
-                                       const int streams[2], pid_t *pid, int *pidfd, tutti_error *err)
+                                       const int streams[2], pid_t *pid, int *pidfd,
+                                       tutti_error *err)
 {
     int ends[2], cause = 0;
     ssize_t n;
@@ -162,8 +175,9 @@ tutti_status tutti_launch_start_worker(const launch_start *s, int rank, const cp
     *pid = -1;
     *pidfd = -1;
     if (pipe2(ends, O_CLOEXEC) != 0)
-        return tutti_fail(err, TUTTI_ERR_IO, errno,
-                          "cannot start worker %d: no pipe; raise the limit of open files (ulimit -n)", rank);
+        return tutti_fail(
+            err, TUTTI_ERR_IO, errno,
+            "cannot start worker %d: no pipe; raise the limit of open files (ulimit -n)", rank);
     *pid = fork();
     if (*pid == 0)
         become_worker(s, rank, cores, streams, ends[1]);
@@ -171,9 +185,10 @@ tutti_status tutti_launch_start_worker(const launch_start *s, int rank, const cp
     close(ends[1]);
     if (*pid < 0) {
         close(ends[0]);
-        return tutti_fail(err, TUTTI_ERR_IO, cause,
-                          "cannot start worker %d; use fewer workers or raise the limit of processes (ulimit -u)",
-                          rank);
+        return tutti_fail(
+            err, TUTTI_ERR_IO, cause,
+            "cannot start worker %d; use fewer workers or raise the limit of processes (ulimit -u)",
+            rank);
     }
     do
         n = read(ends[0], &cause, sizeof cause);
@@ -182,14 +197,15 @@ tutti_status tutti_launch_start_worker(const launch_start *s, int rank, const cp
     if (n == (ssize_t)sizeof cause) {
         waitpid(*pid, NULL, 0);
         *pid = -1;
-        return tutti_fail(err, TUTTI_ERR_USAGE, cause, "cannot execute '%s' as worker %d; give the path of a program",
+        return tutti_fail(err, TUTTI_ERR_USAGE, cause,
+                          "cannot execute '%s' as worker %d; give the path of a program",
                           s->argv[0], rank);
     }
     *pidfd = (int)syscall(SYS_pidfd_open, *pid, 0);
     if (*pidfd < 0)
-        return tutti_fail(
-            err, TUTTI_ERR_IO, errno,
-            "cannot watch worker %d (process %ld); Linux 5.3 or newer and a free descriptor (ulimit -n) are needed",
-            rank, (long)*pid);
+        return tutti_fail(err, TUTTI_ERR_IO, errno,
+                          "cannot watch worker %d (process %ld); Linux 5.3 or newer and a free "
+                          "descriptor (ulimit -n) are needed",
+                          rank, (long)*pid);
     return TUTTI_OK;
 }

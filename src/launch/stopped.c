@@ -26,7 +26,8 @@ static bool is_stopped(pid_t pid)
     return end != NULL && end[1] == ' ' && end[2] == 'T';
 }
 
-bool tutti_launch_stopped_check(launch_stopped *s, pid_t pid, int64_t silence_ns, int64_t now_ns, bool was_away)
+bool tutti_launch_stopped_check(launch_stopped *s, pid_t pid, int64_t silence_ns, int64_t now_ns,
+                                bool was_away)
 {
     if (!is_stopped(pid)) {
         s->since_ns = 0;

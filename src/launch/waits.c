@@ -13,7 +13,8 @@
 
 extern char **environ;
 
-#define SPIN_NS 20000         /* longer than the pauses within a layer, no longer than waking a thread takes */
+#define SPIN_NS \
+    20000 /* longer than the pauses within a layer, no longer than waking a thread takes */
 #define SPIN_COUNT_MOST 30000 /* limit on GOMP_SPINCOUNT */
 
 bool tutti_launch_waits_is_set(char *const *environment)

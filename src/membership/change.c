@@ -233,7 +233,8 @@ void resend_change(tutti_membership *m)
     w.step = m->phase == PREPARING ? m->ballot_step : 0;
     for (int i = 0; i < m->epoch.n; i++)
         if (i != m->me && !(m->phase == PREPARING ? m->peers[i].promised : m->peers[i].accepted))
-            send_to(m, m->epoch.members[i].address, &w, m->phase == PREPARING ? NULL : &m->proposal);
+            send_to(m, m->epoch.members[i].address, &w,
+                    m->phase == PREPARING ? NULL : &m->proposal);
 }
 
 /* ---- when ---- */

@@ -47,23 +47,27 @@ uint64_t tutti_membership_agreed(const tutti_membership *m)
 
 static void describe_member(const tutti_membership *m, char *text, size_t bytes)
 {
-    const unsigned long long number = m->epoch.number, step = m->step, agreed = tutti_membership_agreed(m);
+    const unsigned long long number = m->epoch.number, step = m->step,
+                             agreed = tutti_membership_agreed(m);
     int n = 0;
 
     for (int i = 0; i < m->epoch.n; i++)
         n += !is_suspected(m, i);
     if (!epoch_majority(&m->epoch, n, !is_suspected(m, 0)))
         snprintf(text, bytes,
-                 "epoch %llu, step %llu: %d of %d members answer, which is no majority; this worker waits, and "
-                 "the last step that it knows to be agreed is %llu",
+                 "epoch %llu, step %llu: %d of %d members answer, which is no majority; this "
+                 "worker waits, and the last step that it knows to be agreed is %llu",
                  number, step, n, m->epoch.n, agreed);
     else if (m->promised != 0)
-        snprintf(text, bytes, "epoch %llu, step %llu: the members agree on the next epoch; %d of %d answer", number,
-                 step, n, m->epoch.n);
+        snprintf(text, bytes,
+                 "epoch %llu, step %llu: the members agree on the next epoch; %d of %d answer",
+                 number, step, n, m->epoch.n);
     else if (!m->holds)
-        snprintf(text, bytes, "epoch %llu: this worker fetches the state of step %llu", number, step);
+        snprintf(text, bytes, "epoch %llu: this worker fetches the state of step %llu", number,
+                 step);
     else
-        snprintf(text, bytes, "epoch %llu, step %llu: %d of %d members answer", number, step, n, m->epoch.n);
+        snprintf(text, bytes, "epoch %llu, step %llu: %d of %d members answer", number, step, n,
+                 m->epoch.n);
 }
 
 void tutti_membership_describe(const tutti_membership *m, char *text, size_t bytes)
@@ -74,7 +78,8 @@ void tutti_membership_describe(const tutti_membership *m, char *text, size_t byt
     case TUTTI_MEMBER: describe_member(m, text, bytes); break;
     case TUTTI_LEFT: snprintf(text, bytes, "this worker has left, in epoch %llu", number); break;
     case TUTTI_REMOVED:
-        snprintf(text, bytes, "epoch %llu is without this worker; it can come back as a newcomer", number);
+        snprintf(text, bytes, "epoch %llu is without this worker; it can come back as a newcomer",
+                 number);
         break;
     case TUTTI_NEWCOMER:
         if (number == 0)

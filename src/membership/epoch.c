@@ -46,25 +46,29 @@ tutti_status epoch_check(const tutti_epoch *e, tutti_error *err)
     if (e->number < 1)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "an epoch has number 0; the first one is 1");
     if (e->n < 1 || e->n > TUTTI_MEMBERS_MAX)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "epoch %llu has %d members; 1 to %d are possible",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "epoch %llu has %d members; 1 to %d are possible",
                           (unsigned long long)e->number, e->n, TUTTI_MEMBERS_MAX);
     for (int i = 0; i < e->n; i++) {
         const tutti_member *const a = &e->members[i];
         if (a->id == 0 || epoch_find(e, a->id) != i)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "member %d of epoch %llu has id %llx, which is 0 or another's",
-                              i, (unsigned long long)e->number, (unsigned long long)a->id);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "member %d of epoch %llu has id %llx, which is 0 or another's", i,
+                              (unsigned long long)e->number, (unsigned long long)a->id);
         if (a->rank >= e->next_rank || (i > 0 && a->rank <= e->members[i - 1].rank))
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "member %d of epoch %llu has rank %u; ranks ascend and are below %u", i,
-                              (unsigned long long)e->number, a->rank, e->next_rank);
+                              "member %d of epoch %llu has rank %u; ranks ascend and are below %u",
+                              i, (unsigned long long)e->number, a->rank, e->next_rank);
         if (!is_address(a->address))
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "member %d of epoch %llu has no address of 1 to %d printable characters", i,
-                              (unsigned long long)e->number, TUTTI_ADDRESS_BYTES - 1);
+            return tutti_fail(
+                err, TUTTI_ERR_USAGE, 0,
+                "member %d of epoch %llu has no address of 1 to %d printable characters", i,
+                (unsigned long long)e->number, TUTTI_ADDRESS_BYTES - 1);
         holders += a->holds;
     }
     if (holders == 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "no member of epoch %llu holds the state of step %llu",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "no member of epoch %llu holds the state of step %llu",
                           (unsigned long long)e->number, (unsigned long long)e->step);
     return TUTTI_OK;
 }
@@ -151,7 +155,8 @@ static int choose_step(const tutti_membership *m, uint64_t *chosen)
     int most = 0;
 
     for (int i = 0; i < m->epoch.n; i++)
-        if (m->peers[i].promised && m->peers[i].holds && m->peers[i].step > least && may_be_agreed(m, m->peers[i].step))
+        if (m->peers[i].promised && m->peers[i].holds && m->peers[i].step > least &&
+            may_be_agreed(m, m->peers[i].step))
             least = m->peers[i].step;
     for (int i = 0; i < m->epoch.n; i++) {
         const uint64_t step = m->peers[i].step;

@@ -30,7 +30,8 @@ static void send_record(tutti_membership *m, const char *address)
 
 static message heartbeat(const tutti_membership *m)
 {
-    return (message){ .kind = HEARTBEAT, .step = m->step, .holds = m->holds, .leaving = m->leaving };
+    return (
+        message){ .kind = HEARTBEAT, .step = m->step, .holds = m->holds, .leaving = m->leaving };
 }
 
 static void ask_to_join(tutti_membership *m)
@@ -131,7 +132,8 @@ static void know_members(tutti_membership *m, const tutti_epoch *decided)
 {
     for (int i = 0; i < decided->n; i++) {
         const tutti_member *const a = &decided->members[i];
-        const int was = m->state == TUTTI_MEMBER ? epoch_find(&m->epoch, a->id) : -1, k = newcomer_find(m, a->id);
+        const int was = m->state == TUTTI_MEMBER ? epoch_find(&m->epoch, a->id) : -1,
+                  k = newcomer_find(m, a->id);
         peer p = { .heard_ns = m->now_ns, .holds = a->holds, .step = decided->step };
         if (was >= 0) {
             p.heard_ns = m->peers[was].heard_ns;
@@ -210,7 +212,8 @@ static void dispatch(tutti_membership *m, const message *w, int from)
 /* The sender knows of a later epoch. What this one sends makes it answer with the record. */
 static void ask_for_record(tutti_membership *m, const char *address)
 {
-    message w = m->state == TUTTI_MEMBER ? heartbeat(m) : (message){ .kind = JOIN, .ready = m->ready };
+    message w =
+        m->state == TUTTI_MEMBER ? heartbeat(m) : (message){ .kind = JOIN, .ready = m->ready };
 
     send_to(m, address, &w, NULL);
 }
@@ -235,8 +238,8 @@ static void handle(tutti_membership *m, const message *w)
         dispatch(m, w, from);
 }
 
-tutti_status tutti_membership_receive(tutti_membership *m, int64_t now_ns, const uint8_t *bytes, size_t n,
-                                      tutti_error *err)
+tutti_status tutti_membership_receive(tutti_membership *m, int64_t now_ns, const uint8_t *bytes,
+                                      size_t n, tutti_error *err)
 {
     message w;
 
@@ -325,25 +328,29 @@ static tutti_status check_options(const tutti_membership_options *o, tutti_error
     if (o->id == 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the id of a process is 0; draw another one");
     if (o->address == NULL || o->address[0] == '\0' || strlen(o->address) >= TUTTI_ADDRESS_BYTES)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the address '%s' of a member has not 1 to %d characters",
-                          o->address != NULL ? o->address : "", TUTTI_ADDRESS_BYTES - 1);
-    if (o->heartbeat_ns < 1 || o->dead_ns / 3 < o->heartbeat_ns || o->retry_ns < 1 || o->boundary_ns < 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "heartbeat %.3f s, dead %.3f s, retry %.3f s, boundary %.3f s: dead is at least three "
-                          "heartbeats, and none is negative",
-                          (double)o->heartbeat_ns * 1e-9, (double)o->dead_ns * 1e-9, (double)o->retry_ns * 1e-9,
-                          (double)o->boundary_ns * 1e-9);
+                          "the address '%s' of a member has not 1 to %d characters",
+                          o->address != NULL ? o->address : "", TUTTI_ADDRESS_BYTES - 1);
+    if (o->heartbeat_ns < 1 || o->dead_ns / 3 < o->heartbeat_ns || o->retry_ns < 1 ||
+        o->boundary_ns < 0)
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "heartbeat %.3f s, dead %.3f s, retry %.3f s, boundary %.3f s: dead is at least three "
+            "heartbeats, and none is negative",
+            (double)o->heartbeat_ns * 1e-9, (double)o->dead_ns * 1e-9, (double)o->retry_ns * 1e-9,
+            (double)o->boundary_ns * 1e-9);
     return TUTTI_OK;
 }
 
-static tutti_status membership_open(tutti_membership **out, const tutti_membership_options *options, int64_t now_ns,
-                                    tutti_error *err)
+static tutti_status membership_open(tutti_membership **out, const tutti_membership_options *options,
+                                    int64_t now_ns, tutti_error *err)
 {
     *out = NULL;
     TUTTI_TRY(check_options(options, err));
     *out = tutti_alloc(1, sizeof **out);
     if (*out == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no %zu bytes for the members of a run", sizeof **out);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no %zu bytes for the members of a run",
+                          sizeof **out);
     (*out)->options = *options;
     (*out)->options.address = (*out)->address;
     memcpy((*out)->address, options->address, strlen(options->address) + 1);
@@ -360,7 +367,8 @@ tutti_status tutti_membership_found(tutti_membership **out, const tutti_membersh
     TUTTI_TRY(epoch_check(founders, err));
     me = epoch_find(founders, options->id);
     if (me < 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "process %llx is not among the %d founders of the run; it can join",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "process %llx is not among the %d founders of the run; it can join",
                           (unsigned long long)options->id, founders->n);
     TUTTI_TRY(membership_open(out, options, now_ns, err));
     adopt(*out, founders, me);
@@ -368,16 +376,19 @@ tutti_status tutti_membership_found(tutti_membership **out, const tutti_membersh
 }
 
 tutti_status tutti_membership_join(tutti_membership **out, const tutti_membership_options *options,
-                                   const char *const *contacts, int n, int64_t now_ns, tutti_error *err)
+                                   const char *const *contacts, int n, int64_t now_ns,
+                                   tutti_error *err)
 {
     *out = NULL;
     if (n < 1 || n > TUTTI_CONTACTS_MAX)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%d addresses of members are given; 1 to %d are possible", n,
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%d addresses of members are given; 1 to %d are possible", n,
                           TUTTI_CONTACTS_MAX);
     for (int k = 0; k < n; k++)
         if (contacts[k][0] == '\0' || strlen(contacts[k]) >= TUTTI_ADDRESS_BYTES)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the address '%s' to join at has not 1 to %d characters",
-                              contacts[k], TUTTI_ADDRESS_BYTES - 1);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "the address '%s' to join at has not 1 to %d characters", contacts[k],
+                              TUTTI_ADDRESS_BYTES - 1);
     TUTTI_TRY(membership_open(out, options, now_ns, err));
     for (int k = 0; k < n; k++)
         memcpy((*out)->contacts[k], contacts[k], strlen(contacts[k]) + 1);

@@ -61,7 +61,10 @@ size_t message_write(uint8_t *out, const message *w, const tutti_epoch *epoch)
 
     to = put(to, 'T' | 'M' << 8 | VERSION << 16, 3);
     to = put(to, w->kind, 1);
-    to = put(to, (uint64_t)((w->holds ? HOLDS : 0) | (w->leaving ? LEAVING : 0) | (w->ready ? READY : 0)), 1);
+    to = put(
+        to,
+        (uint64_t)((w->holds ? HOLDS : 0) | (w->leaving ? LEAVING : 0) | (w->ready ? READY : 0)),
+        1);
     to = put(to, length, 3);
     memcpy(to, w->run, sizeof w->run);
     to = put(to + sizeof w->run, w->id, 8);
@@ -117,7 +120,8 @@ static tutti_status read_epoch(tutti_epoch *e, reader *r, tutti_error *err)
     e->next_rank = (uint32_t)take(r, 4);
     n = take(r, 4);
     if (r->cut || n > TUTTI_MEMBERS_MAX || n * MEMBER_BYTES > r->left)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "a message about %llu members is cut: %zu bytes are left for them",
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "a message about %llu members is cut: %zu bytes are left for them",
                           (unsigned long long)n, r->left);
     e->n = (int)n;
     for (int i = 0; i < e->n; i++) {
@@ -129,8 +133,8 @@ static tutti_status read_epoch(tutti_epoch *e, reader *r, tutti_error *err)
         a->holds = holds == 1;
         take_text(r, a->address, take(r, 1));
         if (r->cut || holds > 1)
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "a message about members is damaged in member %d of %d", i,
-                              e->n);
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                              "a message about members is damaged in member %d of %d", i, e->n);
     }
     if (epoch_check(e, err) != TUTTI_OK)
         return tutti_fail_within(err, TUTTI_ERR_CORRUPT, "a message about members is damaged");
@@ -142,11 +146,13 @@ static tutti_status read_header(message *w, reader *r, tutti_error *err)
     uint64_t kind, flags, length;
 
     if (r->left < HEADER_BYTES)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "a message about members has %zu bytes; the least is %d", r->left,
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "a message about members has %zu bytes; the least is %d", r->left,
                           HEADER_BYTES);
     if (take(r, 3) != ('T' | 'M' << 8 | VERSION << 16))
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "these %zu bytes are no message about members of version %d",
-                          r->left + 3, VERSION);
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "these %zu bytes are no message about members of version %d", r->left + 3,
+                          VERSION);
     kind = take(r, 1);
     flags = take(r, 1);
     length = take(r, 3);
@@ -165,11 +171,13 @@ static tutti_status read_header(message *w, reader *r, tutti_error *err)
     w->kind = (message_kind)kind;
     if (r->cut || kind < JOIN || kind > RECORD || flags > (HOLDS | LEAVING | READY) || w->id == 0 ||
         w->address[0] == '\0')
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "a message about members is damaged in its header");
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "a message about members is damaged in its header");
     return TUTTI_OK;
 }
 
-tutti_status message_read(message *w, tutti_epoch *epoch, const uint8_t *bytes, size_t n, tutti_error *err)
+tutti_status message_read(message *w, tutti_epoch *epoch, const uint8_t *bytes, size_t n,
+                          tutti_error *err)
 {
     reader r = { .at = bytes, .left = n };
     uint64_t number;
@@ -180,11 +188,12 @@ tutti_status message_read(message *w, tutti_epoch *epoch, const uint8_t *bytes, 
         TUTTI_TRY(read_epoch(epoch, &r, err));
         number = w->number + (w->kind != RECORD);
         if (epoch->number != number)
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "a message about members has epoch %llu instead of %llu",
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                              "a message about members has epoch %llu instead of %llu",
                               (unsigned long long)epoch->number, (unsigned long long)number);
     }
     if (r.left != 0)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "a message about members goes on for %zu bytes after its end",
-                          r.left);
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "a message about members goes on for %zu bytes after its end", r.left);
     return TUTTI_OK;
 }

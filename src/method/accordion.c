@@ -83,20 +83,24 @@ static const tutti_option accordion_options[] = {
     TUTTI_ROW_ACCORDION_HIGH(TUTTI_AT(accordion, high), "powersgd(rank=1)", "mode=codec"),
     TUTTI_REGIME_OPTIONS(accordion, rule),
     { "mode", TUTTI_CHOICE, TUTTI_AT(accordion, mode), CODEC, 0, 0, "codec|batch|localsteps",
-      "what changes with the regime: the codec of each tensor, how many samples make an update, "
-      "or how many steps workers make alone" },
+      "what changes with the regime: the codec of each tensor, how many samples make an update, or "
+      "how many steps workers make alone" },
     { "batch_high", TUTTI_INT, TUTTI_AT(accordion, batch_high), 0, 0, 1e12, NULL,
-      "samples of an update, of all workers, elsewhere than in critical regimes; a multiple of a step's, workers x "
-      "batch x accumulate; 0: 8 times as many", "mode=batch" },
+      "samples of an update, of all workers, elsewhere than in critical regimes; a multiple of a "
+      "step's, workers x batch x accumulate; 0: 8 times as many",
+      "mode=batch" },
     { "period_low", TUTTI_INT, TUTTI_AT(accordion, period_low), 1, 1, 1e9, NULL,
       "steps between averagings of the models in critical regimes", "mode=localsteps" },
-    { "period_high", TUTTI_INT, TUTTI_AT(accordion, period_high), 8, 1, 1e9, NULL, "and elsewhere", "mode=localsteps" },
+    { "period_high", TUTTI_INT, TUTTI_AT(accordion, period_high), 8, 1, 1e9, NULL, "and elsewhere",
+      "mode=localsteps" },
     TUTTI_ROW_ACCORDION_SCOPE(TUTTI_AT(accordion, scope), "mode=codec"),
     TUTTI_ROW_ACCORDION_NORM_SOURCE(TUTTI_AT(accordion, source), "mode=codec"),
     TUTTI_REGIME_REPLAY(accordion, replay),
     TUTTI_REGIME_DRY_RUN(accordion, dry_run),
     { "error_feedback", TUTTI_BOOL, TUTTI_AT(accordion, error_feedback), 1, 0, 1, NULL,
-      "what was not sent is added to the next gradient; off for unbiased codecs (qsgd, nuqsgd, wangni)", "mode=codec" },
+      "what was not sent is added to the next gradient; off for unbiased codecs (qsgd, nuqsgd, "
+      "wangni)",
+      "mode=codec" },
     CODED_LEAST(TUTTI_AT(accordion, min_numel), "min_numel", 1024, "mode=codec"),
     CODED_BUCKET(TUTTI_AT(accordion, bucket_mb), "gradients in MiB that are", "mode=codec|batch"),
     { 0 }
@@ -114,15 +118,17 @@ static tutti_status check_plain(const char *which, const char *text, tutti_error
     tutti_spec_close(spec);
     if (codec != NULL && codec->choose != NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'accordion': %s is '%.80s', which wraps a codec; low and high are plain ones, and "
-                          "error feedback and min_numel are options of the method",
+                          "method 'accordion': %s is '%.80s', which wraps a codec; low and high "
+                          "are plain ones, and error feedback and min_numel are options of the "
+                          "method",
                           which, text);
     return TUTTI_OK;
 }
 
 static tutti_status declare_codec(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
-    enum { MOST = 4096, TEXTS_MOST = 3811 }; /* of low, high and replay; the rest is for the other options */
+    /* of low, high and replay; the rest is for the other options */
+    enum { MOST = 4096, TEXTS_MOST = 3811 };
     const accordion *s = m->self;
     char coded[CODED_SPEC], fed[CODED_SPEC], spec[CODED_SPEC];
 
@@ -132,10 +138,11 @@ static tutti_status declare_codec(tutti_method *m, tutti_plan *plan, tutti_error
     coded_print(fed, s->error_feedback ? "ef(%s)" : "%s", coded);
     coded_print(spec, s->min_numel > 0 ? "large(%s,min=%lld)" : "%s", fed, (long long)s->min_numel);
     if (strlen(spec) >= MOST)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'accordion': low, high and replay have more than %d characters together; "
-                          "omit defaults",
-                          TEXTS_MOST);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "method 'accordion': low, high and replay have more than %d characters together; omit "
+            "defaults",
+            TEXTS_MOST);
     return tutti_exchange_declare(m, plan, spec, err);
 }
 
@@ -146,11 +153,13 @@ static int64_t batch_low(const tutti_method *m)
 }
 
 /* Declares the state for one decision for the whole model; keep: of the sum. */
-static tutti_status declare_one(tutti_method *m, tutti_plan *plan, tutti_keep keep, tutti_error *err)
+static tutti_status declare_one(tutti_method *m, tutti_plan *plan, tutti_keep keep,
+                                tutti_error *err)
 {
     accordion *s = m->self;
 
-    TUTTI_TRY(tutti_fail_within(err, tutti_regime_check_replay(s->replay, 1, s->dry_run, err), "method 'accordion'"));
+    TUTTI_TRY(tutti_fail_within(err, tutti_regime_check_replay(s->replay, 1, s->dry_run, err),
+                                "method 'accordion'"));
     tutti_declare_vector(plan, "accordion.sum", keep, &s->sum);
     tutti_declare_value(plan, "accordion.added", keep, &s->added, sizeof s->added);
     tutti_declare_value(plan, "accordion.now", TUTTI_SAME, &s->now, sizeof s->now);
@@ -163,11 +172,12 @@ static tutti_status declare_batch(tutti_method *m, tutti_plan *plan, tutti_error
     const int64_t low = batch_low(m), near = (s->batch_high + low / 2) / low;
 
     if (s->batch_high % low != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'accordion': batch_high is %lld samples, but it must be a multiple of a step's "
-                          "samples, %lld (%d workers x batch %lld x accumulate %lld): %lld is near",
-                          (long long)s->batch_high, (long long)low, m->workers, (long long)m->share->batch,
-                          (long long)m->share->accumulate, (long long)((near > 0 ? near : 1) * low));
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "method 'accordion': batch_high is %lld samples, but it must be a multiple of a step's "
+            "samples, %lld (%d workers x batch %lld x accumulate %lld): %lld is near",
+            (long long)s->batch_high, (long long)low, m->workers, (long long)m->share->batch,
+            (long long)m->share->accumulate, (long long)((near > 0 ? near : 1) * low));
     s->most = s->batch_high == 0 ? TIMES : s->batch_high / low;
     TUTTI_TRY(declare_one(m, plan, TUTTI_SAME, err));
     return tutti_merge_declare(m, plan, err);
@@ -179,12 +189,17 @@ static tutti_status declare_localsteps(tutti_method *m, tutti_plan *plan, tutti_
 
     if (s->period_low > s->period_high)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'accordion': period_low is %lld steps and period_high %lld, so that models would be "
-                          "averaged less often in critical regimes than elsewhere; swap them",
+                          "method 'accordion': period_low is %lld steps and period_high %lld, so "
+                          "that models would be averaged less often in critical regimes than "
+                          "elsewhere; swap them",
                           (long long)s->period_low, (long long)s->period_high);
     TUTTI_TRY(declare_one(m, plan, TUTTI_OWN_ZERO, err));
-    tutti_declare(plan, &(tutti_state){ .name = "accordion.norms", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
-                                        .count = (size_t)m->workers }, &s->norms);
+    tutti_declare(plan,
+                  &(tutti_state){ .name = "accordion.norms",
+                                  .keep = TUTTI_SCRATCH,
+                                  .dtype = TUTTI_F32,
+                                  .count = (size_t)m->workers },
+                  &s->norms);
     return TUTTI_OK;
 }
 
@@ -225,9 +240,11 @@ static const char *regime_means(const tutti_method *m, bool high, char text[80])
     const accordion *s = m->self;
 
     if (s->mode == BATCH)
-        snprintf(text, 80, "%lld samples an update", (long long)(batch_low(m) * (high ? s->most : 1)));
+        snprintf(text, 80, "%lld samples an update",
+                 (long long)(batch_low(m) * (high ? s->most : 1)));
     else
-        snprintf(text, 80, "an averaging every %lld steps", (long long)(high ? s->period_high : s->period_low));
+        snprintf(text, 80, "an averaging every %lld steps",
+                 (long long)(high ? s->period_high : s->period_low));
     return text;
 }
 
@@ -235,7 +252,8 @@ static void judge_norm(tutti_method *m, double norm)
 {
     accordion *s = m->self;
     /* a batch only grows */
-    const bool was = s->now.high != 0, critical = tutti_regime_is_critical(&s->rule, s->now.norm, norm),
+    const bool was = s->now.high != 0,
+               critical = tutti_regime_is_critical(&s->rule, s->now.norm, norm),
                stays = s->mode == BATCH && was && critical;
     char before[80] = "none", means[80];
 
@@ -243,16 +261,16 @@ static void judge_norm(tutti_method *m, double norm)
     if (s->now.norm > 0)
         snprintf(before, sizeof before, "%.6g", s->now.norm);
     if (s->now.norm > 0 && isfinite(norm))
-        snprintf(before + strlen(before), sizeof before - strlen(before), " -> %.6g, changed by %.3g", norm,
-                 fabs(norm - s->now.norm) / s->now.norm);
+        snprintf(before + strlen(before), sizeof before - strlen(before),
+                 " -> %.6g, changed by %.3g", norm, fabs(norm - s->now.norm) / s->now.norm);
     else
         snprintf(before + strlen(before), sizeof before - strlen(before), " -> %.6g", norm);
     if (m->rank == 0)
         tutti_event(m, "accordion", "accordion%s: step %llu: norm %s, %s: %s%s; replay %llu.%s",
                     s->dry_run ? " (dry run)" : "", (unsigned long long)m->step, before,
                     critical ? "critical" : "not critical", regime_means(m, s->now.high, means),
-                    stays ? ", as before, until the learning rate falls" : "", (unsigned long long)m->step,
-                    s->now.high ? "h" : "l");
+                    stays ? ", as before, until the learning rate falls" : "",
+                    (unsigned long long)m->step, s->now.high ? "h" : "l");
     s->now.norm = norm > 0 && isfinite(norm) ? norm : 0;
 }
 
@@ -275,7 +293,8 @@ static tutti_status decide_regime(tutti_method *m, tutti_error *err)
         s->now.high = 0;
         if (m->rank == 0)
             tutti_event(m, "accordion",
-                        "accordion%s: step %llu: the learning rate fell to %g: %s until the next check; replay %llu.l",
+                        "accordion%s: step %llu: the learning rate fell to %g: %s until the next "
+                        "check; replay %llu.l",
                         s->dry_run ? " (dry run)" : "", (unsigned long long)m->step, m->lr,
                         regime_means(m, false, means), (unsigned long long)m->step);
     }
@@ -291,8 +310,9 @@ static tutti_status accordion_begin(tutti_method *m, tutti_error *err)
 
     if (m->step == 0 && m->rank == 0 && s->replay[0] == 0 && differ &&
         tutti_regime_warning(&s->rule, m->steps, m->epochs,
-                             s->mode == BATCH ? "accordion: no update has batch_high samples in this run"
-                                              : "accordion: no period has period_high steps in this run",
+                             s->mode == BATCH
+                                 ? "accordion: no update has batch_high samples in this run"
+                                 : "accordion: no period has period_high steps in this run",
                              sizeof text, text))
         tutti_event(m, "codec", "%s", text);
     if (s->replay[0] == 0)
@@ -361,14 +381,17 @@ static tutti_status accordion_step(tutti_method *m, tutti_error *err)
 {
     const int mode = ((const accordion *)m->self)->mode;
 
-    return (mode == BATCH ? step_batch : mode == LOCALSTEPS ? step_localsteps : tutti_base_step)(m, err);
+    return (mode == BATCH        ? step_batch
+            : mode == LOCALSTEPS ? step_localsteps
+                                 : tutti_base_step)(m, err);
 }
 
 static tutti_status accordion_final_model(tutti_method *m, tutti_error *err)
 {
     const accordion *s = m->self;
 
-    return s->mode == LOCALSTEPS && s->now.of > 0 && m->workers > 1 ? tutti_average(m, m->x, err) : TUTTI_OK;
+    return s->mode == LOCALSTEPS && s->now.of > 0 && m->workers > 1 ? tutti_average(m, m->x, err)
+                                                                    : TUTTI_OK;
 }
 
 static unsigned accordion_traits(const void *self)
@@ -390,15 +413,19 @@ static tutti_status accordion_open(tutti_method *m, tutti_error *err)
 static const char *const accordion_constraints[] = {
     "low may not send fewer bytes than high",
     "low and high are plain codecs: error feedback is the method's, one residual for both",
-    "resumed with another number of workers, each has the mean of the residuals, and a window of sums starts again; "
-    "mode=batch is resumed with the number that saved it",
-    "an interval that does not fit twice into the run is reported at its start: the regime would change nothing",
-    "mode=batch: batch_high is a multiple of a step's samples, workers x batch x accumulate; steps count samples, so "
-    "the learning rate's schedule and the run's length are those of the small batch",
-    "mode=localsteps: optimiser state stays local, so a checkpoint is resumed with the number of workers that saved "
-    "it; the mean is over workers, not samples; period_low may not exceed period_high",
+    "resumed with another number of workers, each has the mean of the residuals, and a window of "
+    "sums starts again; mode=batch is resumed with the number that saved it",
+    "an interval that does not fit twice into the run is reported at its start: the regime would "
+    "change nothing",
+    "mode=batch: batch_high is a multiple of a step's samples, workers x batch x accumulate; steps "
+    "count samples, so the learning rate's schedule and the run's length are those of the small "
+    "batch",
+    "mode=localsteps: optimiser state stays local, so a checkpoint is resumed with the number of "
+    "workers that saved it; the mean is over workers, not samples; period_low may not exceed "
+    "period_high",
     "dry_run: replay must be omitted, since there would be nothing to find",
-    "clip-norm and weight decay act on the decoded mean; under mode=localsteps on each worker's own gradient",
+    "clip-norm and weight decay act on the decoded mean; under mode=localsteps on each worker's "
+    "own gradient",
     "codec is part of the method: codec must be omitted",
     NULL
 };
@@ -424,8 +451,8 @@ const tutti_method_ops tutti_method_accordion = {
     .self_bytes = sizeof(accordion),
     .traits = TUTTI_REPLICAS_EQUAL | TUTTI_ASKS_FOR_VALUES,
     .traits_of = accordion_traits,
-    .axes = { "its codecs'", "every step", "one of two by the regime, error feedback", "buckets, overlap", "replicated",
-              "any" },
+    .axes = { "its codecs'", "every step", "one of two by the regime, error feedback",
+              "buckets, overlap", "replicated", "any" },
     .declare = accordion_declare,
     .open = accordion_open,
     .pass = accordion_pass,

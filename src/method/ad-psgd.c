@@ -57,13 +57,16 @@ static const tutti_service ad_psgd_services[] = {
 };
 
 static const char *const ad_psgd_constraints[] = {
-    "asynchronous: --steps N is N x workers gradients by whichever worker is free; "
-    "runs differ in their bits, except simulated ones",
-    "roles=bipartite, the paper's form, needs a graph without odd cycles; roles=any takes every graph",
-    "a lost worker is excluded where the transport survives the loss (shm, tcp, sim): "
-    "no worker averages with it, what it was given to compute is not computed, the others continue; "
-    "with on-loss=stop, and on other transports, it ends the run (exit code 3)",
-    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it", NULL
+    "asynchronous: --steps N is N x workers gradients by whichever worker is free; runs differ in "
+    "their bits, except simulated ones",
+    "roles=bipartite, the paper's form, needs a graph without odd cycles; roles=any takes every "
+    "graph",
+    "a lost worker is excluded where the transport survives the loss (shm, tcp, sim): no worker "
+    "averages with it, what it was given to compute is not computed, the others continue; with "
+    "on-loss=stop, and on other transports, it ends the run (exit code 3)",
+    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved "
+    "it",
+    NULL
 };
 
 const tutti_method_ops tutti_method_ad_psgd = {

@@ -44,8 +44,8 @@ static inline tutti_status arrivals_check(const tutti_server_request *r, tutti_e
 {
     if (r->in == NULL)
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker,
-                               "worker %d sent a gradient without its numbers; "
-                               "all workers must run one version",
+                               "worker %d sent a gradient without its numbers; all workers must "
+                               "run one version",
                                r->worker);
     return TUTTI_OK;
 }

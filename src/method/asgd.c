@@ -71,17 +71,22 @@ enum { NO_LOCKS, ROW, FULL };
 static const tutti_option asgd_options[] = {
     { "servers", TUTTI_INT, TUTTI_AT(asgd, servers), 0, 0, 65536, NULL,
       "how many workers serve as well, of each host in turn; 0: all" },
-    { "lr_delay", TUTTI_CHOICE, TUTTI_AT(asgd, lr_delay), NONE, 0, 3, "none|inverse|n_over_max|poly",
-      "the learning rate of a gradient delta updates old, times 1; 1/delta; n/max(n, delta); (1 + delta)^-exponent" },
-    { "exponent", TUTTI_REAL, TUTTI_AT(asgd, exponent), 0.5, 0, 100, NULL, "of lr_delay=poly", "lr_delay=poly" },
+    { "lr_delay", TUTTI_CHOICE, TUTTI_AT(asgd, lr_delay), NONE, 0, 3,
+      "none|inverse|n_over_max|poly",
+      "the learning rate of a gradient delta updates old, times 1; 1/delta; n/max(n, delta); (1 + "
+      "delta)^-exponent" },
+    { "exponent", TUTTI_REAL, TUTTI_AT(asgd, exponent), 0.5, 0, 100, NULL, "of lr_delay=poly",
+      "lr_delay=poly" },
     { "lr_time", TUTTI_BOOL, TUTTI_AT(asgd, lr_time), 0, 0, 1, NULL,
-      "scales a gradient's learning rate by its worker's time for a gradient over the longest of all workers' times: "
-      "workers move the model equally, whatever their speeds" },
-    { "compensate", TUTTI_CHOICE, TUTTI_AT(asgd, compensate), UNCOMPENSATED, 0, 2, "none|constant|adaptive",
-      "a gradient g, computed at w_read, becomes g + lambda g g (w - w_read), "
-      "or so with lambda over the root of g g's mean" },
+      "scales a gradient's learning rate by its worker's time for a gradient over the longest of "
+      "all workers' times: workers move the model equally, whatever their speeds" },
+    { "compensate", TUTTI_CHOICE, TUTTI_AT(asgd, compensate), UNCOMPENSATED, 0, 2,
+      "none|constant|adaptive",
+      "a gradient g, computed at w_read, becomes g + lambda g g (w - w_read), or so with lambda "
+      "over the root of g g's mean" },
     { "lambda", TUTTI_REAL, TUTTI_AT(asgd, lambda), 0, 0, 1e9, NULL,
-      "how much it is compensated for its delay; 0: the paper's, 0.04 for constant and 2 for adaptive",
+      "how much it is compensated for its delay; 0: the paper's, 0.04 for constant and 2 for "
+      "adaptive",
       "compensate=constant|adaptive" },
     { "mean_decay", TUTTI_REAL, TUTTI_AT(asgd, mean_decay), 0.95, 0, 0.999999, NULL,
       "what the mean of g g keeps, each gradient", "compensate=adaptive" },
@@ -90,8 +95,8 @@ static const tutti_option asgd_options[] = {
     { "hogwild", TUTTI_BOOL, TUTTI_AT(asgd, hogwild), 0, 0, 1, NULL,
       "no servers: one model in memory that all workers share and update without locks" },
     { "locks", TUTTI_CHOICE, TUTTI_AT(asgd, locks), NO_LOCKS, 0, 2, "none|row|full",
-      "of hogwild: nothing is locked; a row of a matrix or table, or a vector, while it is read or updated; the "
-      "whole model: then no update is lost",
+      "of hogwild: nothing is locked; a row of a matrix or table, or a vector, while it is read or "
+      "updated; the whole model: then no update is lost",
       "hogwild=on" },
     { 0 }
 };
@@ -105,15 +110,16 @@ static tutti_status asgd_declare(tutti_method *m, tutti_plan *plan, tutti_error 
 
     if (s->softsync > m->workers)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'asgd': softsync is %lld gradients an update, but only %d workers have one under way "
-                          "at a time; give at most that",
+                          "method 'asgd': softsync is %lld gradients an update, but only %d "
+                          "workers have one under way at a time; give at most that",
                           (long long)s->softsync, m->workers);
     if (s->hogwild) {
-        if (s->servers > 0 || m->servers > 0 || s->softsync > 1 || s->lr_delay != NONE || s->lr_time ||
-            s->compensate != UNCOMPENSATED)
+        if (s->servers > 0 || m->servers > 0 || s->softsync > 1 || s->lr_delay != NONE ||
+            s->lr_time || s->compensate != UNCOMPENSATED)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "method 'asgd': hogwild has no servers, and no versions that delays could be counted in; "
-                              "omit servers, softsync, lr_delay, lr_time and compensate");
+                              "method 'asgd': hogwild has no servers, and no versions that delays "
+                              "could be counted in; omit servers, softsync, lr_delay, lr_time and "
+                              "compensate");
         return tutti_optimizer_declare(m, plan, 0, m->n, TUTTI_OWN_ZERO, err);
     }
     TUTTI_TRY(tutti_server_declare(&s->server, m, plan,
@@ -125,14 +131,27 @@ static tutti_status asgd_declare(tutti_method *m, tutti_plan *plan, tutti_error 
                                                           .reads = s->compensate != UNCOMPENSATED },
                                    err));
     if (tutti_server_index(s->server) >= 0)
-        count = tutti_server_part(s->server, tutti_server_index(s->server), 0, m->layout->used, &first);
+        count =
+            tutti_server_part(s->server, tutti_server_index(s->server), 0, m->layout->used, &first);
     if (s->compensate == ADAPTIVE)
-        tutti_declare(plan, &(tutti_state){ .name = "asgd.mean", .keep = TUTTI_SLICE, .dtype = TUTTI_F32,
-                                            .first = count > 0 ? first : 0, .count = count, .placed = true }, &s->mean);
+        tutti_declare(plan,
+                      &(tutti_state){ .name = "asgd.mean",
+                                      .keep = TUTTI_SLICE,
+                                      .dtype = TUTTI_F32,
+                                      .first = count > 0 ? first : 0,
+                                      .count = count,
+                                      .placed = true },
+                      &s->mean);
     if (s->softsync == 1)
         return TUTTI_OK;
-    tutti_declare(plan, &(tutti_state){ .name = "asgd.sum", .keep = TUTTI_SLICE, .dtype = TUTTI_F32,
-                                        .first = count > 0 ? first : 0, .count = count, .placed = true }, &s->sum);
+    tutti_declare(plan,
+                  &(tutti_state){ .name = "asgd.sum",
+                                  .keep = TUTTI_SLICE,
+                                  .dtype = TUTTI_F32,
+                                  .first = count > 0 ? first : 0,
+                                  .count = count,
+                                  .placed = true },
+                  &s->sum);
     /* at quiescence all shards have had the same gradients */
     tutti_server_declare_count(s->server, plan, "asgd.collected", &s->collected);
     return TUTTI_OK;
@@ -146,24 +165,27 @@ static tutti_status hogwild_open(tutti_method *m, asgd *s, tutti_error *err)
 
     for (int w = 1; w < m->workers; w++)
         if (tutti_world_host(m->world, w) != tutti_world_host(m->world, 0))
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "method 'asgd' with hogwild: worker %d is on another host than worker 0, and hogwild's "
-                              "one model is in the memory of one; run it on one host, or omit hogwild",
-                              w);
-    TUTTI_TRY(tutti_world_common(m->world, "asgd.x",
-                                 (m->n + (s->locks == NO_LOCKS ? 0 : tutti_locks_count(m, s->locks == ROW))) *
-                                     sizeof *s->shared,
-                                 &memory, &fill, err));
+            return tutti_fail(
+                err, TUTTI_ERR_USAGE, 0,
+                "method 'asgd' with hogwild: worker %d is on another host than worker 0, and "
+                "hogwild's one model is in the memory of one; run it on one host, or omit hogwild",
+                w);
+    TUTTI_TRY(tutti_world_common(
+        m->world, "asgd.x",
+        (m->n + (s->locks == NO_LOCKS ? 0 : tutti_locks_count(m, s->locks == ROW))) *
+            sizeof *s->shared,
+        &memory, &fill, err));
     filling = fill;
     TUTTI_TRY(tutti_allreduce(&m->all, TUTTI_SUM, tutti_host(&filling, 1, TUTTI_I64), err));
     if (filling != 1)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'asgd' with hogwild: the %d workers have %lld memories, not one in common; run them "
-                          "on one host with --transport shm, or omit hogwild",
+                          "method 'asgd' with hogwild: the %d workers have %lld memories, not one "
+                          "in common; run them on one host with --transport shm, or omit hogwild",
                           m->workers, (long long)filling);
     s->shared = memory;
     /* zeroed: no worker holds a lock */
-    s->at = (tutti_locks){ .word = (uint32_t *)(void *)(s->shared + m->n), .rows = s->locks == ROW };
+    s->at =
+        (tutti_locks){ .word = (uint32_t *)(void *)(s->shared + m->n), .rows = s->locks == ROW };
     return TUTTI_OK;
 }
 
@@ -205,10 +227,12 @@ static void hogwild_read(tutti_method *m, const asgd *s)
     }
 }
 
-static void hogwild_read_rows(tutti_method *m, const asgd *s, const tutti_tensor *t, const uint32_t *ids, size_t n)
+static void hogwild_read_rows(tutti_method *m, const asgd *s, const tutti_tensor *t,
+                              const uint32_t *ids, size_t n)
 {
     for (size_t k = 0; k < n; k++)
-        tutti_copy(m->device, t->cols, s->shared + t->first + ids[k] * t->cols, m->x + t->first + ids[k] * t->cols);
+        tutti_copy(m->device, t->cols, s->shared + t->first + ids[k] * t->cols,
+                   m->x + t->first + ids[k] * t->cols);
 }
 
 static tutti_status hogwild_step(tutti_method *m, const asgd *s, tutti_error *err)
@@ -251,7 +275,8 @@ static tutti_status asgd_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status asgd_rows_acquire(tutti_method *m, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
+static tutti_status asgd_rows_acquire(tutti_method *m, int tensor, const uint32_t *ids, size_t n,
+                                      tutti_error *err)
 {
     const asgd *s = m->self;
 
@@ -274,8 +299,8 @@ static tutti_status asgd_step(tutti_method *m, tutti_error *err)
     if (s->hogwild)
         return hogwild_step(m, s, err);
     TUTTI_TRY(tutti_base_gradient(m, &rate, &skip, err));
-    TUTTI_TRY(tutti_server_push(s->server, skip ? PULL : PUSH, (int64_t)rate.t - 1, skip ? NULL : m->g, m->x,
-                                &answers, err));
+    TUTTI_TRY(tutti_server_push(s->server, skip ? PULL : PUSH, (int64_t)rate.t - 1,
+                                skip ? NULL : m->g, m->x, &answers, err));
     if (!skip)
         tutti_stale(m, answers.delay);
     return TUTTI_OK;
@@ -312,9 +337,10 @@ static double time_factor(const tutti_method *m, const asgd *s, int i)
 static tutti_compensation compensation(const asgd *s)
 {
     const double lambda = s->lambda > 0 ? s->lambda : s->compensate == CONSTANT ? 0.04 : 2;
-    return (tutti_compensation){
-        .a = (float)lambda, .decay = (float)s->mean_decay, .one_minus_decay = (float)(1 - s->mean_decay), .eps = 1e-7f
-    };
+    return (tutti_compensation){ .a = (float)lambda,
+                                 .decay = (float)s->mean_decay,
+                                 .one_minus_decay = (float)(1 - s->mean_decay),
+                                 .eps = 1e-7f };
 }
 
 static tutti_status asgd_rule(tutti_method *m, const tutti_server_request *r, tutti_error *err)
@@ -357,22 +383,23 @@ static tutti_status asgd_final_model(tutti_method *m, tutti_error *err)
 static const tutti_service asgd_services[] = { [SERVE] = { "server", asgd_serve }, { 0 } };
 
 static const char *const asgd_constraints[] = {
-    "asynchronous: --steps N is N x workers gradients by whichever worker is free; "
-    "runs differ in their bits, except simulated ones",
-    "with data of their own (--partition) fast workers weigh more: "
-    "the optimum is biased towards theirs, unless lr_time is on",
-    "delays act like momentum of about 1 - 1/n: take less of it, and a smaller learning rate, with more workers; there "
-    "is no bound on the delay (ssp has one)",
+    "asynchronous: --steps N is N x workers gradients by whichever worker is free; runs differ in "
+    "their bits, except simulated ones",
+    "with data of their own (--partition) fast workers weigh more: the optimum is biased towards "
+    "theirs, unless lr_time is on",
+    "delays act like momentum of about 1 - 1/n: take less of it, and a smaller learning rate, with "
+    "more workers; there is no bound on the delay (ssp has one)",
     "clip-norm clips each worker's own gradient",
-    "compensate: each server keeps its part of the model once a worker, n models in all, and checkpoints have them",
-    "of tables (ctr, wordlm) gradients go by rows, and a pass gets the rows that it reads, as they are when it begins: "
-    "they may be newer than the rest of the model",
-    "hogwild needs one host and memory in common (--transport shm); optimiser state stays each worker's own; without "
-    "locks what two write at once may be lost",
-    "a lost server ends the run (exit code 3); without a worker that serves nothing (servers below the number of "
-    "workers, --servers, or hogwild) the others continue",
-    "a checkpoint is resumed with any number of workers, saved before a loss or after one; "
-    "another number begins at the servers' model",
+    "compensate: each server keeps its part of the model once a worker, n models in all, and "
+    "checkpoints have them",
+    "of tables (ctr, wordlm) gradients go by rows, and a pass gets the rows that it reads, as they "
+    "are when it begins: they may be newer than the rest of the model",
+    "hogwild needs one host and memory in common (--transport shm); optimiser state stays each "
+    "worker's own; without locks what two write at once may be lost",
+    "a lost server ends the run (exit code 3); without a worker that serves nothing (servers below "
+    "the number of workers, --servers, or hogwild) the others continue",
+    "a checkpoint is resumed with any number of workers, saved before a loss or after one; another "
+    "number begins at the servers' model",
     NULL
 };
 

@@ -28,18 +28,19 @@ enum { FIXED_RING, RANDOM_RING, DELAY_BY_ONE };
 enum { TELL, BEAT, MIX, AVERAGE }; /* services: rings use all, delay-by-one the last */
 
 static const tutti_option asr_adpsgd_options[] = {
-    { "mixing", TUTTI_CHOICE, TUTTI_AT(asr_adpsgd, mixing), FIXED_RING, 0, 2, "fixed-ring|random-ring|delay-by-one",
-      "which workers average with each other" },
+    { "mixing", TUTTI_CHOICE, TUTTI_AT(asr_adpsgd, mixing), FIXED_RING, 0, 2,
+      "fixed-ring|random-ring|delay-by-one", "which workers average with each other" },
     { "rounds", TUTTI_INT, TUTTI_AT(asr_adpsgd, rounds), 1, 1, 1000, NULL,
       "rings: averagings for every `workers` gradients", "mixing=fixed-ring|random-ring" },
     { "outstanding", TUTTI_INT, TUTTI_AT(asr_adpsgd, outstanding), -1, -1, 1e6, NULL,
-      "rings: gradients whose averaging may be pending when the next begins; 0: none; -1: no worker waits",
+      "rings: gradients whose averaging may be pending when the next begins; 0: none; -1: no "
+      "worker waits",
       "mixing=fixed-ring|random-ring" },
-    { "seed", TUTTI_INT, TUTTI_AT(asr_adpsgd, seed), 1, 0, 9007199254740992.0, NULL, "random-ring: of the orders",
-      "mixing=random-ring" },
+    { "seed", TUTTI_INT, TUTTI_AT(asr_adpsgd, seed), 1, 0, 9007199254740992.0, NULL,
+      "random-ring: of the orders", "mixing=random-ring" },
     { "ahead", TUTTI_INT, TUTTI_AT(asr_adpsgd, ahead), 4, 1, 1e6, NULL,
-      "rings: how many times `rounds` averagings may be granted beyond those that all have made; the rest that are due "
-      "are skipped",
+      "rings: how many times `rounds` averagings may be granted beyond those that all have made; "
+      "the rest that are due are skipped",
       "mixing=fixed-ring|random-ring" },
     { 0 }
 };
@@ -47,7 +48,8 @@ static const tutti_option asr_adpsgd_options[] = {
 static unsigned asr_adpsgd_traits(const void *self)
 {
     return TUTTI_FAULT_TOLERANT |
-           (((const asr_adpsgd *)self)->mixing == DELAY_BY_ONE ? TUTTI_UNSYNCHRONIZED_STEPS : TUTTI_ASYNC);
+           (((const asr_adpsgd *)self)->mixing == DELAY_BY_ONE ? TUTTI_UNSYNCHRONIZED_STEPS
+                                                               : TUTTI_ASYNC);
 }
 
 static tutti_status asr_adpsgd_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
@@ -58,7 +60,8 @@ static tutti_status asr_adpsgd_declare(tutti_method *m, tutti_plan *plan, tutti_
 
     if (s->mixing == DELAY_BY_ONE)
         return tutti_averager_declare(&s->averager, m, plan, NULL, 0, 0, services, err);
-    snprintf(ring, sizeof ring, s->mixing == RANDOM_RING ? "random-ring(seed=%lld)" : "ring", (long long)s->seed);
+    snprintf(ring, sizeof ring, s->mixing == RANDOM_RING ? "random-ring(seed=%lld)" : "ring",
+             (long long)s->seed);
     return tutti_averager_declare(&s->averager, m, plan, ring, s->rounds, s->ahead, services, err);
 }
 
@@ -107,20 +110,24 @@ static tutti_status average(tutti_method *m, tutti_error *err)
     return tutti_averager_average(((asr_adpsgd *)m->self)->averager, err);
 }
 
-static const tutti_service asr_adpsgd_services[] = { [TELL] = { "tell", averager_thread, .receives_losses = true },
+static const tutti_service asr_adpsgd_services[] = { [TELL] = { "tell", averager_thread,
+                                                                .receives_losses = true },
                                                      [BEAT] = { "beat", beat },
                                                      [MIX] = { "mix", mix_thread },
                                                      [AVERAGE] = { "average", average },
                                                      { 0 } };
 
 static const char *const asr_adpsgd_constraints[] = {
-    ("rings are asynchronous: --steps N is N x workers gradients by whichever worker is free; "
-     "runs differ in their bits, except simulated ones"),
-    "delay-by-one has common steps and the same bits every time; it goes at the pace of the slowest worker",
-    ("a lost worker is excluded where the transport survives the loss (shm, tcp, sim): its weight goes to its "
-     "neighbours' own models, means are those of the others, what it was to compute is not computed; with "
-     "on-loss=stop, and on other transports, it ends the run (exit code 3)"),
-    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it", NULL
+    ("rings are asynchronous: --steps N is N x workers gradients by whichever worker is free; runs "
+     "differ in their bits, except simulated ones"),
+    "delay-by-one has common steps and the same bits every time; it goes at the pace of the "
+    "slowest worker",
+    ("a lost worker is excluded where the transport survives the loss (shm, tcp, sim): its weight "
+     "goes to its neighbours' own models, means are those of the others, what it was to compute is "
+     "not computed; with on-loss=stop, and on other transports, it ends the run (exit code 3)"),
+    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved "
+    "it",
+    NULL
 };
 
 const tutti_method_ops tutti_method_asr_adpsgd = {
@@ -129,8 +136,8 @@ const tutti_method_ops tutti_method_asr_adpsgd = {
     .authors = "Cui, Zhang, Kayi, Liu, Finkler, Kingsbury, Saon, Kung",
     .year = 2021,
     .family = "gossip",
-    .axes = { "ring, or all-reduce", "none, matched rounds; or one step late", "fp32", "overlap", "a model each",
-              "any" },
+    .axes = { "ring, or all-reduce", "none, matched rounds; or one step late", "fp32", "overlap",
+              "a model each", "any" },
     .constraints = asr_adpsgd_constraints,
     .options = asr_adpsgd_options,
     .self_bytes = sizeof(asr_adpsgd),

@@ -54,15 +54,19 @@ typedef struct ata {
 enum { ATA, EMPIRICAL, UNIFORM, FIXED };
 
 static const tutti_option ata_options[] = {
-    { "allocation", TUTTI_CHOICE, TUTTI_AT(ata, allocation), EMPIRICAL, 0, 3, "ata|ata-empirical|uniform|fixed",
-      "by times that are learnt, with `bound` or with the means for their width; the same to all; by `seconds`" },
+    { "allocation", TUTTI_CHOICE, TUTTI_AT(ata, allocation), EMPIRICAL, 0, 3,
+      "ata|ata-empirical|uniform|fixed",
+      "by times that are learnt, with `bound` or with the means for their width; the same to all; "
+      "by `seconds`" },
     { "tasks", TUTTI_INT, TUTTI_AT(ata, tasks), 0, 0, 1e9, NULL,
-      "B: tasks of a step, of all workers, which must divide its samples; "
-      "0: workers x accumulate, of `batch` samples each" },
+      "B: tasks of a step, of all workers, which must divide its samples; 0: workers x accumulate, "
+      "of `batch` samples each" },
     { "bound", TUTTI_REAL, TUTTI_AT(ata, bound), 0, 0, 1e9, NULL,
-      "A: how far the time of a task scatters, in seconds; allocation=ata needs it", "allocation=ata" },
+      "A: how far the time of a task scatters, in seconds; allocation=ata needs it",
+      "allocation=ata" },
     { "seconds", TUTTI_TEXT, TUTTI_AT(ata, seconds), 0, 0, 0, "",
-      "what a task takes each worker, or anything in proportion: t0:t1:...; allocation=fixed needs it",
+      "what a task takes each worker, or anything in proportion: t0:t1:...; allocation=fixed needs "
+      "it",
       "allocation=fixed" },
     { "width_scale", TUTTI_REAL, TUTTI_AT(ata, width_scale), 0.05, 0, 1e6, NULL,
       "of the confidence widths; 1: the paper's, which explore for hundreds of steps; 0: none",
@@ -162,34 +166,55 @@ static tutti_status ata_declare(tutti_method *m, tutti_plan *plan, tutti_error *
         s->tasks = m->workers * m->share->accumulate;
     if (step % s->tasks != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'ata': tasks is %lld, which does not divide the %lld "
-                          "samples of a step (%d workers x batch x accumulate)",
+                          "method 'ata': tasks is %lld, which does not divide the %lld samples of "
+                          "a step (%d workers x batch x accumulate)",
                           (long long)s->tasks, (long long)step, m->workers);
     if ((s->allocation == ATA) != (s->bound > 0))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'ata': bound goes with allocation=ata, which needs it: a bound on how far the time "
-                          "of a task scatters, in seconds");
+                          "method 'ata': bound goes with allocation=ata, which needs it: a bound "
+                          "on how far the time of a task scatters, in seconds");
     if (s->allocation == FIXED && tutti_option_positives(s->seconds, NULL, 0) != m->workers)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'ata': seconds is '%.80s', but allocation=fixed needs a positive number for each of "
-                          "the %d workers: t0:t1:...",
+                          "method 'ata': seconds is '%.80s', but allocation=fixed needs a positive "
+                          "number for each of the %d workers: t0:t1:...",
                           s->seconds, m->workers);
     TUTTI_TRY(tutti_passes_assign_declare(m, plan, step / s->tasks, err));
-    tutti_declare(plan, &(tutti_state){ .name = "ata.mean", .keep = TUTTI_SAME, .dtype = TUTTI_F64, .count = n,
-                                        .of_workers = true }, &s->mean);
-    tutti_declare(plan, &(tutti_state){ .name = "ata.count", .keep = TUTTI_SAME, .dtype = TUTTI_F64, .count = n,
-                                        .of_workers = true }, &s->count);
+    tutti_declare(plan,
+                  &(tutti_state){ .name = "ata.mean",
+                                  .keep = TUTTI_SAME,
+                                  .dtype = TUTTI_F64,
+                                  .count = n,
+                                  .of_workers = true },
+                  &s->mean);
+    tutti_declare(plan,
+                  &(tutti_state){ .name = "ata.count",
+                                  .keep = TUTTI_SAME,
+                                  .dtype = TUTTI_F64,
+                                  .count = n,
+                                  .of_workers = true },
+                  &s->count);
     tutti_declare_value(plan, "ata.spent", TUTTI_SAME, &s->spent, sizeof s->spent);
-    tutti_declare(plan, &(tutti_state){ .name = "ata.gathered", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = n },
-                  &s->gathered);
-    tutti_declare(plan, &(tutti_state){ .name = "ata.score", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F64, .count = n },
+    tutti_declare(
+        plan,
+        &(tutti_state){
+            .name = "ata.gathered", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = n },
+        &s->gathered);
+    tutti_declare(plan,
+                  &(tutti_state){
+                      .name = "ata.score", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F64, .count = n },
                   &s->score);
-    tutti_declare(plan, &(tutti_state){ .name = "ata.next", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64, .count = n },
-                  &s->next);
-    tutti_declare(plan, &(tutti_state){ .name = "ata.order", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I32, .count = n },
+    tutti_declare(
+        plan,
+        &(tutti_state){ .name = "ata.next", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64, .count = n },
+        &s->next);
+    tutti_declare(plan,
+                  &(tutti_state){
+                      .name = "ata.order", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I32, .count = n },
                   &s->order);
-    tutti_declare(plan, &(tutti_state){ .name = "ata.heap", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I32, .count = n },
-                  &s->heap);
+    tutti_declare(
+        plan,
+        &(tutti_state){ .name = "ata.heap", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I32, .count = n },
+        &s->heap);
     return TUTTI_OK;
 }
 
@@ -218,7 +243,8 @@ static void learn(tutti_method *m, uint64_t k)
     double slowest = 0;
 
     for (int r = 0; r < m->workers; r++) {
-        const double tasks = (double)tutti_share_step(m->share, m->step, r) / (double)m->share->batch,
+        const double tasks =
+                         (double)tutti_share_step(m->share, m->step, r) / (double)m->share->batch,
                      seconds = (double)s->gathered[r];
         double width;
         if (tasks > 0) {
@@ -232,7 +258,8 @@ static void learn(tutti_method *m, uint64_t k)
         width = 4 * M_E * (s->allocation == ATA ? s->bound : 2 * s->mean[r]) * s->width_scale;
         s->score[r] = -1;
         if (s->count[r] > 0)
-            s->score[r] = fmax(0, s->mean[r] - width * (sqrt(log_k / s->count[r]) + log_k / s->count[r]));
+            s->score[r] =
+                fmax(0, s->mean[r] - width * (sqrt(log_k / s->count[r]) + log_k / s->count[r]));
     }
     s->spent.seconds += slowest;
     s->spent.steps++;
@@ -277,8 +304,8 @@ static const char *const ata_constraints[] = {
     "tasks divide the run's step, workers x batch x accumulate",
     "it decides how much each worker computes: batch-share must be even, and partition iid",
     "a worker without a task computes nothing, but takes part in the all-reduce",
-    ("a lost worker ends the run (exit code 3); a checkpoint is resumed with any number of workers; "
-     "another number of workers has its times measured again"),
+    ("a lost worker ends the run (exit code 3); a checkpoint is resumed with any number of "
+     "workers; another number of workers has its times measured again"),
     NULL
 };
 

@@ -32,7 +32,8 @@
 typedef struct backup_workers {
     int64_t backup, servers;
     tutti_server *server;
-    uint64_t at;          /* x is w of this step; above m->step: this worker was overtaken. Client thread */
+    /* x is w of this step; above m->step: this worker was overtaken. Client thread */
+    uint64_t at;
 
     /* the server: service thread */
     uint64_t step;        /* this shard's values are w of this step */
@@ -60,27 +61,31 @@ static const tutti_option backup_workers_options[] = {
     { 0 }
 };
 
-static tutti_status backup_workers_rule(tutti_method *m, const tutti_server_request *r, tutti_error *err);
+static tutti_status backup_workers_rule(tutti_method *m, const tutti_server_request *r,
+                                        tutti_error *err);
 static tutti_status backup_workers_lost(tutti_method *m, int worker, tutti_error *err);
 
 static tutti_status backup_workers_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     backup_workers *s = m->self;
-    const tutti_server_setup setup = {
-        .rule = backup_workers_rule, .service = SERVE, .servers = (int)s->servers, .lost = backup_workers_lost
-    };
+    const tutti_server_setup setup = { .rule = backup_workers_rule,
+                                       .service = SERVE,
+                                       .servers = (int)s->servers,
+                                       .lost = backup_workers_lost };
 
     if (m->workers == 1)
         s->backup = 0;
     if (s->backup >= m->workers)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'backup-workers': backup is %lld of %d workers, which leaves none to wait for; "
-                          "give at most %d",
-                          (long long)s->backup, m->workers, m->workers - 1);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "method 'backup-workers': backup is %lld of %d workers, which leaves none to wait for; "
+            "give at most %d",
+            (long long)s->backup, m->workers, m->workers - 1);
     if (m->workers > TREE_MOST)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'backup-workers': %d workers; a server sums the gradients of at most %d", m->workers,
-                          TREE_MOST);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "method 'backup-workers': %d workers; a server sums the gradients of at most %d",
+            m->workers, TREE_MOST);
     return tutti_server_declare(&s->server, m, plan, &setup, err);
 }
 
@@ -97,8 +102,8 @@ static tutti_status backup_workers_open(tutti_method *m, tutti_error *err)
     s->waits = tutti_alloc(workers, sizeof *s->waits);
     s->wants = tutti_alloc(workers, sizeof *s->wants);
     s->waiting = tutti_alloc(workers, sizeof *s->waiting);
-    if (s->has == NULL || s->sent == NULL || s->note == NULL || s->part == NULL || s->weight == NULL ||
-        s->waits == NULL || s->wants == NULL || s->waiting == NULL)
+    if (s->has == NULL || s->sent == NULL || s->note == NULL || s->part == NULL ||
+        s->weight == NULL || s->waits == NULL || s->wants == NULL || s->waiting == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method 'backup-workers'");
     return TUTTI_OK;
 }
@@ -143,7 +148,8 @@ static tutti_status backup_workers_pass(tutti_method *m, tutti_pass *p, tutti_er
 
 /* *behind: 0 if this gradient is one of the N, else the number of steps by which the others are
    ahead. */
-static tutti_status ask_servers(tutti_method *m, const backup_workers *s, uint32_t *behind, tutti_error *err)
+static tutti_status ask_servers(tutti_method *m, const backup_workers *s, uint32_t *behind,
+                                tutti_error *err)
 {
     tutti_server_answers answers;
 
@@ -185,7 +191,8 @@ static tutti_status backup_workers_step(tutti_method *m, tutti_error *err)
 /* ---- server ---- */
 
 /* The mean of the gradients that arrived, by samples; false: none had samples, and it is 0. */
-static bool mean(tutti_method *m, backup_workers *s, const tutti_server_request *r, float **of, size_t *words)
+static bool mean(tutti_method *m, backup_workers *s, const tutti_server_request *r, float **of,
+                 size_t *words)
 {
     double samples = 0;
     int n = 0;
@@ -196,7 +203,8 @@ static bool mean(tutti_method *m, backup_workers *s, const tutti_server_request 
     for (int i = 0; i < m->workers; i++)
         if (s->has[i]) {
             s->part[n] = s->sent[i];
-            s->weight[n++] = samples > 0 ? (float)((double)tutti_share_step(m->share, s->step, i) / samples) : 0;
+            s->weight[n++] =
+                samples > 0 ? (float)((double)tutti_share_step(m->share, s->step, i) / samples) : 0;
         }
     *of = tutti_server_sum(s->server, r, n, s->part, s->weight, words);
     return samples > 0;
@@ -204,7 +212,8 @@ static bool mean(tutti_method *m, backup_workers *s, const tutti_server_request 
 
 /* A worker that has pushed has w_t: of tables it needs only the rows of the mean. One that has
    waited for this step may lack any row. */
-static tutti_status end_step(tutti_method *m, backup_workers *s, const tutti_server_request *r, tutti_error *err)
+static tutti_status end_step(tutti_method *m, backup_workers *s, const tutti_server_request *r,
+                             tutti_error *err)
 {
     const tutti_rate rate = tutti_rate_at(m, s->step);
     const int n = s->arrived;
@@ -244,26 +253,31 @@ static tutti_status end_without_the_lost(tutti_method *m, backup_workers *s, tut
 {
     tutti_server_request slice = { 0 };
 
-    slice.count = tutti_server_part(s->server, tutti_server_index(s->server), 0, m->layout->used, &slice.first);
+    slice.count = tutti_server_part(s->server, tutti_server_index(s->server), 0, m->layout->used,
+                                    &slice.first);
     while (has_all_it_can_have(m, s))
         TUTTI_TRY(end_step(m, s, &slice, err));
     return TUTTI_OK;
 }
 
-static tutti_status add_gradient(tutti_method *m, backup_workers *s, const tutti_server_request *r, tutti_error *err)
+static tutti_status add_gradient(tutti_method *m, backup_workers *s, const tutti_server_request *r,
+                                 tutti_error *err)
 {
     if (r->in == NULL || (uint64_t)r->b != s->step || s->has[r->worker])
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker,
-                               "worker %d sent a gradient of step %lld when step %llu was due; all workers must run "
-                               "one version and one checkpoint",
-                               r->worker, (long long)r->b, (unsigned long long)s->step);
+        return tutti_fail_rank(
+            err, TUTTI_ERR_CORRUPT, r->worker,
+            "worker %d sent a gradient of step %lld when step %llu was due; all workers must run "
+            "one version and one checkpoint",
+            r->worker, (long long)r->b, (unsigned long long)s->step);
     s->sent[r->worker] = r->in; /* the gradient stays where it is: it is in floats */
     s->has[r->worker] = true;
     s->note[s->arrived++] = r->note;
-    return s->arrived == m->workers - (int)s->backup ? end_step(m, s, r, err) : end_without_the_lost(m, s, err);
+    return s->arrived == m->workers - (int)s->backup ? end_step(m, s, r, err)
+                                                     : end_without_the_lost(m, s, err);
 }
 
-static tutti_status fetch(tutti_method *m, backup_workers *s, const tutti_server_request *r, tutti_error *err)
+static tutti_status fetch(tutti_method *m, backup_workers *s, const tutti_server_request *r,
+                          tutti_error *err)
 {
     const uint64_t wanted = (uint64_t)r->b;
 
@@ -277,19 +291,21 @@ static tutti_status fetch(tutti_method *m, backup_workers *s, const tutti_server
     return end_without_the_lost(m, s, err);
 }
 
-static tutti_status decide_step(tutti_method *m, backup_workers *s, const tutti_server_request *r, tutti_error *err)
+static tutti_status decide_step(tutti_method *m, backup_workers *s, const tutti_server_request *r,
+                                tutti_error *err)
 {
     const uint64_t step = (uint64_t)r->b;
     const uint32_t behind = step < s->open ? (uint32_t)(s->open - step) : 0;
 
-    if (step > s->open && s->any_lost) { /* a worker that asks for it knows that the last step is over */
+    if (step > s->open && s->any_lost) {
+        /* a worker that asks for it knows that the last step is over */
         s->open = step;
         s->accepted = 0;
     }
     if (step > s->open)
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker,
-                               "worker %d is at step %llu, but step %llu is not over; "
-                               "all workers must run one version and one checkpoint",
+                               "worker %d is at step %llu, but step %llu is not over; all workers "
+                               "must run one version and one checkpoint",
                                r->worker, (unsigned long long)step, (unsigned long long)s->open);
     if (behind == 0 && ++s->accepted == m->workers - (int)s->backup) {
         s->accepted = 0;
@@ -298,7 +314,8 @@ static tutti_status decide_step(tutti_method *m, backup_workers *s, const tutti_
     return tutti_server_answer(s->server, &r->note, 1, behind, NULL, 0, err);
 }
 
-static tutti_status backup_workers_rule(tutti_method *m, const tutti_server_request *r, tutti_error *err)
+static tutti_status backup_workers_rule(tutti_method *m, const tutti_server_request *r,
+                                        tutti_error *err)
 {
     backup_workers *s = m->self;
 
@@ -319,8 +336,9 @@ static tutti_status backup_workers_lost(tutti_method *m, int worker, tutti_error
 }
 
 enum {
-    TRAITS = TUTTI_UNSYNCHRONIZED_STEPS | TUTTI_NEVER_SKIPS | TUTTI_REPLICAS_EQUAL | TUTTI_PARAMETER_SERVERS |
-             TUTTI_SHARDED_OPTIMIZER | TUTTI_SPARSE_ROWS | TUTTI_FAULT_TOLERANT
+    TRAITS = TUTTI_UNSYNCHRONIZED_STEPS | TUTTI_NEVER_SKIPS | TUTTI_REPLICAS_EQUAL |
+             TUTTI_PARAMETER_SERVERS | TUTTI_SHARDED_OPTIMIZER | TUTTI_SPARSE_ROWS |
+             TUTTI_FAULT_TOLERANT
 };
 
 static unsigned backup_workers_traits(const void *self)
@@ -333,20 +351,23 @@ static tutti_status backup_workers_serve(tutti_method *m, tutti_error *err)
     return tutti_server_run(((backup_workers *)m->self)->server, err);
 }
 
-static const tutti_service backup_workers_services[] = { [SERVE] = { "server", backup_workers_serve }, { 0 } };
+static const tutti_service backup_workers_services[] = {
+    [SERVE] = { "server", backup_workers_serve }, { 0 }
+};
 
 static const char *const backup_workers_constraints[] = {
     "the learning rate is for workers - backup gradients a step, whose mean it takes",
-    "with backup=0 the bits are ddp's; else which gradients a step takes depends on which workers are early, so runs "
-    "differ in their bits, except simulated ones",
-    "a worker that is overtaken skips to the step that is open; "
-    "the samples of the steps between are skipped in that epoch",
+    "with backup=0 the bits are ddp's; else which gradients a step takes depends on which workers "
+    "are early, so runs differ in their bits, except simulated ones",
+    "a worker that is overtaken skips to the step that is open; the samples of the steps between "
+    "are skipped in that epoch",
     "clip-norm, nonfinite=skip and loss-scale are refused: servers update slice by slice",
-    "of tables (ctr, wordlm) gradients are sent by rows and the rows that have changed come back; a worker that was "
-    "overtaken gets whole tables, and so do all workers under an optimizer that moves every row (momentum, decay or "
-    "adam without lazy)",
-    "a lost server ends the run (exit code 3); a worker that serves nothing (servers below the number of workers, or "
-    "--servers) is one that a step need not wait for, and with fewer left than a step takes it takes those",
+    "of tables (ctr, wordlm) gradients are sent by rows and the rows that have changed come back; "
+    "a worker that was overtaken gets whole tables, and so do all workers under an optimizer that "
+    "moves every row (momentum, decay or adam without lazy)",
+    "a lost server ends the run (exit code 3); a worker that serves nothing (servers below the "
+    "number of workers, or --servers) is one that a step need not wait for, and with fewer left "
+    "than a step takes it takes those",
     NULL
 };
 
@@ -356,7 +377,8 @@ const tutti_method_ops tutti_method_backup_workers = {
     .authors = "Chen, Pan, Monga, Bengio, Jozefowicz",
     .year = 2016,
     .family = "server",
-    .axes = { "servers", "every step, without the last b", "fp32", "none", "sliced", "any, on slices" },
+    .axes = { "servers", "every step, without the last b", "fp32", "none", "sliced",
+              "any, on slices" },
     .constraints = backup_workers_constraints,
     .options = backup_workers_options,
     .self_bytes = sizeof(backup_workers),

@@ -23,8 +23,8 @@ static inline tutti_status buckets_cut(tutti_method *m, double size, double firs
 {
     if (first > size && first != BUCKETS_FIRST)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s': first_bucket_mb is %g but bucket_mb is only %g; "
-                          "the first bucket may not be the larger one",
+                          "method '%s': first_bucket_mb is %g but bucket_mb is only %g; the first "
+                          "bucket may not be the larger one",
                           m->ops->name, first, size);
     m->piece_bytes = (size_t)(size * 1048576);
     m->first_piece_bytes = (size_t)((first < size ? first : size) * 1048576);

@@ -63,7 +63,8 @@ typedef struct byteps {
     float *before;                    /* [n]: x before the step, if async */
     int machines, workers_of_machine; /* n */
     uint32_t *parts;                  /* part of each server; valid within declare() */
-    char why[300];                    /* node=auto: why workers are machines of their own; "": no reason to report */
+    /* node=auto: why workers are machines of their own; "": no reason to report */
+    char why[300];
 } byteps;
 enum { SERVE };                       /* service */
 enum { FIFO, LAYER };
@@ -73,34 +74,40 @@ enum { UNIT = 64, PARTS_MOST = (1 << 24) - 1 }; /* of tutti_server_setup */
 
 static const tutti_option byteps_options[] = {
     { "partition_bytes", TUTTI_INT, TUTTI_AT(byteps, partition), 4096000, 256, 68719476736.0, NULL,
-      "bytes of a chunk, rounded up to 64; each server that has a part gets 64 of a full one at least",
+      "bytes of a chunk, rounded up to 64; each server that has a part gets 64 of a full one at "
+      "least",
       "async=off" },
     { "credits", TUTTI_INT, TUTTI_AT(byteps, credits), 0, 0, CREDITS_MOST, NULL,
-      "chunks under way at a time, from push to pull, at most; each has a thread. 0: as many as keep links busy, which "
-      "are 8, or 4 (n - 1) / (n - k) if more; with assign=greedy 3 a server if more",
+      "chunks under way at a time, from push to pull, at most; each has a thread. 0: as many as "
+      "keep links busy, which are 8, or 4 (n - 1) / (n - k) if more; with assign=greedy 3 a server "
+      "if more",
       "async=off" },
     { "priority", TUTTI_CHOICE, TUTTI_AT(byteps, priority), FIFO, 0, 1, "fifo|layer",
-      "fifo: chunks go as they become ready; layer: of those that are ready what the next forward needs first",
+      "fifo: chunks go as they become ready; layer: of those that are ready what the next forward "
+      "needs first",
       "async=off" },
     { "cross_barrier", TUTTI_BOOL, TUTTI_AT(byteps, cross_barrier), 0, 0, 1, NULL,
       "a layer's forward waits for its own parameters and not for the end of the step",
       "async=off" },
     { "assign", TUTTI_CHOICE, TUTTI_AT(byteps, assign), SLICES, 0, 1, "slices|greedy",
-      "slices: each chunk is cut over all servers; greedy: it goes to one, the largest first to the one that is least "
-      "full",
+      "slices: each chunk is cut over all servers; greedy: it goes to one, the largest first to "
+      "the one that is least full",
       "async=off" },
     { "node", TUTTI_TEXT, TUTTI_AT(byteps, node), 0, 0, 0, "auto",
-      "which workers count as a machine and sum first: those of a machine, that many of consecutive ranks, or none; "
-      "auto: those of a machine if there are several, equal, of 2, 4, 8, ...",
+      "which workers count as a machine and sum first: those of a machine, that many of "
+      "consecutive ranks, or none; auto: those of a machine if there are several, equal, of 2, 4, "
+      "8, ...",
       "async=off" },
     { "wire", TUTTI_CHOICE, TUTTI_AT(byteps, wire), 0, 0, 1, "fp32|fp16",
       "what travels between machines, both ways; servers add in fp32" },
-    { "feedback", TUTTI_CHOICE, TUTTI_AT(byteps, feedback), TUTTI_FEEDBACK_AUTO, 0, 2, "auto|on|off",
-      "with --codec: what it loses is sent with the next, by workers and by servers; auto: unless the codec is "
-      "unbiased and does not contract",
+    { "feedback", TUTTI_CHOICE, TUTTI_AT(byteps, feedback), TUTTI_FEEDBACK_AUTO, 0, 2,
+      "auto|on|off",
+      "with --codec: what it loses is sent with the next, by workers and by servers; auto: unless "
+      "the codec is unbiased and does not contract",
       "async=off" },
     { "async", TUTTI_BOOL, TUTTI_AT(byteps, async), 0, 0, 1, NULL,
-      "no worker waits for others: each updates by itself, and servers add its changes to the one model" },
+      "no worker waits for others: each updates by itself, and servers add its changes to the one "
+      "model" },
     { 0 }
 };
 
@@ -118,7 +125,9 @@ static split split_of(int machines, int servers)
         return (split){ 0 };
     if (servers >= machines) /* all wait for a worker's own link */
         return (split){ .server = 1 / k, .link = 1 };
-    return (split){ .server = k > 0 ? 2 * (n - 1) / d : 0, .machine = (n - k) / d, .link = 2 * n * (n - 1) / d };
+    return (split){ .server = k > 0 ? 2 * (n - 1) / d : 0,
+                    .machine = (n - k) / d,
+                    .link = 2 * n * (n - 1) / d };
 }
 
 /* Integers in that proportion; rounded for thousands of machines. None are needed if all are
@@ -167,8 +176,9 @@ static tutti_status set_chunks(tutti_method *m, const byteps *s, tutti_error *er
 
     if (s->machines > 1 && s->assign == SLICES && s->partition < (int64_t)servers * UNIT)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'byteps': partition_bytes is %lld, but %d servers have a part of each chunk, of %d "
-                          "bytes at least; give %d or more, some millions as a rule",
+                          "method 'byteps': partition_bytes is %lld, but %d servers have a part of "
+                          "each chunk, of %d bytes at least; give %d or more, some millions as a "
+                          "rule",
                           (long long)s->partition, servers, (int)UNIT, servers * UNIT);
     m->cut_bytes = true;
     m->piece_bytes = m->first_piece_bytes = ((size_t)s->partition + UNIT - 1) / UNIT * UNIT;
@@ -198,19 +208,20 @@ static int credits_of(const tutti_method *m, const byteps *s)
 static tutti_status declare_sums(tutti_method *m, byteps *s, tutti_plan *plan, tutti_error *err)
 {
     TUTTI_TRY(set_chunks(m, s, err));
-    return tutti_server_sums_declare(&s->sums, m, plan,
-                                     &(tutti_server_sums_options){ .service = SERVE,
-                                                                   .node = s->workers_of_machine,
-                                                                   .undivided = s->assign == GREEDY,
-                                                                   .mixed = s->parts != NULL,
-                                                                   .parts = s->parts,
-                                                                   .wire = s->wire == 0 ? TUTTI_F32 : TUTTI_F16,
-                                                                   .codec = true,
-                                                                   .feedback = (tutti_feedback)s->feedback,
-                                                                   .slots = credits_of(m, s),
-                                                                   .slots_name = "credits",
-                                                                   .reports = true },
-                                     err);
+    return tutti_server_sums_declare(
+        &s->sums, m, plan,
+        &(tutti_server_sums_options){ .service = SERVE,
+                                      .node = s->workers_of_machine,
+                                      .undivided = s->assign == GREEDY,
+                                      .mixed = s->parts != NULL,
+                                      .parts = s->parts,
+                                      .wire = s->wire == 0 ? TUTTI_F32 : TUTTI_F16,
+                                      .codec = true,
+                                      .feedback = (tutti_feedback)s->feedback,
+                                      .slots = credits_of(m, s),
+                                      .slots_name = "credits",
+                                      .reports = true },
+        err);
 }
 
 static tutti_status async_rule(tutti_method *m, const tutti_server_request *r, tutti_error *err);
@@ -223,13 +234,14 @@ static tutti_status declare_async(tutti_method *m, byteps *s, tutti_plan *plan, 
                                   .dtype = TUTTI_F32,
                                   .count = m->rank < m->workers ? m->n : 0 },
                   &s->before);
-    return tutti_server_declare(&s->server, m, plan,
-                                &(tutti_server_setup){ .rule = async_rule,
-                                                       .service = SERVE,
-                                                       .mixed = s->parts != NULL,
-                                                       .parts = s->parts,
-                                                       .wire = s->wire == 0 ? TUTTI_F32 : TUTTI_F16 },
-                                err);
+    return tutti_server_declare(
+        &s->server, m, plan,
+        &(tutti_server_setup){ .rule = async_rule,
+                               .service = SERVE,
+                               .mixed = s->parts != NULL,
+                               .parts = s->parts,
+                               .wire = s->wire == 0 ? TUTTI_F32 : TUTTI_F16 },
+        err);
 }
 
 static tutti_status byteps_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
@@ -260,18 +272,19 @@ static tutti_status byteps_open(tutti_method *m, tutti_error *err)
         tutti_event(m, "machines", "every worker is a machine by itself: %s", s->why);
     if (s->machines == 1)
         tutti_event(m, "split",
-                    "all %d workers are one machine, which sums by itself and sends nothing to servers; node=none lets "
-                    "each of them send",
+                    "all %d workers are one machine, which sums by itself and sends nothing to "
+                    "servers; node=none lets each of them send",
                     m->workers);
     else if (m->servers > s->machines)
         tutti_event(m, "split",
-                    "%d servers sum %.4g of the gradient each, %d machines none; each link of a machine carries all of "
-                    "it each way, as with %d servers: more do not help",
+                    "%d servers sum %.4g of the gradient each, %d machines none; each link of a "
+                    "machine carries all of it each way, as with %d servers: more do not help",
                     m->servers, of.server, s->machines, s->machines);
     else
         tutti_event(m, "split",
-                    "%d servers sum %.4g of the gradient each, %d machines %.4g; each link carries %.4g of it each "
-                    "way, so a step's exchange takes %.4g of what it takes without servers",
+                    "%d servers sum %.4g of the gradient each, %d machines %.4g; each link carries "
+                    "%.4g of it each way, so a step's exchange takes %.4g of what it takes without "
+                    "servers",
                     m->servers, of.server, s->machines, of.machine, of.link,
                     of.link / split_of(s->machines, 0).link);
     return TUTTI_OK;
@@ -335,7 +348,8 @@ static tutti_status byteps_final_model(tutti_method *m, tutti_error *err)
     const byteps *s = m->self;
     const split of = split_of(s->machines, m->servers);
 
-    TUTTI_TRY(s->async ? tutti_server_final_model(s->server, err) : tutti_server_sums_final_model(s->sums, err));
+    TUTTI_TRY(s->async ? tutti_server_final_model(s->server, err)
+                       : tutti_server_sums_final_model(s->sums, err));
     if (m->rank >= m->workers || m->workers == 1)
         return TUTTI_OK;
     tutti_metric(m, "machines", -1, s->machines);
@@ -355,7 +369,8 @@ static tutti_status byteps_serve(tutti_method *m, tutti_error *err)
 /* ---- the row ---- */
 
 enum {
-    SYNC = TUTTI_REPLICAS_EQUAL | TUTTI_PARAMETER_SERVERS | TUTTI_THROUGH_SERVERS | TUTTI_SPARSE_ROWS,
+    SYNC =
+        TUTTI_REPLICAS_EQUAL | TUTTI_PARAMETER_SERVERS | TUTTI_THROUGH_SERVERS | TUTTI_SPARSE_ROWS,
     ASYNC = TUTTI_ASYNC | TUTTI_PARAMETER_SERVERS
 };
 
@@ -368,7 +383,8 @@ static unsigned byteps_traits(const void *self)
 
     if (s->async)
         return ASYNC;
-    return SYNC | TUTTI_ASKS_FOR_VALUES | (s->priority == LAYER || s->cross_barrier ? TUTTI_FAIL_STOP : 0) |
+    return SYNC | TUTTI_ASKS_FOR_VALUES |
+           (s->priority == LAYER || s->cross_barrier ? TUTTI_FAIL_STOP : 0) |
            (s->cross_barrier ? TUTTI_NEVER_SKIPS : 0);
 }
 
@@ -376,18 +392,23 @@ static const tutti_service byteps_services[] = { [SERVE] = { "server", byteps_se
 
 static const char *const byteps_constraints[] = {
     "the bits of ddp with wire=fp32, with every optimiser, clip-norm, nonfinite and batch-share",
-    "--servers k ranks only serve, for example each on a machine of its own; more servers than machines do not help",
-    "machines have equally many workers of consecutive ranks, and 2, 4, 8, ... of them unless there is one machine; "
-    "otherwise node=auto treats every worker as a machine, and reports it",
-    "of tables (ctr, wordlm) rows go from every worker to the servers, and the rows of all workers come back",
-    "cross_barrier needs an optimizer of the run's own, and no clip-norm, loss-scale or nonfinite=skip",
-    "async=on: --steps N is N x workers gradients by whichever worker is free; runs differ in their bits, except "
-    "simulated ones",
-    "async=on: what workers change is added and not averaged, so divide the learning rate by their number; optimizer "
-    "state is each worker's own, tables travel whole, and there is no bound on the delay (ssp has one)",
-    "a lost server ends the run (exit code 3), and so does a lost worker that serves; with as many servers as machines "
-    "the step takes the mean of the workers that are left, and the rest of a machine leaves with its lost worker, "
-    "unless nonfinite=skip, loss-scale, priority=layer or cross_barrier asks for all in every step",
+    "--servers k ranks only serve, for example each on a machine of its own; more servers than "
+    "machines do not help",
+    "machines have equally many workers of consecutive ranks, and 2, 4, 8, ... of them unless "
+    "there is one machine; otherwise node=auto treats every worker as a machine, and reports it",
+    "of tables (ctr, wordlm) rows go from every worker to the servers, and the rows of all workers "
+    "come back",
+    "cross_barrier needs an optimizer of the run's own, and no clip-norm, loss-scale or "
+    "nonfinite=skip",
+    "async=on: --steps N is N x workers gradients by whichever worker is free; runs differ in "
+    "their bits, except simulated ones",
+    "async=on: what workers change is added and not averaged, so divide the learning rate by their "
+    "number; optimizer state is each worker's own, tables travel whole, and there is no bound on "
+    "the delay (ssp has one)",
+    "a lost server ends the run (exit code 3), and so does a lost worker that serves; with as many "
+    "servers as machines the step takes the mean of the workers that are left, and the rest of a "
+    "machine leaves with its lost worker, unless nonfinite=skip, loss-scale, priority=layer or "
+    "cross_barrier asks for all in every step",
     NULL
 };
 
@@ -397,8 +418,8 @@ const tutti_method_ops tutti_method_byteps = {
     .authors = "Jiang, Zhu, Lan, Yi, Cui, Guo",
     .year = 2020,
     .family = "server",
-    .axes = { "servers, machines first", "every step, or none", "fp32 or fp16", "chunks, several under way",
-              "replicated, sums at servers", "any" },
+    .axes = { "servers, machines first", "every step, or none", "fp32 or fp16",
+              "chunks, several under way", "replicated, sums at servers", "any" },
     .constraints = byteps_constraints,
     .options = byteps_options,
     .self_bytes = sizeof(byteps),

@@ -68,34 +68,39 @@ enum { PART_LEAST = 64 };        /* bytes; full parts are multiples of it (engin
 static const double MIB = 1048576;
 
 typedef struct bytescheduler {
-    double partition, credit, fuse; /* MiB; partition and credit as in the options, 0: default by `over` */
+    /* MiB; partition and credit as in the options, 0: default by `over` */
+    double partition, credit, fuse;
     int priority, cross_barrier, over, tune;
     int64_t servers, tune_points, tune_steps;
     size_t part_bytes, credit_bytes;
     tutti_server_sums *sums;     /* NULL: all-reduce */
-    tutti_error barrier;         /* why steps have a barrier under cross_barrier=auto; "": they have none */
+    /* why steps have a barrier under cross_barrier=auto; "": they have none */
+    tutti_error barrier;
 } bytescheduler;
 
 static const tutti_option bytescheduler_options[] = {
     { "partition_mb", TUTTI_REAL, TUTTI_AT(bytescheduler, partition), 0, 0, 65536, NULL,
-      "delta: the largest part that is exchanged as one, in MiB; 0: 32, over servers 4, and no more than credit_mb" },
+      "delta: the largest part that is exchanged as one, in MiB; 0: 32, over servers 4, and no "
+      "more than credit_mb" },
     { "credit_mb", TUTTI_REAL, TUTTI_AT(bytescheduler, credit), 0, 0, 65536, NULL,
-      "c: parts under way at most, in MiB; 0: 64, over servers 16, and at least twice partition_mb" },
+      "c: parts under way at most, in MiB; 0: 64, over servers 16, and at least twice "
+      "partition_mb" },
     { "fuse_mb", TUTTI_REAL, TUTTI_AT(bytescheduler, fuse), 1, 0, 65536, NULL,
       "tensors are exchanged together up to this many MiB, and then partitioned; 0: no tensor is" },
     { "priority", TUTTI_CHOICE, TUTTI_AT(bytescheduler, priority), LAYER, 0, 1, "layer|fifo",
       "layer: what the next forward needs first goes first; fifo: what is ready first" },
-    { "cross_barrier", TUTTI_CHOICE, TUTTI_AT(bytescheduler, cross_barrier), AUTO, 0, 2, "auto|on|off",
-      "a layer's forward waits for its own parameters and not for the end of the step; auto: where each part can be "
-      "updated by itself" },
+    { "cross_barrier", TUTTI_CHOICE, TUTTI_AT(bytescheduler, cross_barrier), AUTO, 0, 2,
+      "auto|on|off",
+      "a layer's forward waits for its own parameters and not for the end of the step; auto: where "
+      "each part can be updated by itself" },
     { "over", TUTTI_CHOICE, TUTTI_AT(bytescheduler, over), ALLREDUCE, 0, 1, "allreduce|servers",
       "what sums the gradients" },
     { "servers", TUTTI_INT, TUTTI_AT(bytescheduler, servers), 0, 0, 65536, NULL,
       "how many workers serve as well, of each host in turn; 0: all", "over=servers" },
     { "tune", TUTTI_CHOICE, TUTTI_AT(bytescheduler, tune), TUNE_OFF, 0, 2, "off|credit|both",
       "find the credit, or partition and credit, by the time of steps while the run trains" },
-    { "tune_points", TUTTI_INT, TUTTI_AT(bytescheduler, tune_points), 15, 2, TUTTI_POINTS_MOST, NULL,
-      "settings that are tried at most", "tune=credit|both" },
+    { "tune_points", TUTTI_INT, TUTTI_AT(bytescheduler, tune_points), 15, 2, TUTTI_POINTS_MOST,
+      NULL, "settings that are tried at most", "tune=credit|both" },
     { "tune_steps", TUTTI_INT, TUTTI_AT(bytescheduler, tune_steps), 100, 4, 1e6, NULL,
       "steps that a setting is measured for", "tune=credit|both" },
     { 0 }
@@ -127,13 +132,14 @@ static tutti_status set_sizes(bytescheduler *s, tutti_error *err)
     s->part_bytes = whole_parts(bytes_of(p));
     s->credit_bytes = whole_parts(bytes_of(c));
     if (bytes_of(p) < PART_LEAST)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'bytescheduler': partition_mb is %g, which is %zu bytes; a part has %d or more", p,
-                          bytes_of(p), PART_LEAST);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "method 'bytescheduler': partition_mb is %g, which is %zu bytes; a part has %d or more",
+            p, bytes_of(p), PART_LEAST);
     if (p > c)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'bytescheduler': partition_mb is %g but credit_mb is only %g: a credit admits one "
-                          "part or more; give credit_mb=%g, or smaller parts",
+                          "method 'bytescheduler': partition_mb is %g but credit_mb is only %g: a "
+                          "credit admits one part or more; give credit_mb=%g, or smaller parts",
                           p, c, p);
     return TUTTI_OK;
 }
@@ -160,7 +166,8 @@ static tutti_status apply_knobs(tutti_method *m, const double *value, tutti_erro
                  credit = (size_t)value[CREDIT];
 
     tutti_credit(m, credit > part ? credit : part);
-    return s->tune == TUNE_BOTH && part != m->piece_bytes ? tutti_recut(m, part, part, err) : TUTTI_OK;
+    return s->tune == TUNE_BOTH && part != m->piece_bytes ? tutti_recut(m, part, part, err)
+                                                          : TUTTI_OK;
 }
 
 static double multiple(double bytes)
@@ -173,12 +180,21 @@ static double multiple(double bytes)
 static tutti_status declare_tuner(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     bytescheduler *s = m->self;
-    const double credit = (double)s->credit_bytes, part = (double)s->part_bytes, least = multiple(part / span);
+    const double credit = (double)s->credit_bytes, part = (double)s->part_bytes,
+                 least = multiple(part / span);
     const tutti_knob knobs[KNOBS] = {
-        [CREDIT] = { .name = "credit_bytes", .low = s->tune == TUNE_BOTH ? least : fmax(part, multiple(credit / span)),
-                     .high = span * credit, .log = true, .multiple = PART_LEAST, .first = credit },
-        [PARTITION] = { .name = "partition_bytes", .low = least, .high = span * part, .log = true,
-                        .multiple = PART_LEAST, .first = part },
+        [CREDIT] = { .name = "credit_bytes",
+                     .low = s->tune == TUNE_BOTH ? least : fmax(part, multiple(credit / span)),
+                     .high = span * credit,
+                     .log = true,
+                     .multiple = PART_LEAST,
+                     .first = credit },
+        [PARTITION] = { .name = "partition_bytes",
+                        .low = least,
+                        .high = span * part,
+                        .log = true,
+                        .multiple = PART_LEAST,
+                        .first = part },
     };
     const int points = (int)s->tune_points;
     const tutti_tune_options options = {
@@ -193,8 +209,8 @@ static tutti_status declare_tuner(tutti_method *m, tutti_plan *plan, tutti_error
         return TUTTI_OK;
     if (s->sums != NULL && s->tune == TUNE_BOTH)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'bytescheduler': tune is both, but over servers the parts stay as they are, since "
-                          "servers have memory for each; take tune=credit");
+                          "method 'bytescheduler': tune is both, but over servers the parts stay "
+                          "as they are, since servers have memory for each; take tune=credit");
     if (s->tune == TUNE_BOTH)
         m->piece_bytes_least = (size_t)least;
     return tutti_tune_declare(m, plan, &options, err);
@@ -207,7 +223,8 @@ static tutti_status declare_tuner(tutti_method *m, tutti_plan *plan, tutti_error
    (tutti_by_piece_check); s->barrier then has the reason. */
 static tutti_status choose_barrier(tutti_method *m, bytescheduler *s, tutti_error *err)
 {
-    if (s->cross_barrier == OFF || (s->cross_barrier == AUTO && tutti_by_piece_check(m, &s->barrier) != TUTTI_OK))
+    if (s->cross_barrier == OFF ||
+        (s->cross_barrier == AUTO && tutti_by_piece_check(m, &s->barrier) != TUTTI_OK))
         return TUTTI_OK;
     return tutti_by_piece_declare(m, err);
 }
@@ -228,7 +245,8 @@ static tutti_status bytescheduler_declare(tutti_method *m, tutti_plan *plan, tut
     TUTTI_TRY(choose_barrier(m, s, err));
     if (s->over == SERVERS)
         TUTTI_TRY(tutti_server_sums_declare(
-            &s->sums, m, plan, &(tutti_server_sums_options){ .service = SERVE, .servers = (int)s->servers }, err));
+            &s->sums, m, plan,
+            &(tutti_server_sums_options){ .service = SERVE, .servers = (int)s->servers }, err));
     return declare_tuner(m, plan, err);
 }
 
@@ -240,22 +258,25 @@ static tutti_status bytescheduler_open(tutti_method *m, tutti_error *err)
     if (m->rank > 0 || m->workers == 1)
         return TUTTI_OK;
     if (s->barrier.text[0] != 0)
-        tutti_event(m, "schedule", "each step ends before the next begins: %.300s", s->barrier.text);
+        tutti_event(m, "schedule", "each step ends before the next begins: %.300s",
+                    s->barrier.text);
     if (m->lane_width == 0)
         tutti_event(m, "schedule",
-                    "nothing is exchanged during the computation, for there is no thread for it (--lane): parts have "
-                    "an order without any gain; give --lane on, or take ddp");
+                    "nothing is exchanged during the computation, for there is no thread for it "
+                    "(--lane): parts have an order without any gain; give --lane on, or take ddp");
     else
         tutti_event(m, "schedule", "%d parts of at most %zu bytes, %zu bytes under way at most, %s",
                     m->layout->n_pieces, s->part_bytes, s->credit_bytes,
-                    s->priority == LAYER ? "in the order of layers" : "in the order in which they are ready");
+                    s->priority == LAYER ? "in the order of layers"
+                                         : "in the order in which they are ready");
     return TUTTI_OK;
 }
 
 static tutti_status bytescheduler_exchange(tutti_method *m, tutti_piece *p, tutti_error *err)
 {
     const bytescheduler *s = m->self;
-    return s->sums != NULL ? tutti_server_sums_exchange(s->sums, p, err) : tutti_base_exchange(m, p, err);
+    return s->sums != NULL ? tutti_server_sums_exchange(s->sums, p, err)
+                           : tutti_base_exchange(m, p, err);
 }
 
 static tutti_status bytescheduler_serve(tutti_method *m, tutti_error *err)
@@ -265,8 +286,8 @@ static tutti_status bytescheduler_serve(tutti_method *m, tutti_error *err)
 }
 
 enum {
-    TRAITS = TUTTI_REPLICAS_EQUAL | TUTTI_SPARSE_ROWS | TUTTI_PARAMETER_SERVERS | TUTTI_THROUGH_SERVERS |
-             TUTTI_ASKS_FOR_VALUES | TUTTI_LOGICAL_SHARES
+    TRAITS = TUTTI_REPLICAS_EQUAL | TUTTI_SPARSE_ROWS | TUTTI_PARAMETER_SERVERS |
+             TUTTI_THROUGH_SERVERS | TUTTI_ASKS_FOR_VALUES | TUTTI_LOGICAL_SHARES
 };
 
 static bool bytescheduler_serves(const void *self)
@@ -276,18 +297,22 @@ static bool bytescheduler_serves(const void *self)
 
 static unsigned bytescheduler_traits(const void *self)
 {
-    const unsigned traits = ((const bytescheduler *)self)->cross_barrier == ON ? TRAITS | TUTTI_NEVER_SKIPS : TRAITS;
-    return bytescheduler_serves(self) ? traits & ~(unsigned)TUTTI_LOGICAL_SHARES
-                                      : traits & ~(unsigned)(TUTTI_PARAMETER_SERVERS | TUTTI_THROUGH_SERVERS);
+    const unsigned traits =
+        ((const bytescheduler *)self)->cross_barrier == ON ? TRAITS | TUTTI_NEVER_SKIPS : TRAITS;
+    return bytescheduler_serves(self)
+               ? traits & ~(unsigned)TUTTI_LOGICAL_SHARES
+               : traits & ~(unsigned)(TUTTI_PARAMETER_SERVERS | TUTTI_THROUGH_SERVERS);
 }
 
-static const tutti_service bytescheduler_services[] = { [SERVE] = { "server", bytescheduler_serve }, { 0 } };
+static const tutti_service bytescheduler_services[] = { [SERVE] = { "server", bytescheduler_serve },
+                                                        { 0 } };
 
 static const char *const bytescheduler_constraints[] = {
     "the bits of ddp, whatever partition, credit, priority and tuner",
     "partition_mb may not exceed credit_mb",
-    ("cross_barrier needs an optimizer of the run's own, and no clip-norm, loss-scale or nonfinite=skip; with auto a "
-     "step then ends before the next begins, and the run reports the reason"),
+    ("cross_barrier needs an optimizer of the run's own, and no clip-norm, loss-scale or "
+     "nonfinite=skip; with auto a step then ends before the next begins, and the run reports the "
+     "reason"),
     "the gain comes from exchanging during the computation, which needs a thread (--lane)",
     "gradients travel as float32: a codec encodes whole tensors, and parts end inside of them",
     "over=servers: tune=both is refused",

@@ -18,7 +18,10 @@
 #define CODED_BUCKET(at, what, when) \
     { "bucket_mb", TUTTI_REAL, at, 25, 1.0 / 1048576, 65536, NULL, what " exchanged as one", when }
 #define CODED_LEAST(at, name, first, when) \
-    { name, TUTTI_INT, at, first, 0, 1e12, NULL, "tensors of fewer elements travel as they are", when }
+    { \
+        name, TUTTI_INT, at, first, 0, 1e12, NULL, "tensors of fewer elements travel as they are", \
+            when \
+    }
 #define CODED_EXCLUDE(at) TUTTI_ROW_LARGE_EXCLUDE(at, "tensors that travel as they are")
 
 /* Sets the size of the engine's pieces to bucket_mb MiB. */

@@ -45,17 +45,19 @@ static tutti_status d_psgd_step(tutti_method *m, tutti_error *err)
 
 static const char *const d_psgd_constraints[] = {
     "the graph must exist for the number of workers; ring, torus and exponential do for any",
-    ("codec: models travel as differences to public copies (CHOCO-SGD), a model of memory a neighbour; the graph must "
-     "stay the same, the codec must contract (casts, int8, topk, sign, randomk) and needs no ef round it"),
-    ("a lost worker is excluded where the transport survives the loss (shm, tcp, sim): its weight goes to its "
-     "neighbours' own models, its samples are not computed, the final model is the mean of the remaining workers' "
-     "models; with on-loss=stop, and on other transports, it ends the run (exit code 3)"),
-    "with a directed graph only the rows of what is left of W sum to 1, "
-    "so after a loss the mean of the models is no longer kept exactly",
-    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it: after a loss "
-    "with as many as were left",
-    "after a loss batch-share=auto moves no shares any more, "
-    "and a checkpoint written then cannot be resumed unless shares are even",
+    ("codec: models travel as differences to public copies (CHOCO-SGD), a model of memory a "
+     "neighbour; the graph must stay the same, the codec must contract (casts, int8, topk, sign, "
+     "randomk) and needs no ef round it"),
+    ("a lost worker is excluded where the transport survives the loss (shm, tcp, sim): its weight "
+     "goes to its neighbours' own models, its samples are not computed, the final model is the "
+     "mean of the remaining workers' models; with on-loss=stop, and on other transports, it ends "
+     "the run (exit code 3)"),
+    "with a directed graph only the rows of what is left of W sum to 1, so after a loss the mean "
+    "of the models is no longer kept exactly",
+    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved "
+    "it: after a loss with as many as were left",
+    "after a loss batch-share=auto moves no shares any more, and a checkpoint written then cannot "
+    "be resumed unless shares are even",
     NULL
 };
 
@@ -65,7 +67,8 @@ const tutti_method_ops tutti_method_d_psgd = {
     .authors = "Lian, Zhang, Zhang, Hsieh, Zhang, Liu",
     .year = 2017,
     .family = "gossip",
-    .axes = { "graph", "every step, neighbours", "fp32 or contractive", "overlap", "a model each", "any" },
+    .axes = { "graph", "every step, neighbours", "fp32 or contractive", "overlap", "a model each",
+              "any" },
     .constraints = d_psgd_constraints,
     .options = d_psgd_options,
     .self_bytes = sizeof(neighbours),

@@ -51,14 +51,18 @@ typedef struct dabmd {
     tutti_mixer *mixer;          /* NULL: all workers average */
     int64_t reference;           /* samples of the first round, where T_c is measured */
     struct { int64_t compute_ns; } round; /* T_c; 0: not known yet; declared, the same on all */
-    struct { int64_t ns; } best; /* declared: the least measured time for `reference` samples; 0: none yet */
-    struct { double inverse; } sum; /* declared: sum of 1 / b_i over this worker's rounds with samples */
+    /* declared: the least measured time for `reference` samples; 0: none yet */
+    struct { int64_t ns; } best;
+    /* declared: sum of 1 / b_i over this worker's rounds with samples */
+    struct { double inverse; } sum;
     int64_t *taken;              /* [workers]: in the whole run; declared, the same on all */
     int64_t *of;                 /* [workers]: of this round */
     float *figures;              /* workers x 2: sum.inverse and late.rounds of all */
-    int64_t *times;              /* [workers]: best.ns; integers, since a micro-batch is what is rounded up */
+    /* [workers]: best.ns; integers, since a micro-batch is what is rounded up */
+    int64_t *times;
     size_t *ones;                /* [workers]: 1 */
-    struct { int64_t rounds; } late; /* declared: this worker's rounds that were longer than T_c and a micro-batch */
+    /* declared: this worker's rounds that were longer than T_c and a micro-batch */
+    struct { int64_t rounds; } late;
     bool reported;               /* the event about late workers was emitted */
 
     /* this round */
@@ -73,7 +77,8 @@ static const double sum_within = 1e-4;
 
 static const tutti_option dabmd_options[] = {
     { "compute_ms", TUTTI_REAL, TUTTI_AT(dabmd, compute_ms), 0, 0, 1e9, NULL,
-      "T_c: milliseconds of computing in a round; 0: what the median worker needs for the run's batch" },
+      "T_c: milliseconds of computing in a round; 0: what the median worker needs for the run's "
+      "batch" },
     { "microbatch", TUTTI_INT, TUTTI_AT(dabmd, microbatch), 8, 1, 1 << 20, NULL,
       "samples of a pass: the clock is looked at before each" },
     { "min_batch", TUTTI_INT, TUTTI_AT(dabmd, min_batch), 1, 1, 1 << 20, NULL,
@@ -85,11 +90,13 @@ static const tutti_option dabmd_options[] = {
     { "weighting", TUTTI_CHOICE, TUTTI_AT(dabmd, weighting), SAMPLE, 0, 1, "sample|node",
       "sample: every sample counts the same; node: every worker, for unlike samples" },
     { "mirror", TUTTI_CHOICE, TUTTI_AT(dabmd, mirror), EUCLIDEAN, 0, 2, "euclidean|entropy|pnorm",
-      "the map: the run's optimiser; exponentiated gradients on the simplex; a norm close to the 1-norm" },
+      "the map: the run's optimiser; exponentiated gradients on the simplex; a norm close to the "
+      "1-norm" },
     { "set", TUTTI_CHOICE, TUTTI_AT(dabmd, set), ANYWHERE, 0, 1, "all|simplex",
       "simplex: each step is projected onto the probability simplex", "mirror=euclidean" },
     { "graph", TUTTI_SPEC, TUTTI_AT(dabmd, graph), 0, 0, 0, "",
-      "which workers average with each other; `tutti topology` lists them; none: all, by one all-reduce" },
+      "which workers average with each other; `tutti topology` lists them; none: all, by one "
+      "all-reduce" },
     { "consensus", TUTTI_INT, TUTTI_AT(dabmd, consensus), 1, 1, 1024, NULL,
       "K: averagings a round, with a graph" },
     TUTTI_BATCH_RECORD(TUTTI_AT(dabmd, record)),
@@ -106,31 +113,36 @@ static tutti_status check_optimizer(const tutti_method *m, tutti_error *err)
     const tutti_option *decay;
 
     if (o == NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "optimizer is 'client', but method 'dabmd' with mirror=entropy or pnorm makes the step "
-                          "itself; take mirror=euclidean, or give sgd(lr=0.1) (in Python tutti.torch.prepare has "
-                          "mirror=euclidean)");
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "optimizer is 'client', but method 'dabmd' with mirror=entropy or pnorm makes the step "
+            "itself; take mirror=euclidean, or give sgd(lr=0.1) (in Python tutti.torch.prepare has "
+            "mirror=euclidean)");
     decay = tutti_option_find(o->ops->options, "weight_decay");
     if (strcmp(o->ops->name, "sgd") == 0 && o->ops->slots(o->self) == 0 &&
-        (decay == NULL || *(const double *)(const void *)((const char *)o->self + decay->offset) == 0))
+        (decay == NULL ||
+         *(const double *)(const void *)((const char *)o->self + decay->offset) == 0))
         return TUTTI_OK;
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "method 'dabmd': mirror=entropy and pnorm make the step themselves and take the learning rate "
-                      "alone from the optimizer; give sgd(lr=...) without momentum and weight_decay, or take "
-                      "mirror=euclidean");
+    return tutti_fail(
+        err, TUTTI_ERR_USAGE, 0,
+        "method 'dabmd': mirror=entropy and pnorm make the step themselves and take the learning "
+        "rate alone from the optimizer; give sgd(lr=...) without momentum and weight_decay, or "
+        "take mirror=euclidean");
 }
 
 static tutti_status check_options(const tutti_method *m, const dabmd *s, tutti_error *err)
 {
     if (s->consensus > 1 && s->graph[0] == 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'dabmd': consensus is %lld, but without a graph all average with all, and once is "
-                          "enough; give a graph (graph=ring), or leave consensus at 1",
+                          "method 'dabmd': consensus is %lld, but without a graph all average with "
+                          "all, and once is enough; give a graph (graph=ring), or leave consensus "
+                          "at 1",
                           (long long)s->consensus);
     if (s->most > 0 && s->most < s->min_batch)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'dabmd': min_batch is %lld, and most %lld; a round cannot have both",
-                          (long long)s->min_batch, (long long)s->most);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "method 'dabmd': min_batch is %lld, and most %lld; a round cannot have both",
+            (long long)s->min_batch, (long long)s->most);
     return s->mirror == EUCLIDEAN ? TUTTI_OK : check_optimizer(m, err);
 }
 
@@ -138,12 +150,19 @@ static tutti_status dabmd_declare(tutti_method *m, tutti_plan *plan, tutti_error
 {
     dabmd *s = m->self;
     const size_t n = (size_t)m->workers;
-    const tutti_state of = { .name = "dabmd.of", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64, .count = n },
-                      figures = { .name = "dabmd.told", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = 2 * n },
-                      times = { .name = "dabmd.times", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64, .count = n },
-                      ones = { .name = "dabmd.ones", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64, .count = n },
-                      taken = { .name = "dabmd.taken", .keep = TUTTI_SAME, .dtype = TUTTI_I64, .count = n,
-                                .of_workers = true };
+    const tutti_state
+        of = { .name = "dabmd.of", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64, .count = n },
+        figures = { .name = "dabmd.told",
+                    .keep = TUTTI_SCRATCH,
+                    .dtype = TUTTI_F32,
+                    .count = 2 * n },
+        times = { .name = "dabmd.times", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64, .count = n },
+        ones = { .name = "dabmd.ones", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64, .count = n },
+        taken = { .name = "dabmd.taken",
+                  .keep = TUTTI_SAME,
+                  .dtype = TUTTI_I64,
+                  .count = n,
+                  .of_workers = true };
     tutti_batch_options batch;
     int64_t pass, most;
 
@@ -162,7 +181,8 @@ static tutti_status dabmd_declare(tutti_method *m, tutti_plan *plan, tutti_error
     tutti_declare_value(plan, "dabmd.late", TUTTI_OWN_ZERO, &s->late, sizeof s->late);
     tutti_declare_value(plan, "dabmd.sum", TUTTI_OWN_ZERO, &s->sum, sizeof s->sum);
     if (s->graph[0] != 0 && m->workers > 1)
-        TUTTI_TRY(tutti_mixer_declare(&s->mixer, m, plan, &(tutti_mixer_options){ .graph = s->graph }, err));
+        TUTTI_TRY(tutti_mixer_declare(&s->mixer, m, plan,
+                                      &(tutti_mixer_options){ .graph = s->graph }, err));
     batch = (tutti_batch_options){ .pass = pass < most ? pass : most, .most = most, .leased = true,
                                    .record = s->record, .replay = s->replay };
     return tutti_batch_declare(m, plan, &batch, err);
@@ -183,10 +203,12 @@ static tutti_status dabmd_open(tutti_method *m, tutti_error *err)
     }
     if (inside && fabs(sum - 1) <= sum_within)
         return TUTTI_OK;
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "method 'dabmd': mirror=entropy is for a model that is one point of the probability simplex, and "
-                      "the first values %s; take mirror=euclidean, or a problem like quadratic(simplex=on)",
-                      inside ? "do not sum to 1" : "are not all above 0");
+    return tutti_fail(
+        err, TUTTI_ERR_USAGE, 0,
+        "method 'dabmd': mirror=entropy is for a model that is one point of the probability "
+        "simplex, and the first values %s; take mirror=euclidean, or a problem like "
+        "quadratic(simplex=on)",
+        inside ? "do not sum to 1" : "are not all above 0");
 }
 
 /* ---- a round ---- */
@@ -206,8 +228,8 @@ static int ascending(const void *a, const void *b)
 static tutti_status measure(tutti_method *m, dabmd *s, tutti_error *err)
 {
     const double ns = m->samples == 0 ? 0
-                                      : (double)(tutti_computed_ns(m) - s->computed_ns) * (double)s->reference /
-                                            (double)m->samples;
+                                      : (double)(tutti_computed_ns(m) - s->computed_ns) *
+                                            (double)s->reference / (double)m->samples;
 
     if (ns >= 1 && (s->best.ns == 0 || (int64_t)ns < s->best.ns))
         s->best.ns = (int64_t)ns;
@@ -226,7 +248,8 @@ static tutti_status measure(tutti_method *m, dabmd *s, tutti_error *err)
    a nanosecond behind would otherwise cost all workers one more. */
 static bool is_over(const tutti_method *m, const dabmd *s)
 {
-    return tutti_now_ns(m->rt) - s->began_ns >= s->round.compute_ns - s->round.compute_ns / 1000000 - 1;
+    return tutti_now_ns(m->rt) - s->began_ns >=
+           s->round.compute_ns - s->round.compute_ns / 1000000 - 1;
 }
 
 /* Does the round's time allow another micro-batch? */
@@ -243,7 +266,8 @@ static bool is_late(const tutti_method *m, const dabmd *s, int64_t passes)
 {
     const int64_t took_ns = tutti_now_ns(m->rt) - s->began_ns;
 
-    return s->round.compute_ns > 0 && took_ns > s->round.compute_ns + (passes > 1 ? took_ns / passes : 0);
+    return s->round.compute_ns > 0 &&
+           took_ns > s->round.compute_ns + (passes > 1 ? took_ns / passes : 0);
 }
 
 static tutti_status close_round(tutti_method *m, dabmd *s, tutti_error *err)
@@ -262,8 +286,9 @@ static tutti_status close_round(tutti_method *m, dabmd *s, tutti_error *err)
     if (measures(m, s))
         return measure(m, s, err);
     if (s->target > 0 && all > 0)
-        s->round.compute_ns =
-            (int64_t)((double)s->round.compute_ns * fmin(fmax((double)s->target / (double)all, 0.5), 2)) + 1;
+        s->round.compute_ns = (int64_t)((double)s->round.compute_ns *
+                                        fmin(fmax((double)s->target / (double)all, 0.5), 2)) +
+                              1;
     return TUTTI_OK;
 }
 
@@ -311,7 +336,8 @@ static tutti_status dabmd_step(tutti_method *m, tutti_error *err)
     if (s->mixer == NULL)
         return tutti_average(m, m->x, err);
     for (int64_t k = 0; k < s->consensus; k++)
-        TUTTI_TRY(tutti_mix(s->mixer, m->step * (uint64_t)s->consensus + (uint64_t)k, m->x, m->x, NULL, err));
+        TUTTI_TRY(tutti_mix(s->mixer, m->step * (uint64_t)s->consensus + (uint64_t)k, m->x, m->x,
+                            NULL, err));
     return TUTTI_OK;
 }
 
@@ -322,14 +348,15 @@ static tutti_status dabmd_step(tutti_method *m, tutti_error *err)
 static void tell_who_is_late(tutti_method *m, dabmd *s)
 {
     for (int r = 0; r < m->workers && !s->reported; r++) {
-        const double late = (double)s->figures[2 * r + 1], mean = (double)s->taken[r] / (double)m->step;
+        const double late = (double)s->figures[2 * r + 1],
+                     mean = (double)s->taken[r] / (double)m->step;
         if (m->step < 8 || late * 2 < (double)m->step)
             continue;
         s->reported = true;
         tutti_event(m, "late",
-                    "worker %d was late in %.0f of %llu rounds, and all waited for it: the least that it takes, about "
-                    "%.0f samples, is more than a round of %.4g ms has time for; give a smaller %s, or a longer "
-                    "compute_ms",
+                    "worker %d was late in %.0f of %llu rounds, and all waited for it: the least "
+                    "that it takes, about %.0f samples, is more than a round of %.4g ms has time "
+                    "for; give a smaller %s, or a longer compute_ms",
                     r, late, (unsigned long long)m->step, mean, (double)s->round.compute_ns * 1e-6,
                     s->min_batch > s->microbatch ? "min_batch" : "microbatch");
     }
@@ -369,13 +396,16 @@ static tutti_status dabmd_final_model(tutti_method *m, tutti_error *err)
 }
 
 static const char *const dabmd_constraints[] = {
-    "counts follow from the clock, so runs differ in their bits, except simulated ones and replayed ones (replay)",
-    "the counts of a round are gathered from all workers, also with a graph; a lost worker ends the run (exit code 3)",
-    ("a worker is given samples in advance: those of an epoch may be taken in the next one, and all are taken by the "
-     "end of the run"),
-    ("mirror=entropy is for a model that is one point of the simplex (quadratic(simplex=on)); it and pnorm take plain "
-     "sgd, and no client's optimiser"),
-    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it",
+    "counts follow from the clock, so runs differ in their bits, except simulated ones and "
+    "replayed ones (replay)",
+    "the counts of a round are gathered from all workers, also with a graph; a lost worker ends "
+    "the run (exit code 3)",
+    ("a worker is given samples in advance: those of an epoch may be taken in the next one, and "
+     "all are taken by the end of the run"),
+    ("mirror=entropy is for a model that is one point of the simplex (quadratic(simplex=on)); it "
+     "and pnorm take plain sgd, and no client's optimiser"),
+    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved "
+    "it",
     NULL
 };
 
@@ -385,7 +415,8 @@ const tutti_method_ops tutti_method_dabmd = {
     .authors = "Eshraghi, Liang",
     .year = 2020,
     .family = "periodic",
-    .axes = { "all-reduce or graph", "fixed time a round", "none", "none", "a model each", "any, or a mirror map" },
+    .axes = { "all-reduce or graph", "fixed time a round", "none", "none", "a model each",
+              "any, or a mirror map" },
     .constraints = dabmd_constraints,
     .options = dabmd_options,
     .self_bytes = sizeof(dabmd),

@@ -18,7 +18,8 @@
 typedef struct ddp { double bucket, first_bucket; } ddp;
 
 static const tutti_option ddp_options[] = {
-    BUCKETS_SIZE(TUTTI_AT(ddp, bucket), 25, "; gradients are exchanged as soon as a bucket is full"),
+    BUCKETS_SIZE(TUTTI_AT(ddp, bucket), 25,
+                 "; gradients are exchanged as soon as a bucket is full"),
     BUCKETS_SIZE_FIRST(TUTTI_AT(ddp, first_bucket), "exchange starts early"),
     { 0 }
 };
@@ -40,7 +41,8 @@ static const char *const ddp_constraints[] = {
 const tutti_method_ops tutti_method_ddp = {
     .name = "ddp",
     .title = "Distributed data parallel",
-    .authors = "Li, Zhao, Varma, Salpekar, Noordhuis, Li, Paszke, Smith, Vaughan, Damania, Chintala",
+    .authors =
+        "Li, Zhao, Varma, Salpekar, Noordhuis, Li, Paszke, Smith, Vaughan, Damania, Chintala",
     .year = 2020,
     .family = "all-reduce",
     .constraints = ddp_constraints,

@@ -68,11 +68,12 @@ static tutti_status dgc_declare(tutti_method *m, tutti_plan *plan, tutti_error *
     char selected[CODED_SPEC], coded[CODED_SPEC], spec[CODED_SPEC];
 
     if (strcmp(m->optim->ops->name, "sgd") != 0 || m->optim->ops->slots(m->optim->self) != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'dgc' keeps the momentum of what it holds back itself, and a second one would push "
-                          "everything twice; write --optimizer 'sgd(lr=0.1)', without "
-                          "momentum, instead of '%s', and the momentum as --method 'dgc(momentum=0.9)'",
-                          m->optim->ops->name);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "method 'dgc' keeps the momentum of what it holds back itself, and a second one would "
+            "push everything twice; write --optimizer 'sgd(lr=0.1)', without momentum, instead of "
+            "'%s', and the momentum as --method 'dgc(momentum=0.9)'",
+            m->optim->ops->name);
     coded_cut(m, s->bucket_mb);
     s->decay = rule_real(m->optim, "weight_decay");
     if (s->decay > 0 && s->momentum > 0)
@@ -137,9 +138,10 @@ static const char *const dgc_constraints[] = {
     "the optimizer must be sgd without momentum: its learning rate, schedule and weight_decay, "
     "which has the method's momentum",
     "clip-norm is refused: what residuals count as delivered would be scaled down; use clip",
-    "resumed with another number of workers, each has the mean of what was held back, and momenta start from 0",
-    "all workers receive what each has sent, up to three workers and with server_ef=off; "
-    "from four up owners of parts add and select again",
+    "resumed with another number of workers, each has the mean of what was held back, and momenta "
+    "start from 0",
+    "all workers receive what each has sent, up to three workers and with server_ef=off; from four "
+    "up owners of parts add and select again",
     "codec is part of the method: codec must be omitted",
     NULL
 };
@@ -166,8 +168,8 @@ const tutti_method_ops tutti_method_dgc = {
     .settles = dgc_settles,
     .self_bytes = sizeof(dgc),
     .traits = TUTTI_REPLICAS_EQUAL | TUTTI_NON_GRADIENT_UPDATE,
-    .axes = { "all-gather, owners from 4", "every step", "sparse, momentum correction", "buckets, overlap",
-              "replicated", "its own momentum" },
+    .axes = { "all-gather, owners from 4", "every step", "sparse, momentum correction",
+              "buckets, overlap", "replicated", "its own momentum" },
     .declare = dgc_declare,
     .exchange = tutti_base_exchange,
     .step = dgc_step,

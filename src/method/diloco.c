@@ -38,7 +38,8 @@ typedef struct diloco {
     tutti_displacement *exchange;
     float *mean;                 /* [n]: what is exchanged, and then its mean; NULL: in x */
     tutti_range *tensors;        /* [n_tensors]: ranges of tensors, those of a fragment together */
-    int *first;                  /* [fragments + 1]: fragment p has the ranges first[p] .. first[p + 1] */
+    /* [fragments + 1]: fragment p has the ranges first[p] .. first[p + 1] */
+    int *first;
 } diloco;
 enum { SEQUENTIAL, STRIDED };
 
@@ -54,7 +55,8 @@ static const tutti_option diloco_options[] = {
     { "delay", TUTTI_INT, TUTTI_AT(diloco, delay), 0, 0, 1e6, NULL,
       "steps that are computed while a fragment is exchanged; less than period / fragments" },
     { "mix", TUTTI_REAL, TUTTI_AT(diloco, mix), 0, 0, 1, NULL,
-      "share of a worker's own values that stays when a fragment has arrived; 0: the common ones replace them" },
+      "share of a worker's own values that stays when a fragment has arrived; 0: the common ones "
+      "replace them" },
     { 0 }
 };
 
@@ -158,29 +160,35 @@ static tutti_status refuse_fragments(const diloco *s, int units, tutti_error *er
     const long long period = s->local.period, parts = s->fragments, more = period % parts;
 
     if (parts > units)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'diloco': fragments is %lld, but a fragment is one or more of the model's layers "
-                          "with parameters (under PyTorch: of its parameters), which are %d; give at most that",
-                          parts, units);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "method 'diloco': fragments is %lld, but a fragment is one or more of the model's "
+            "layers with parameters (under PyTorch: of its parameters), which are %d; give at most "
+            "that",
+            parts, units);
     if (parts > period)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'diloco': fragments is %lld, but in %lld steps (period) at most as many fragments "
-                          "can be exchanged, one a step; give fewer fragments, or a longer period",
+                          "method 'diloco': fragments is %lld, but in %lld steps (period) at most "
+                          "as many fragments can be exchanged, one a step; give fewer fragments, "
+                          "or a longer period",
                           parts, period);
     if (more != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'diloco': period is %lld, no multiple of fragments, %lld, so exchanges could not be "
-                          "equally far apart; give period=%lld or %lld",
+                          "method 'diloco': period is %lld, no multiple of fragments, %lld, so "
+                          "exchanges could not be equally far apart; give period=%lld or %lld",
                           period, parts, period - more, period - more + parts);
     if (s->delay >= (int64_t)spacing(s))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'diloco': delay is %lld, but the next exchange begins %lld steps (period / "
-                          "fragments) after the last; give a delay below that, a longer period, or fewer fragments",
-                          (long long)s->delay, (long long)spacing(s));
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "method 'diloco': delay is %lld, but the next exchange begins %lld steps (period / "
+            "fragments) after the last; give a delay below that, a longer period, or fewer "
+            "fragments",
+            (long long)s->delay, (long long)spacing(s));
     return TUTTI_OK;
 }
 
-static tutti_status make_fragments(diloco *s, const tutti_layout *l, size_t *size, int *unit_of, tutti_error *err)
+static tutti_status make_fragments(diloco *s, const tutti_layout *l, size_t *size, int *unit_of,
+                                   tutti_error *err)
 {
     const int units = count_units(l, size, unit_of);
     int *part;
@@ -191,7 +199,8 @@ static tutti_status make_fragments(diloco *s, const tutti_layout *l, size_t *siz
     s->first = tutti_alloc((size_t)s->fragments + 1, sizeof *s->first);
     if (part == NULL || s->tensors == NULL || s->first == NULL) {
         tutti_free(part);
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for %lld fragments", (long long)s->fragments);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for %lld fragments",
+                          (long long)s->fragments);
     }
     if (s->order == SEQUENTIAL)
         cut_evenly(size, units, (int)s->fragments, part);
@@ -204,12 +213,14 @@ static tutti_status make_fragments(diloco *s, const tutti_layout *l, size_t *siz
 
 static tutti_status declare_fragments(diloco *s, const tutti_layout *l, tutti_error *err)
 {
-    size_t *size = tutti_alloc((size_t)l->n_tensors, sizeof *size); /* no unit counts without a tensor */
+    /* no unit counts without a tensor */
+    size_t *size = tutti_alloc((size_t)l->n_tensors, sizeof *size);
     int *unit_of = tutti_alloc((size_t)l->n_tensors, sizeof *unit_of);
     tutti_status status;
 
     if (size == NULL || unit_of == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for %lld fragments", (long long)s->fragments);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for %lld fragments",
+                            (long long)s->fragments);
     else
         status = make_fragments(s, l, size, unit_of, err);
     tutti_free(size);
@@ -236,7 +247,8 @@ static tutti_status diloco_declare(tutti_method *m, tutti_plan *plan, tutti_erro
     TUTTI_TRY(declare_fragments(s, m->layout, err));
     TUTTI_TRY(tutti_displacement_declare(&s->exchange, m, s->delay, err));
     if (s->delay > 0 || s->mix > 0) /* a delayed mean outlives its step */
-        tutti_declare_vector(plan, "diloco.mean", s->delay > 0 ? TUTTI_SAME : TUTTI_SCRATCH, &s->mean);
+        tutti_declare_vector(plan, "diloco.mean", s->delay > 0 ? TUTTI_SAME : TUTTI_SCRATCH,
+                             &s->mean);
     return periodic_declare(m, plan, "diloco.theta", "diloco.outer", false, err);
 }
 
@@ -255,7 +267,9 @@ static tutti_status diloco_open(tutti_method *m, tutti_error *err)
     if (m->rank == 0) {
         tutti_metric(m, "fragment_bytes", -1, (double)largest * sizeof(float));
         if (s->mix == 1 && m->workers > 1)
-            tutti_event(m, "mix", "mix is 1: the common model is computed, and no worker takes anything from it");
+            tutti_event(
+                m, "mix",
+                "mix is 1: the common model is computed, and no worker takes anything from it");
     }
     return periodic_open(m, err);
 }
@@ -295,7 +309,8 @@ static tutti_status begin_round(tutti_method *m, uint64_t k, tutti_error *err)
         else if (s->mean != NULL)
             tutti_copy(m->device, part.count, m->x + part.first, s->mean + part.first);
     }
-    tutti_displacement_start(s->exchange, exchanged(m), s->tensors + s->first[p], s->first[p + 1] - s->first[p]);
+    tutti_displacement_start(s->exchange, exchanged(m), s->tensors + s->first[p],
+                             s->first[p + 1] - s->first[p]);
     return TUTTI_OK;
 }
 
@@ -327,7 +342,8 @@ static tutti_status end_round(tutti_method *m, uint64_t k, tutti_error *err)
         if (s->local.displaced) {
             if (m->rank == 0)
                 moved += tutti_norm2(m->device, part.count, exchanged(m) + part.first);
-            periodic_update(m, part.first, part.count, exchanged(m), k / (uint64_t)s->fragments + 1);
+            periodic_update(m, part.first, part.count, exchanged(m),
+                            k / (uint64_t)s->fragments + 1);
         }
         take(m, part);
     }
@@ -341,7 +357,8 @@ static tutti_status end_round(tutti_method *m, uint64_t k, tutti_error *err)
 static tutti_status diloco_step(tutti_method *m, tutti_error *err)
 {
     const diloco *s = m->self;
-    const uint64_t done = m->step + 1 - (uint64_t)s->local.warmup, every = spacing(s), ahead = (uint64_t)s->delay;
+    const uint64_t done = m->step + 1 - (uint64_t)s->local.warmup, every = spacing(s),
+                   ahead = (uint64_t)s->delay;
 
     TUTTI_TRY(tutti_base_step(m, err));
     if (periodic_warms_up(m))
@@ -357,15 +374,19 @@ static tutti_status diloco_final_model(tutti_method *m, tutti_error *err)
 
     if (s->fragments == 1 && s->mix == 0)
         return periodic_final_model(m, err);
-    return m->workers > 1 && m->step > (uint64_t)s->local.warmup ? tutti_average(m, m->x, err) : TUTTI_OK;
+    return m->workers > 1 && m->step > (uint64_t)s->local.warmup ? tutti_average(m, m->x, err)
+                                                                 : TUTTI_OK;
 }
 
 static const char *const diloco_constraints[] = {
     "period is a multiple of fragments, and delay is less than period / fragments",
-    "the mean is over workers, not samples: choose data and batch so that workers have equal shares",
+    "the mean is over workers, not samples: choose data and batch so that workers have equal "
+    "shares",
     "a lost worker ends the run (exit code 3) when an exchange needs it",
-    "a displacement that the codec has no number for (fp16: beyond 65504) ends the run before it is sent",
-    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it",
+    "a displacement that the codec has no number for (fp16: beyond 65504) ends the run before it "
+    "is sent",
+    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved "
+    "it",
     NULL
 };
 
@@ -376,8 +397,8 @@ const tutti_method_ops tutti_method_diloco = {
     .year = 2023,
     .family = "periodic",
     .traits = TUTTI_TAKES_CODEC | TUTTI_ASKS_FOR_VALUES,
-    .axes = { "all-reduce", "a fragment every period / fragments steps", "fp32 or any", "overlap", "a model each",
-              "any, and an outer one" },
+    .axes = { "all-reduce", "a fragment every period / fragments steps", "fp32 or any", "overlap",
+              "a model each", "any, and an outer one" },
     .constraints = diloco_constraints,
     .options = diloco_options,
     .settles = periodic_settles,

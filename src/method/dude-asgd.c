@@ -65,16 +65,21 @@ typedef struct dude {
     const float **each;     /* [workers]: pointers to the entries */
     float *nth;             /* [workers]: 1/n */
     int64_t *has;           /* [workers]: 1: has an entry; declared */
-    double *usual;          /* [workers]: updates while it computes a gradient, a running mean; 0: unknown; declared */
-    int64_t *version;       /* [workers]: version of the model that its entry was computed at; declared */
+    /* [workers]: updates while it computes a gradient, a running mean; 0: unknown; declared */
+    double *usual;
+    /* [workers]: version of the model that its entry was computed at; declared */
+    int64_t *version;
     int64_t *entered;       /* [workers]: version when its entry arrived; declared */
-    tutti_histogram *model_age, *data_age; /* [workers]: over all updates, tau_i and d_i of its entry; declared */
-    tutti_header *waits;    /* [workers]: the first `waiting`: requests that wait for the group; none at quiescence */
+    /* [workers]: over all updates, tau_i and d_i of its entry; declared */
+    tutti_histogram *model_age, *data_age;
+    /* [workers]: the first `waiting`: requests that wait for the group; none at quiescence */
+    tutti_header *waits;
     int waiting;
     bool *leaves;           /* [workers]: it makes no more steps until resume */
     int64_t step;           /* step of the latest gradient; sets the learning rate */
 
-    float *mine;            /* [n], with table=worker: this worker's entry; declared. Client thread */
+    /* [n], with table=worker: this worker's entry; declared. Client thread */
+    float *mine;
 } dude;
 enum { AT_SERVER, AT_WORKER };
 enum { BARRIER, PARTIAL };
@@ -83,21 +88,24 @@ enum { REFRESH = 1000, OVERDUE = 10 }; /* OVERDUE: multiple of the usual number 
 
 static const tutti_option dude_options[] = {
     { "table", TUTTI_CHOICE, TUTTI_AT(dude, table), AT_SERVER, 0, 1, "server|worker",
-      "where each worker's last gradient stands: all at the server, or with the worker, which sends what has "
-      "changed" },
+      "where each worker's last gradient stands: all at the server, or with the worker, which "
+      "sends what has changed" },
     { "group", TUTTI_INT, TUTTI_AT(dude, group), 1, 1, 1e9, NULL,
       "c: workers whose gradients come before an update: 1: each by itself; workers: synchronous" },
     { "start", TUTTI_CHOICE, TUTTI_AT(dude, start), BARRIER, 0, 1, "barrier|partial",
-      "the first update waits for all workers, or the mean is over those that have sent a gradient" },
+      "the first update waits for all workers, or the mean is over those that have sent a "
+      "gradient" },
     { "refresh_mean", TUTTI_INT, TUTTI_AT(dude, refresh_mean), -1, -1, 1e12, NULL,
-      "table=server: updates from one sum over the whole table to the next, against rounding; 0: never; -1: 1000, "
-      "or never where there is no such table" },
+      "table=server: updates from one sum over the whole table to the next, against rounding; 0: "
+      "never; -1: 1000, or never where there is no such table" },
     { "evict_after", TUTTI_INT, TUTTI_AT(dude, evict_after), -1, -1, 1e12, NULL,
-      "table=server: updates after which a worker's last gradient leaves the mean, until it sends another; 0: never; "
-      "-1: ten times as many as are usual until its next, which follows from its speed" },
+      "table=server: updates after which a worker's last gradient leaves the mean, until it sends "
+      "another; 0: never; -1: ten times as many as are usual until its next, which follows from "
+      "its speed" },
     { "table_limit_mb", TUTTI_REAL, TUTTI_AT(dude, table_limit_mb), 0, 0, 1e9, NULL,
-      "MiB that the server's table may take, workers x parameters x 4 bytes: a larger one is refused; "
-      "0: the memory of its machine", "table=server" },
+      "MiB that the server's table may take, workers x parameters x 4 bytes: a larger one is "
+      "refused; 0: the memory of its machine",
+      "table=server" },
     { 0 }
 };
 
@@ -107,7 +115,8 @@ static bool has_table(const tutti_method *m)
 }
 
 /* change := g - entry; entry := g, up to the rounding of the sum. g may be change. */
-static void fold_gradient(tutti_method *m, size_t count, const float *g, float *entry, float *change)
+static void fold_gradient(tutti_method *m, size_t count, const float *g, float *entry,
+                          float *change)
 {
     tutti_diff(m->device, count, 1, g, entry, change);
     tutti_add(m->device, count, change, entry);
@@ -162,7 +171,8 @@ static void drop(tutti_method *m, int worker)
 static bool is_too_old(const tutti_method *m, int worker, int64_t version)
 {
     const dude *s = m->self;
-    const double usual = s->usual[worker] > 0 ? fmax(s->usual[worker], m->workers) : OVERDUE * (double)m->workers;
+    const double usual =
+        s->usual[worker] > 0 ? fmax(s->usual[worker], m->workers) : OVERDUE * (double)m->workers;
 
     if (s->evict_after > 0)
         return version - s->version[worker] > s->evict_after;
@@ -271,25 +281,29 @@ static tutti_status check_options(const tutti_method *m, tutti_error *err)
     dude *s = m->self;
 
     if (s->group > m->workers)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'dude-asgd': group is %lld, but there are %d workers; a group has 1 to %d",
-                          (long long)s->group, m->workers, m->workers);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "method 'dude-asgd': group is %lld, but there are %d workers; a group has 1 to %d",
+            (long long)s->group, m->workers, m->workers);
     if (s->table == AT_WORKER && s->refresh_mean > 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'dude-asgd': refresh_mean is %lld, but with table=worker there is no table to sum "
-                          "over; omit it, or take table=server",
+                          "method 'dude-asgd': refresh_mean is %lld, but with table=worker there "
+                          "is no table to sum over; omit it, or take table=server",
                           (long long)s->refresh_mean);
     if (s->table == AT_WORKER && s->evict_after > 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'dude-asgd': evict_after is %lld, but with table=worker the server has no entry to "
-                          "take out of the mean; omit it, or take table=server",
+                          "method 'dude-asgd': evict_after is %lld, but with table=worker the "
+                          "server has no entry to take out of the mean; omit it, or take "
+                          "table=server",
                           (long long)s->evict_after);
     return TUTTI_OK;
 }
 
 static tutti_status dude_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
-    static const tutti_server_setup setup = { .rule = on_request, .service = SERVE, .servers = 1, .lost = lose };
+    static const tutti_server_setup setup = {
+        .rule = on_request, .service = SERVE, .servers = 1, .lost = lose
+    };
     dude *s = m->self;
     const size_t workers = (size_t)m->workers;
     size_t count; /* elements at the one server */
@@ -307,15 +321,20 @@ static tutti_status dude_declare(tutti_method *m, tutti_plan *plan, tutti_error 
         arrivals_declare(plan, "dude.has", TUTTI_I64, workers, false, &s->has);
         arrivals_declare(plan, "dude.version", TUTTI_I64, workers, false, &s->version);
         arrivals_declare(plan, "dude.entered", TUTTI_I64, workers, false, &s->entered);
-        arrivals_declare(plan, "dude.model_ages", TUTTI_I64, workers * TUTTI_HISTOGRAM_BINS, true, &s->model_age);
-        arrivals_declare(plan, "dude.data_ages", TUTTI_I64, workers * TUTTI_HISTOGRAM_BINS, true, &s->data_age);
+        arrivals_declare(plan, "dude.model_ages", TUTTI_I64, workers * TUTTI_HISTOGRAM_BINS, true,
+                         &s->model_age);
+        arrivals_declare(plan, "dude.data_ages", TUTTI_I64, workers * TUTTI_HISTOGRAM_BINS, true,
+                         &s->data_age);
         arrivals_declare(plan, "dude.usual", TUTTI_F64, workers, true, &s->usual);
         arrivals_declare_model(plan, "dude.mean", count, &s->mean);
     }
     if (count > 0 && has_table(m) && s->table == AT_SERVER) {
         arrivals_declare(plan, "dude.table", TUTTI_F32, workers * count, false, &s->entry);
-        tutti_declare(plan, &(tutti_state){ .name = "dude.change", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
-                                            .count = count }, &s->change);
+        tutti_declare(
+            plan,
+            &(tutti_state){
+                .name = "dude.change", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = count },
+            &s->change);
     }
     if (has_table(m) && s->table == AT_WORKER)
         tutti_declare_vector(plan, "dude.entry", TUTTI_OWN_ZERO, &s->mine);
@@ -426,17 +445,17 @@ static tutti_status dude_quiesce(tutti_method *m, tutti_error *err)
 static const tutti_service dude_services[] = { [SERVE] = { "serve", dude_asgd_serve }, { 0 } };
 
 static const char *const dude_constraints[] = {
-    "asynchronous: --steps N is N x workers gradients by whichever worker is free; "
-    "runs differ in their bits, except simulated ones",
-    "every worker counts the same, whatever its part of the data and its speed; the mean changes slowly, so the "
-    "learning rate is about 1/n of ddp's",
-    "table=server: the server (worker 0, or with --servers 1 a rank of its own) has n + 2 models more; "
-    "table=worker: 2, and every worker one",
+    "asynchronous: --steps N is N x workers gradients by whichever worker is free; runs differ in "
+    "their bits, except simulated ones",
+    "every worker counts the same, whatever its part of the data and its speed; the mean changes "
+    "slowly, so the learning rate is about 1/n of ddp's",
+    "table=server: the server (worker 0, or with --servers 1 a rank of its own) has n + 2 models "
+    "more; table=worker: 2, and every worker one",
     "group is 1 to the number of workers; the last groups before workers meet may be smaller",
-    "the loss of the server ends the run (exit code 3), the others continue without any other lost worker: "
-    "table=server drops its entry, with table=worker it stays in the mean",
-    "a checkpoint is resumed with any number of workers, saved before a loss or after one; with table=worker another "
-    "number begins without entries",
+    "the loss of the server ends the run (exit code 3), the others continue without any other lost "
+    "worker: table=server drops its entry, with table=worker it stays in the mean",
+    "a checkpoint is resumed with any number of workers, saved before a loss or after one; with "
+    "table=worker another number begins without entries",
     NULL
 };
 
@@ -448,13 +467,14 @@ const tutti_method_ops tutti_method_dude_asgd = {
     .authors = "Wang, Sun, Wai, Zhang",
     .year = 2024,
     .family = "server",
-    .axes = { "one server", "none, or groups of c", "fp32", "at once", "model and table at the server",
-              "any, at the server" },
+    .axes = { "one server", "none, or groups of c", "fp32", "at once",
+              "model and table at the server", "any, at the server" },
     .constraints = dude_constraints,
     .options = dude_options,
     .defaults = dude_defaults,
     .self_bytes = sizeof(dude),
-    .traits = TUTTI_ASYNC | TUTTI_PARAMETER_SERVERS | TUTTI_SHARDED_OPTIMIZER | TUTTI_FAULT_TOLERANT,
+    .traits =
+        TUTTI_ASYNC | TUTTI_PARAMETER_SERVERS | TUTTI_SHARDED_OPTIMIZER | TUTTI_FAULT_TOLERANT,
     .services = dude_services,
     .declare = dude_declare,
     .open = dude_open,

@@ -265,8 +265,8 @@ static inline tutti_status frozen_step(tutti_method *m, tutti_error *err)
                 frozen_mask(m); /* the direction of this step, the warm-up's last, is Adam's */
             if (m->rank == 0)
                 tutti_event(m, "freeze",
-                            "the second moment is frozen after %llu steps; "
-                            "from now on momentum travels as %s",
+                            "the second moment is frozen after %llu steps; from now on momentum "
+                            "travels as %s",
                             (unsigned long long)s->now.frozen,
                             m->workers > 1 ? tutti_exchange_codec(m) : "nothing");
         }

@@ -24,14 +24,17 @@ typedef struct sparsification {
 } sparsification;
 
 static const tutti_option sparsification_options[] = {
-    { "select", TUTTI_CHOICE, TUTTI_AT(sparsification, select), WANGNI, 0, 0, "wangni|topk|randk|blockk",
-      "which elements: at random in proportion to magnitude, the greatest, or the same random ones on all workers" },
+    { "select", TUTTI_CHOICE, TUTTI_AT(sparsification, select), WANGNI, 0, 0,
+      "wangni|topk|randk|blockk",
+      "which elements: at random in proportion to magnitude, the greatest, or the same random ones "
+      "on all workers" },
     { "ratio", TUTTI_REAL, TUTTI_AT(sparsification, ratio), 0.01, 1e-9, 1, NULL,
       "share of elements sent; of a factor of 100: 0.01", "solver=greedy" },
     TUTTI_ROW_WANGNI_SOLVER(TUTTI_AT(sparsification, solver), "select=wangni"),
     TUTTI_ROW_WANGNI_EPSILON(TUTTI_AT(sparsification, epsilon)),
     { "ef", TUTTI_BOOL, TUTTI_AT(sparsification, ef), 1, 0, 1, NULL,
-      "error feedback: what was not sent is added to the next gradient; wangni has none and needs none" },
+      "error feedback: what was not sent is added to the next gradient; wangni has none and needs "
+      "none" },
     TUTTI_ROW_RANDOMK_BLOCK(TUTTI_AT(sparsification, block), 256, 2, "select=blockk"),
     CODED_LEAST(TUTTI_AT(sparsification, min_numel), "min_numel", 1024, NULL),
     CODED_BUCKET(TUTTI_AT(sparsification, bucket_mb), "gradients in MiB that are", NULL),
@@ -68,12 +71,11 @@ static tutti_status sparsification_declare(tutti_method *m, tutti_plan *plan, tu
 static const char *const sparsification_constraints[] = {
     "resumed with another number of workers, each has the mean of the residuals",
     "topk with ef: all workers receive what each has sent, which is more than an all-reduce from 1 / ratio workers on",
-    "clip-norm acts on the decoded mean",
-    "codec is part of the method: codec must be omitted",
-    NULL
+    "clip-norm acts on the decoded mean", "codec is part of the method: codec must be omitted", NULL
 };
 
-static const tutti_method_default sparsification_defaults[] = { { "optimizer", "sgd(lr=0.05)" }, { 0 } };
+static const tutti_method_default sparsification_defaults[] = { { "optimizer", "sgd(lr=0.05)" },
+                                                                { 0 } };
 
 static uint64_t gradient_sparsification_settles(const void *self, uint64_t steps, uint64_t epoch)
 {
@@ -95,8 +97,8 @@ const tutti_method_ops tutti_method_gradient_sparsification = {
     .settles = gradient_sparsification_settles,
     .self_bytes = sizeof(sparsification),
     .traits = TUTTI_REPLICAS_EQUAL | TUTTI_ASKS_FOR_VALUES,
-    .axes = { "all-gather or all-reduce", "every step", "sparse, unbiased or error feedback", "buckets, overlap",
-              "replicated", "any" },
+    .axes = { "all-gather or all-reduce", "every step", "sparse, unbiased or error feedback",
+              "buckets, overlap", "replicated", "any" },
     .declare = sparsification_declare,
     .exchange = tutti_base_exchange,
 };

@@ -63,8 +63,9 @@ static tutti_status check_optimizer(const tutti_method *m, tutti_error *err)
     if (strcmp(m->optim->ops->name, "sgd") == 0)
         return TUTTI_OK;
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "method 'gut' reads updates off the models as differences divided by the learning rate, which "
-                      "are sgd's and not those of '%s'; write --optimizer 'sgd(lr=0.05)', with momentum or without",
+                      "method 'gut' reads updates off the models as differences divided by the "
+                      "learning rate, which are sgd's and not those of '%s'; write --optimizer "
+                      "'sgd(lr=0.05)', with momentum or without",
                       m->optim->ops->name);
 }
 
@@ -76,17 +77,21 @@ static tutti_status gut_declare(tutti_method *m, tutti_plan *plan, tutti_error *
 
     TUTTI_TRY(check_optimizer(m, err));
     if (s->scaling < 0 && s->scaling != -1)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'gut': scaling is %.9g; it must be from 0 to 1, or -1 for the default", s->scaling);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "method 'gut': scaling is %.9g; it must be from 0 to 1, or -1 for the default",
+            s->scaling);
     TUTTI_TRY(tutti_mixer_declare(
-        &s->mixer, m, plan, &(tutti_mixer_options){ .graph = s->graph, .encode = true, .gamma = s->gamma }, err));
+        &s->mixer, m, plan,
+        &(tutti_mixer_options){ .graph = s->graph, .encode = true, .gamma = s->gamma }, err));
     TUTTI_TRY(tutti_graph_open(&graph, s->graph, m->workers, err));
     period = tutti_graph_period(graph);
     tutti_graph_close(graph);
     if (period != 1)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'gut': graph '%s' changes from round to round, and what neighbours did is read off "
-                          "two rounds with the same; take a graph that stays (ring, torus, exponential, complete)",
+                          "method 'gut': graph '%s' changes from round to round, and what "
+                          "neighbours did is read off two rounds with the same; take a graph that "
+                          "stays (ring, torus, exponential, complete)",
                           s->graph);
     s->beta = rule_real(m->optim, "momentum");
     s->decay = rule_real(m->optim, "weight_decay");
@@ -95,7 +100,8 @@ static tutti_status gut_declare(tutti_method *m, tutti_plan *plan, tutti_error *
         s->scaling = s->beta > 0 ? scaling_with_momentum : scaling_alone;
     if (s->beta > 0)
         tutti_declare_vector(plan, "gut.x", TUTTI_SCRATCH, &s->x);
-    if (s->scaling == 0 || (m->workers == 1 && s->beta == 0)) /* alone, y_i is g_i: the tracked term is 0 */
+    if (s->scaling == 0 ||
+        (m->workers == 1 && s->beta == 0)) /* alone, y_i is g_i: the tracked term is 0 */
         return TUTTI_OK;
     tutti_declare_vector(plan, "gut.z", TUTTI_OWN_ZERO, &s->z);
     tutti_declare_vector(plan, "gut.c", TUTTI_OWN_ZERO, &s->c);
@@ -154,13 +160,15 @@ static tutti_status gut_step(tutti_method *m, tutti_error *err)
 }
 
 static const char *const gut_constraints[] = {
-    "the optimiser must be sgd, whose learning rate, schedule, momentum and weight_decay are the method's",
+    "the optimiser must be sgd, whose learning rate, schedule, momentum and weight_decay are the "
+    "method's",
     "clip-norm and an optimiser of the client's are refused: what is applied is no gradient",
     "the graph must exist for the number of workers and be the same in every round",
-    ("codec, losses and resuming are d-psgd's: a codec must contract, a lost worker is excluded, a checkpoint is "
-     "resumed with as many workers as saved it"),
+    ("codec, losses and resuming are d-psgd's: a codec must contract, a lost worker is excluded, a "
+     "checkpoint is resumed with as many workers as saved it"),
     "gradients are taken at the averaged model, so models are not sent as well",
-    "batch norms keep each worker's own statistics, and with unlike data those differ: use networks without",
+    "batch norms keep each worker's own statistics, and with unlike data those differ: use "
+    "networks without",
     NULL
 };
 
@@ -170,8 +178,8 @@ const tutti_method_ops tutti_method_gut = {
     .authors = "Aketi, Hashemi, Roy",
     .year = 2023,
     .family = "gossip",
-    .axes = { "graph that stays", "every step, neighbours", "fp32 or contractive", "none", "a model each",
-              "sgd, along tracked updates" },
+    .axes = { "graph that stays", "every step, neighbours", "fp32 or contractive", "none",
+              "a model each", "sgd, along tracked updates" },
     .constraints = gut_constraints,
     .options = gut_options,
     .self_bytes = sizeof(gut),

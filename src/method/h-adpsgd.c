@@ -27,8 +27,8 @@ enum { ASK, ANSWER };           /* services */
 
 static const tutti_option h_adpsgd_options[] = {
     { "super_learner", TUTTI_TEXT, TUTTI_AT(h_adpsgd, super_learner), 0, 0, 0, "machine",
-      "which workers sum gradients in every step: the workers of a machine, that many workers of consecutive ranks, or "
-      "none" },
+      "which workers sum gradients in every step: the workers of a machine, that many workers of "
+      "consecutive ranks, or none" },
     TUTTI_PAIRS_OPTIONS(h_adpsgd, options, "super-learners"),
     { 0 }
 };
@@ -38,8 +38,9 @@ static tutti_status h_adpsgd_declare(tutti_method *m, tutti_plan *plan, tutti_er
     static const int services[2] = { ASK, ANSWER };
     h_adpsgd *s = m->self;
 
-    TUTTI_TRY(tutti_fail_within(err, tutti_team_parse(m, "super_learner", s->super_learner, &m->team, err),
-                                "method 'h-adpsgd'"));
+    TUTTI_TRY(tutti_fail_within(
+        err, tutti_team_parse(m, "super_learner", s->super_learner, &m->team, err),
+        "method 'h-adpsgd'"));
     return tutti_pairs_declare(&s->pairs, m, plan, &s->options, services, err);
 }
 
@@ -48,8 +49,9 @@ static tutti_status h_adpsgd_open(tutti_method *m, tutti_error *err)
     (void)err;
     if (m->team == m->workers && m->workers > 1)
         tutti_event(m, "one super-learner",
-                    "all %d workers are one super-learner: they sum gradients in every step, as ddp, and no models are "
-                    "averaged; super_learner=N, with N a part of %d, makes several",
+                    "all %d workers are one super-learner: they sum gradients in every step, as "
+                    "ddp, and no models are averaged; super_learner=N, with N a part of %d, makes "
+                    "several",
                     m->workers, m->workers);
     return TUTTI_OK;
 }
@@ -61,7 +63,8 @@ static tutti_status h_adpsgd_pass(tutti_method *m, tutti_pass *p, tutti_error *e
 
 static tutti_status h_adpsgd_exchange(tutti_method *m, tutti_piece *p, tutti_error *err)
 {
-    return tutti_allreduce_weighted(&p->group, (float)m->weight, tutti_f32(m->device, p->g, p->count), err);
+    return tutti_allreduce_weighted(&p->group, (float)m->weight,
+                                    tutti_f32(m->device, p->g, p->count), err);
 }
 
 static tutti_status h_adpsgd_step(tutti_method *m, tutti_error *err)
@@ -90,14 +93,16 @@ static const tutti_service h_adpsgd_services[] = {
 };
 
 static const char *const h_adpsgd_constraints[] = {
-    "asynchronous: --steps N is N x workers gradients by whichever worker is free; runs differ in their bits, except "
-    "simulated ones and those of one super-learner",
-    "super_learner=machine needs machines with equally many workers, of consecutive ranks; on one machine it is ddp: "
-    "give a number there (super_learner=2)",
-    "a lost worker is excluded where the transport survives the loss (shm, tcp, sim), and with it its whole machine, "
-    "whose sums need it; the other machines continue; with on-loss=stop, and on other transports, "
-    "it ends the run (exit code 3)",
-    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it", NULL
+    "asynchronous: --steps N is N x workers gradients by whichever worker is free; runs differ in "
+    "their bits, except simulated ones and those of one super-learner",
+    "super_learner=machine needs machines with equally many workers, of consecutive ranks; on one "
+    "machine it is ddp: give a number there (super_learner=2)",
+    "a lost worker is excluded where the transport survives the loss (shm, tcp, sim), and with it "
+    "its whole machine, whose sums need it; the other machines continue; with on-loss=stop, and on "
+    "other transports, it ends the run (exit code 3)",
+    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved "
+    "it",
+    NULL
 };
 
 const tutti_method_ops tutti_method_h_adpsgd = {
@@ -106,8 +111,8 @@ const tutti_method_ops tutti_method_h_adpsgd = {
     .authors = "Zhang, Cui, Finkler, Saon, Kayi, Buyuktosunoglu, Kingsbury, Kung, Picheny",
     .year = 2019,
     .family = "gossip",
-    .axes = { "all-reduce inside machines, graph between", "every step inside; none between, pairs", "fp32",
-              "buckets inside, overlap between", "a model each machine", "any" },
+    .axes = { "all-reduce inside machines, graph between", "every step inside; none between, pairs",
+              "fp32", "buckets inside, overlap between", "a model each machine", "any" },
     .constraints = h_adpsgd_constraints,
     .options = h_adpsgd_options,
     .self_bytes = sizeof(h_adpsgd),

@@ -34,7 +34,8 @@ typedef struct herring {
     const char *node;
     tutti_server_sums *sums;
     int workers_of_node; /* G */
-    char why[300];       /* node=auto: why workers are nodes of their own; "": no reason to report */
+    /* node=auto: why workers are nodes of their own; "": no reason to report */
+    char why[300];
 } herring;
 enum { SERVE };                      /* service */
 enum { AUTO, COLOCATED, DEDICATED }; /* placement */
@@ -42,26 +43,30 @@ enum { FUSION_BYTES = 25 << 20, SHARD_LEAST = 16 };
 
 static const tutti_option herring_options[] = {
     { "fusion_mb", TUTTI_REAL, TUTTI_AT(herring, fusion), 0, 0, 65536, NULL,
-      "S: size of a fusion buffer in MiB; 0: 25, or more if servers would get less than min_shard_kb of a buffer",
+      "S: size of a fusion buffer in MiB; 0: 25, or more if servers would get less than "
+      "min_shard_kb of a buffer",
       NULL },
-    { "slots", TUTTI_INT, TUTTI_AT(herring, slots), 4, 1, 64, NULL, "buffers that are under way at a time, at most",
-      NULL },
-    { "placement", TUTTI_CHOICE, TUTTI_AT(herring, placement), AUTO, 0, 2, "auto|colocated|dedicated",
-      "servers are threads of workers (colocated), or ranks of their own (dedicated; --servers); auto: as the run has "
-      "them",
+    { "slots", TUTTI_INT, TUTTI_AT(herring, slots), 4, 1, 64, NULL,
+      "buffers that are under way at a time, at most", NULL },
+    { "placement", TUTTI_CHOICE, TUTTI_AT(herring, placement), AUTO, 0, 2,
+      "auto|colocated|dedicated",
+      "servers are threads of workers (colocated), or ranks of their own (dedicated; --servers); "
+      "auto: as the run has them",
       NULL },
     { "servers", TUTTI_INT, TUTTI_AT(herring, servers), 0, 0, 65536, NULL,
       "N': how many nodes serve as well, of each host in turn; 0: all", NULL },
     { "node", TUTTI_TEXT, TUTTI_AT(herring, node), 0, 0, 0, "auto",
-      "which workers sum before anything is sent: the workers of a machine, that many workers of consecutive ranks, or "
-      "none; auto: of a machine if machines are equal and have 2, 4, 8, ...",
+      "which workers sum before anything is sent: the workers of a machine, that many workers of "
+      "consecutive ranks, or none; auto: of a machine if machines are equal and have 2, 4, 8, ...",
       NULL },
     { "rails", TUTTI_INT, TUTTI_AT(herring, rails), 0, 0, 65536, NULL,
       "R: how many workers of a node send, each its slot of a buffer; 0: all of them", NULL },
     { "wire", TUTTI_CHOICE, TUTTI_AT(herring, wire), 0, 0, 1, "fp32|fp16",
       "what gradients and means travel as to servers and back; sums are fp32", NULL },
     { "min_shard_kb", TUTTI_REAL, TUTTI_AT(herring, shard), 64, 0, 1048576, NULL,
-      "least part of a full buffer, in KiB, that goes to a server in one message; a smaller one is refused", NULL },
+      "least part of a full buffer, in KiB, that goes to a server in one message; a smaller one is "
+      "refused",
+      NULL },
     { 0 }
 };
 
@@ -75,7 +80,8 @@ static tutti_status choose_node(tutti_method *m, tutti_error *err)
     int node;
 
     TUTTI_TRY(tutti_server_node(m, s->node, &node, s->why, sizeof s->why, err));
-    if (strcmp(s->node, "auto") == 0 && node == m->workers && (asked || !tutti_world_shares(m->world)))
+    if (strcmp(s->node, "auto") == 0 && node == m->workers &&
+        (asked || !tutti_world_shares(m->world)))
         node = 1;
     s->workers_of_node = node;
     return TUTTI_OK;
@@ -86,14 +92,13 @@ static tutti_status check_placement(const tutti_method *m, tutti_error *err)
     const herring *s = m->self;
 
     if (s->placement == DEDICATED && m->servers == 0)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "method 'herring': placement is dedicated, but no rank only serves; give --servers N, for example one for "
-            "each machine");
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'herring': placement is dedicated, but no rank only serves; give "
+                          "--servers N, for example one for each machine");
     if (s->placement == COLOCATED && m->servers > 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'herring': placement is colocated, but %d ranks only serve (--servers); leave one of "
-                          "the two away",
+                          "method 'herring': placement is colocated, but %d ranks only serve "
+                          "(--servers); leave one of the two away",
                           m->servers);
     return TUTTI_OK;
 }
@@ -110,9 +115,10 @@ static tutti_status set_buffers(tutti_method *m, int shards, tutti_error *err)
         bytes = least * shards > FUSION_BYTES ? least * shards : FUSION_BYTES;
     if (shards > 1 && bytes < least * shards)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'herring': fusion_mb is %g, so each of %d shards has %.0f bytes, fewer than %.0f "
-                          "(min_shard_kb): messages that small waste the network; give fusion_mb=0, which takes what "
-                          "is enough, fewer servers, or a lower min_shard_kb",
+                          "method 'herring': fusion_mb is %g, so each of %d shards has %.0f bytes, "
+                          "fewer than %.0f (min_shard_kb): messages that small waste the network; "
+                          "give fusion_mb=0, which takes what is enough, fewer servers, or a lower "
+                          "min_shard_kb",
                           s->fusion, shards, bytes / shards, least);
     m->piece_bytes = m->first_piece_bytes = ((size_t)bytes + 63) / 64 * 64;
     m->cut_bytes = true;
@@ -122,19 +128,20 @@ static tutti_status set_buffers(tutti_method *m, int shards, tutti_error *err)
 static tutti_status herring_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     herring *s = m->self;
-    tutti_server_sums_options options = {
-        .service = SERVE, .servers = (int)s->servers, .even = true, .slots = (int)s->slots, .reports = true
-    };
+    tutti_server_sums_options options = { .service = SERVE,
+                                          .servers = (int)s->servers,
+                                          .even = true,
+                                          .slots = (int)s->slots,
+                                          .reports = true };
     int nodes, places;
 
     TUTTI_TRY(check_placement(m, err));
     TUTTI_TRY(tutti_fail_within(err, choose_node(m, err), "method 'herring'"));
     if (s->rails > s->workers_of_node)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "method 'herring': rails is %d, but a node has %d workers, and each is one rail at most; omit rails, or "
-            "make nodes larger (node)",
-            (int)s->rails, s->workers_of_node);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'herring': rails is %d, but a node has %d workers, and each is "
+                          "one rail at most; omit rails, or make nodes larger (node)",
+                          (int)s->rails, s->workers_of_node);
     nodes = m->workers / s->workers_of_node;
     places = m->servers > 0 ? m->servers : s->servers > 0 ? (int)s->servers : nodes;
     options.node = s->workers_of_node;
@@ -150,11 +157,13 @@ static tutti_status herring_open(tutti_method *m, tutti_error *err)
 
     (void)err;
     if (m->rank == 0 && s->why[0] != 0)
-        tutti_event(m, "nodes", "every worker is a node by itself and sends to the servers what it has: %s", s->why);
+        tutti_event(m, "nodes",
+                    "every worker is a node by itself and sends to the servers what it has: %s",
+                    s->why);
     if (m->rank == 0 && m->workers > 1 && s->workers_of_node == m->workers)
         tutti_event(m, "one node",
-                    "all %d workers are one node, which sums by itself and sends nothing to servers; node=none lets "
-                    "each of them send",
+                    "all %d workers are one node, which sums by itself and sends nothing to "
+                    "servers; node=none lets each of them send",
                     m->workers);
     return TUTTI_OK;
 }
@@ -202,8 +211,8 @@ static tutti_status herring_serve(tutti_method *m, tutti_error *err)
 /* ---- the row ---- */
 
 enum {
-    TRAITS = TUTTI_REPLICAS_EQUAL | TUTTI_PARAMETER_SERVERS | TUTTI_THROUGH_SERVERS | TUTTI_SPARSE_ROWS |
-             TUTTI_FAULT_TOLERANT | TUTTI_ASKS_FOR_VALUES
+    TRAITS = TUTTI_REPLICAS_EQUAL | TUTTI_PARAMETER_SERVERS | TUTTI_THROUGH_SERVERS |
+             TUTTI_SPARSE_ROWS | TUTTI_FAULT_TOLERANT | TUTTI_ASKS_FOR_VALUES
 };
 
 static unsigned herring_traits(const void *self)
@@ -215,13 +224,17 @@ static const tutti_service herring_services[] = { [SERVE] = { "server", herring_
 
 static const char *const herring_constraints[] = {
     "the bits of ddp with wire=fp32, with every optimiser, clip-norm, nonfinite and batch-share",
-    "nodes have equally many workers of consecutive ranks, and 2, 4, 8, ... of them unless there is one node; where "
-    "machines differ from this node=auto treats every worker as a node, and reports it",
-    "of tables (ctr, wordlm) rows go from every worker to the servers, and the rows of all workers come back",
-    "servers is at most the number of nodes; with --servers ranks of their own serve, and no worker",
-    "a lost server ends the run (exit code 3); without a worker that serves nothing (servers below the number of "
-    "nodes, or --servers) the step takes the mean of the workers that are left, and the rest of its node leaves with "
-    "it, unless nonfinite=skip or loss-scale asks all in every step",
+    "nodes have equally many workers of consecutive ranks, and 2, 4, 8, ... of them unless there "
+    "is one node; where machines differ from this node=auto treats every worker as a node, and "
+    "reports it",
+    "of tables (ctr, wordlm) rows go from every worker to the servers, and the rows of all workers "
+    "come back",
+    "servers is at most the number of nodes; with --servers ranks of their own serve, and no "
+    "worker",
+    "a lost server ends the run (exit code 3); without a worker that serves nothing (servers below "
+    "the number of nodes, or --servers) the step takes the mean of the workers that are left, and "
+    "the rest of its node leaves with it, unless nonfinite=skip or loss-scale asks all in every "
+    "step",
     NULL
 };
 
@@ -231,8 +244,8 @@ const tutti_method_ops tutti_method_herring = {
     .authors = "Thangakrishnan, Cavdar, Karakus, Ghai, Selivonchyk, Pruce",
     .year = 2020,
     .family = "server",
-    .axes = { "servers, machines first", "every step", "fp32 or fp16", "equal buffers, several under way",
-              "replicated, sums at servers", "any" },
+    .axes = { "servers, machines first", "every step", "fp32 or fp16",
+              "equal buffers, several under way", "replicated, sums at servers", "any" },
     .constraints = herring_constraints,
     .options = herring_options,
     .self_bytes = sizeof(herring),

@@ -46,7 +46,8 @@ typedef struct hetero_ring {
                                                continue after a resume */
     int64_t counted_ns;     /* of the engine's clock, which restarts in each process */
     double *seconds;        /* [workers]: of a micro-batch, as last measured; 0: never. Declared */
-    int64_t *reported;       /* 1: the last window's figures were emitted, and nothing has changed since. Declared */
+    /* 1: the last window's figures were emitted, and nothing has changed since. Declared */
+    int64_t *reported;
     struct { priced ring, run; } prices, timed; /* prices: for the decision, declared; timed: as
                                                    measured here. 0: not measured */
     float *gathered;        /* [workers] */
@@ -55,24 +56,29 @@ typedef struct hetero_ring {
 } hetero_ring;
 
 static const tutti_option hetero_ring_options[] = {
-    { "allocation", TUTTI_CHOICE, TUTTI_AT(hetero_ring, allocation), ADAPTIVE, 0, 2, "equal|static|adaptive",
+    { "allocation", TUTTI_CHOICE, TUTTI_AT(hetero_ring, allocation), ADAPTIVE, 0, 2,
+      "equal|static|adaptive",
       "micro-batches of each worker: the same, by `shares`, or by measured speed" },
     { "shares", TUTTI_TEXT, TUTTI_AT(hetero_ring, shares), 0, 0, 0, "",
       "static: what each worker gets, in proportion: w0:w1:..." },
     { "micro_batches", TUTTI_INT, TUTTI_AT(hetero_ring, micro_batches), 0, 0, 1e9, NULL,
-      "C: micro-batches a step, of all workers; 0: 8 a worker or the next number that divides its batch" },
+      "C: micro-batches a step, of all workers; 0: 8 a worker or the next number that divides its "
+      "batch" },
     { "micro_batch", TUTTI_INT, TUTTI_AT(hetero_ring, micro_batch), 0, 0, 1 << 24, NULL,
-      "m: samples of a micro-batch; 0: what C leaves. C m is the run's step: workers x batch x accumulate" },
+      "m: samples of a micro-batch; 0: what C leaves. C m is the run's step: workers x batch x "
+      "accumulate" },
     { "adapt_every", TUTTI_TEXT, TUTTI_AT(hetero_ring, adapt_every), 0, 0, 0, "100",
       "steps from one look at the times to the next, or epoch", "allocation=adaptive" },
     { "tolerance", TUTTI_REAL, TUTTI_AT(hetero_ring, tolerance), 0.05, 0, 1, NULL,
-      "the slowest worker may take this much longer than the mean before micro-batches move", "allocation=adaptive" },
+      "the slowest worker may take this much longer than the mean before micro-batches move",
+      "allocation=adaptive" },
     { "exclude_below", TUTTI_REAL, TUTTI_AT(hetero_ring, exclude_below), 0, 0, 1, NULL,
-      "a worker slower than this part of the mean speed computes nothing, if that makes steps shorter; 0: never",
+      "a worker slower than this part of the mean speed computes nothing, if that makes steps "
+      "shorter; 0: never",
       "allocation=adaptive" },
     { "collective", TUTTI_CHOICE, TUTTI_AT(hetero_ring, collective), BEST, 0, 2, "best|ring|auto",
-      "which all-reduce sums: auto: the run's, as under ddp; best: a ring where it is predicted to be faster, else the "
-      "run's" },
+      "which all-reduce sums: auto: the run's, as under ddp; best: a ring where it is predicted to "
+      "be faster, else the run's" },
     { 0 }
 };
 
@@ -94,19 +100,19 @@ static tutti_status cut_step(tutti_method *m, int64_t *samples, tutti_error *err
     s->passes = s->micro_batches > 0 ? s->micro_batches : step / *samples;
     if (s->micro_batches > 0 && s->micro_batch == 0 && *samples * s->micro_batches != step)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'hetero-ring': micro_batches is %lld, which does not divide the %lld samples of a "
-                          "step (%d workers x batch x accumulate)",
+                          "method 'hetero-ring': micro_batches is %lld, which does not divide the "
+                          "%lld samples of a step (%d workers x batch x accumulate)",
                           (long long)s->micro_batches, (long long)step, m->workers);
     if (*samples == 0 || s->passes * *samples != step)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'hetero-ring': %lld micro-batches of %lld samples are not a step of %lld (%d workers "
-                          "x batch x accumulate); choose micro_batches "
-                          "and micro_batch with that product",
+                          "method 'hetero-ring': %lld micro-batches of %lld samples are not a step "
+                          "of %lld (%d workers x batch x accumulate); choose micro_batches and "
+                          "micro_batch with that product",
                           (long long)s->passes, (long long)*samples, (long long)step, m->workers);
     if (s->passes < m->workers)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'hetero-ring': %lld micro-batches for %d workers; each worker needs one: use more "
-                          "micro_batches or a smaller micro_batch",
+                          "method 'hetero-ring': %lld micro-batches for %d workers; each worker "
+                          "needs one: use more micro_batches or a smaller micro_batch",
                           (long long)s->passes, m->workers);
     return TUTTI_OK;
 }
@@ -119,13 +125,16 @@ static tutti_status read_shares(const tutti_method *m, double *weight, tutti_err
 
     if (n < 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'hetero-ring': shares is '%.80s'; write a positive number for each worker: w0:w1:...",
+                          "method 'hetero-ring': shares is '%.80s'; write a positive number for "
+                          "each worker: w0:w1:...",
                           s->shares);
     if ((s->allocation == STATIC) != (n > 0))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'hetero-ring': shares go with allocation=static, and it needs them: w0:w1:...");
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "method 'hetero-ring': shares go with allocation=static, and it needs them: w0:w1:...");
     if (n > 0 && n != m->workers)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'hetero-ring': shares is '%.80s': %d numbers for %d workers",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'hetero-ring': shares is '%.80s': %d numbers for %d workers",
                           s->shares, n, m->workers);
     return TUTTI_OK;
 }
@@ -139,10 +148,11 @@ static tutti_status hetero_ring_declare(tutti_method *m, tutti_plan *plan, tutti
 
     s->every = strcmp(s->adapt_every, "epoch") == 0 ? 0 : strtoull(s->adapt_every, &end, 10);
     if (strcmp(s->adapt_every, "epoch") != 0 &&
-        (s->adapt_every[0] < '0' || s->adapt_every[0] > '9' || *end != 0 || s->every < 1 || s->every > 1000000000))
+        (s->adapt_every[0] < '0' || s->adapt_every[0] > '9' || *end != 0 || s->every < 1 ||
+         s->every > 1000000000))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'hetero-ring': adapt_every is '%.40s'; "
-                          "it must be epoch or a number of steps from 1 to 1000000000",
+                          "method 'hetero-ring': adapt_every is '%.40s'; it must be epoch or a "
+                          "number of steps from 1 to 1000000000",
                           s->adapt_every);
     if (s->collective == RING && tutti_exchange_codec(m) != NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
@@ -154,18 +164,38 @@ static tutti_status hetero_ring_declare(tutti_method *m, tutti_plan *plan, tutti
     TUTTI_TRY(tutti_passes_assign_declare(m, plan, samples, err));
     tutti_declare_value(plan, "hetero-ring.window", TUTTI_OWN_ZERO, &s->window, sizeof s->window);
     tutti_declare_late_value(plan, "hetero-ring.prices", TUTTI_SAME, &s->prices, sizeof s->prices);
-    tutti_declare(plan, &(tutti_state){ .name = "hetero-ring.seconds", .keep = TUTTI_SAME, .dtype = TUTTI_F64,
-                                        .count = n, .of_workers = true }, &s->seconds);
-    tutti_declare(plan, &(tutti_state){ .name = "hetero-ring.told", .keep = TUTTI_SAME, .dtype = TUTTI_I64,
-                                        .count = 1 }, &s->reported);
-    tutti_declare(plan, &(tutti_state){ .name = "hetero-ring.gathered", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
-                                        .count = n }, &s->gathered);
-    tutti_declare(plan, &(tutti_state){ .name = "hetero-ring.weight", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F64,
-                                        .count = n }, &s->weight);
-    tutti_declare(plan, &(tutti_state){ .name = "hetero-ring.part", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64,
-                                        .count = n }, &s->part);
-    tutti_declare(plan, &(tutti_state){ .name = "hetero-ring.next", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64,
-                                        .count = n }, &s->next);
+    tutti_declare(plan,
+                  &(tutti_state){ .name = "hetero-ring.seconds",
+                                  .keep = TUTTI_SAME,
+                                  .dtype = TUTTI_F64,
+                                  .count = n,
+                                  .of_workers = true },
+                  &s->seconds);
+    tutti_declare(
+        plan,
+        &(tutti_state){
+            .name = "hetero-ring.told", .keep = TUTTI_SAME, .dtype = TUTTI_I64, .count = 1 },
+        &s->reported);
+    tutti_declare(
+        plan,
+        &(tutti_state){
+            .name = "hetero-ring.gathered", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = n },
+        &s->gathered);
+    tutti_declare(
+        plan,
+        &(tutti_state){
+            .name = "hetero-ring.weight", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F64, .count = n },
+        &s->weight);
+    tutti_declare(
+        plan,
+        &(tutti_state){
+            .name = "hetero-ring.part", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64, .count = n },
+        &s->part);
+    tutti_declare(
+        plan,
+        &(tutti_state){
+            .name = "hetero-ring.next", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64, .count = n },
+        &s->next);
     return TUTTI_OK;
 }
 
@@ -173,7 +203,8 @@ static tutti_status hetero_ring_open(tutti_method *m, tutti_error *err)
 {
     hetero_ring *s = m->self;
 
-    if (s->collective == BEST && m->workers > 1 && tutti_exchange_codec(m) == NULL && !tutti_world_shares(m->world)) {
+    if (s->collective == BEST && m->workers > 1 && tutti_exchange_codec(m) == NULL &&
+        !tutti_world_shares(m->world)) {
         TUTTI_TRY(priced_measure(m, by_ring, &s->timed.ring, err));
         TUTTI_TRY(priced_measure(m, m->layout->piece[0].group.algorithm, &s->timed.run, err));
         s->prices = s->timed;
@@ -189,8 +220,8 @@ static tutti_status hetero_ring_open(tutti_method *m, tutti_error *err)
 
 static bool ring_pays(const hetero_ring *s, size_t count)
 {
-    return s->collective == RING ||
-           pays_from * priced_seconds(&s->prices.ring, count) < priced_seconds(&s->prices.run, count);
+    return s->collective == RING || pays_from * priced_seconds(&s->prices.ring, count) <
+                                        priced_seconds(&s->prices.run, count);
 }
 
 static tutti_status hetero_ring_exchange(tutti_method *m, tutti_piece *p, tutti_error *err)
@@ -199,7 +230,8 @@ static tutti_status hetero_ring_exchange(tutti_method *m, tutti_piece *p, tutti_
 
     if (ring_pays(s, p->count))
         p->group.algorithm = by_ring;
-    return tutti_exchange(m, p, 1, err); /* of all workers' samples: the divisor has weighted them */
+    /* of all workers' samples: the divisor has weighted them */
+    return tutti_exchange(m, p, 1, err);
 }
 
 static void tell_prices(tutti_method *m)
@@ -218,8 +250,8 @@ static void tell_prices(tutti_method *m)
     }
     snprintf(taken, sizeof taken, "for %d of %d pieces", go_round, pieces);
     tutti_event(m, "collective",
-                "the all-reduces of a step, one after the other, are predicted to take %.4g ms round a ring "
-                "and %.4g ms as the run's: the ring is taken %s",
+                "the all-reduces of a step, one after the other, are predicted to take %.4g ms "
+                "round a ring and %.4g ms as the run's: the ring is taken %s",
                 1e3 * ring, 1e3 * run,
                 go_round == pieces ? "for all"
                 : go_round == 0    ? "for none"
@@ -264,24 +296,28 @@ static void report_window(tutti_method *m, double now, double then, bool moves)
         equal = even > equal ? even : equal;
     }
     for (int r = 0; r < m->workers && r < TOLD; r++)
-        used += (size_t)snprintf(each + used, sizeof each - used, "%s%lld (%.4g ms, idle %.0f %%)", r > 0 ? ", " : "",
-                                 (long long)a[r], 1e3 * (double)a[r] * s->seconds[r],
-                                 now > 0 ? 100 * (1 - (double)a[r] * s->seconds[r] / now) : 0);
-    tutti_event(m, "allocation",
-                "micro-batches by worker: %s%s; a step computes for %.4g ms, with an equal split %.4g ms%s", each,
-                m->workers > TOLD ? ", ..." : "", 1e3 * now, 1e3 * equal, moves ? "" : "; kept");
+        used +=
+            (size_t)snprintf(each + used, sizeof each - used, "%s%lld (%.4g ms, idle %.0f %%)",
+                             r > 0 ? ", " : "", (long long)a[r], 1e3 * (double)a[r] * s->seconds[r],
+                             now > 0 ? 100 * (1 - (double)a[r] * s->seconds[r] / now) : 0);
+    tutti_event(
+        m, "allocation",
+        "micro-batches by worker: %s%s; a step computes for %.4g ms, with an equal split %.4g ms%s",
+        each, m->workers > TOLD ? ", ..." : "", 1e3 * now, 1e3 * equal, moves ? "" : "; kept");
     if (moves) {
         used = 0;
         for (int r = 0; r < m->workers && r < TOLD; r++)
             used += (size_t)snprintf(each + used, sizeof each - used, "%s%lld", r > 0 ? ", " : "",
                                      (long long)s->next[r]);
-        tutti_event(m, "allocation", "from step %llu on: %s%s; predicted %.4g ms", (unsigned long long)m->step + 1,
-                    each, m->workers > TOLD ? ", ..." : "", 1e3 * then);
+        tutti_event(m, "allocation", "from step %llu on: %s%s; predicted %.4g ms",
+                    (unsigned long long)m->step + 1, each, m->workers > TOLD ? ", ..." : "",
+                    1e3 * then);
         for (int r = 0; r < m->workers; r++)
             if (s->next[r] == 0 && a[r] > 0)
                 tutti_event(m, "excluded",
-                            "worker %d takes %.4g ms for a micro-batch and computes nothing from step %llu on", r,
-                            1e3 * s->seconds[r], (unsigned long long)m->step + 1);
+                            "worker %d takes %.4g ms for a micro-batch and computes nothing from "
+                            "step %llu on",
+                            r, 1e3 * s->seconds[r], (unsigned long long)m->step + 1);
     }
 }
 
@@ -292,7 +328,8 @@ static tutti_status end_window(tutti_method *m, tutti_error *err)
     const int n = m->workers;
     const int64_t *a = m->share->passes_of;
     const float mine = s->window.samples > 0
-                           ? (float)((double)s->window.ns * 1e-9 * (double)m->share->batch / (double)s->window.samples)
+                           ? (float)((double)s->window.ns * 1e-9 * (double)m->share->batch /
+                                     (double)s->window.samples)
                            : 0;
     double known = 0, mean = 0, now, then;
     int measured = 0, active = 0;
@@ -320,7 +357,8 @@ static tutti_status end_window(tutti_method *m, tutti_error *err)
             double speed = 0, without;
             for (int r = 0; r < n; r++)
                 speed += 1 / s->seconds[r];
-            allocate(s, n, s->exclude_below * speed / n); /* never empty: some worker has at least the mean speed */
+            /* never empty: some worker has at least the mean speed */
+            allocate(s, n, s->exclude_below * speed / n);
             without = step_seconds(s->next, s->seconds, n);
             if (!(without < then))
                 allocate(s, n, 0);
@@ -338,7 +376,8 @@ static tutti_status hetero_ring_step(tutti_method *m, tutti_error *err)
 {
     hetero_ring *s = m->self;
     const int64_t now_ns = tutti_computed_ns(m);
-    const uint64_t done = m->step + 1, every = s->every > 0 ? s->every : tutti_share_steps(m->share);
+    const uint64_t done = m->step + 1,
+                   every = s->every > 0 ? s->every : tutti_share_steps(m->share);
 
     if (m->step == 0 && s->prices.run.call > 0)
         tell_prices(m);
@@ -365,14 +404,14 @@ static tutti_status hetero_ring_resized(tutti_method *m, int began, int left, tu
 }
 
 static const char *const hetero_ring_constraints[] = {
-    "micro_batches x micro_batch is the run's step, workers x batch x accumulate, "
-    "and there is a micro-batch for each worker",
+    "micro_batches x micro_batch is the run's step, workers x batch x accumulate, and there is a "
+    "micro-batch for each worker",
     "it decides how much each worker computes: batch-share must be even",
     "an excluded worker stays so: it is not measured any more; it still exchanges",
-    "collective=best chooses by measured times, unless workers share memory: "
-    "only simulated runs then repeat to the bit",
-    "a lost worker ends the run (exit code 3); a checkpoint is resumed with any number of workers; another number is "
-    "measured again, from even parts",
+    "collective=best chooses by measured times, unless workers share memory: only simulated runs "
+    "then repeat to the bit",
+    "a lost worker ends the run (exit code 3); a checkpoint is resumed with any number of workers; "
+    "another number is measured again, from even parts",
     NULL
 };
 
@@ -392,7 +431,8 @@ const tutti_method_ops tutti_method_hetero_ring = {
     .authors = "Chao, Liao, Gao",
     .year = 2021,
     .family = "all-reduce",
-    .axes = { "ring or all-reduce", "every step", "fp32 or any", "buckets, overlap", "replicated", "any" },
+    .axes = { "ring or all-reduce", "every step", "fp32 or any", "buckets, overlap", "replicated",
+              "any" },
     .constraints = hetero_ring_constraints,
     .options = hetero_ring_options,
     .settles = hetero_ring_settles,

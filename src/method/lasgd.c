@@ -28,10 +28,13 @@ typedef struct lasgd {
 enum { AVERAGE };               /* service */
 
 static const tutti_option lasgd_options[] = {
-    { "local_steps", TUTTI_INT, TUTTI_AT(lasgd, local_steps), 8, 1, 1e9, NULL, "H: steps between averagings" },
+    { "local_steps", TUTTI_INT, TUTTI_AT(lasgd, local_steps), 8, 1, 1e9, NULL,
+      "H: steps between averagings" },
     { "max_delay", TUTTI_INT, TUTTI_AT(lasgd, max_delay), -1, -1, 1e9, NULL,
-      "gradients that may be computed while an averaging is under way: 0 to local_steps; -1: local_steps" },
-    { "warmup", TUTTI_INT, TUTTI_AT(lasgd, warmup), 0, 0, 1e9, NULL, "steps of synchronous gradient averaging first" },
+      "gradients that may be computed while an averaging is under way: 0 to local_steps; -1: "
+      "local_steps" },
+    { "warmup", TUTTI_INT, TUTTI_AT(lasgd, warmup), 0, 0, 1e9, NULL,
+      "steps of synchronous gradient averaging first" },
     { 0 }
 };
 
@@ -42,8 +45,8 @@ static tutti_status lasgd_declare(tutti_method *m, tutti_plan *plan, tutti_error
 
     if (s->max_delay > s->local_steps)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'lasgd': max_delay is %lld, but an averaging must be over before the next begins, "
-                          "local_steps=%lld steps later; give at most that",
+                          "method 'lasgd': max_delay is %lld, but an averaging must be over before "
+                          "the next begins, local_steps=%lld steps later; give at most that",
                           (long long)s->max_delay, (long long)s->local_steps);
     if (s->max_delay < 0)
         s->max_delay = s->local_steps;
@@ -53,7 +56,8 @@ static tutti_status lasgd_declare(tutti_method *m, tutti_plan *plan, tutti_error
 static unsigned lasgd_traits(const void *self)
 {
     /* summed gradients need all workers */
-    return TUTTI_UNSYNCHRONIZED_STEPS | (((const lasgd *)self)->warmup > 0 ? 0 : TUTTI_FAULT_TOLERANT);
+    return TUTTI_UNSYNCHRONIZED_STEPS |
+           (((const lasgd *)self)->warmup > 0 ? 0 : TUTTI_FAULT_TOLERANT);
 }
 
 static bool is_due(const tutti_method *m, const lasgd *s)
@@ -87,7 +91,8 @@ static tutti_status lasgd_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
 
 static tutti_status lasgd_exchange(tutti_method *m, tutti_piece *p, tutti_error *err)
 {
-    return tutti_allreduce_weighted(&p->group, (float)m->weight, tutti_f32(m->device, p->g, p->count), err);
+    return tutti_allreduce_weighted(&p->group, (float)m->weight,
+                                    tutti_f32(m->device, p->g, p->count), err);
 }
 
 static tutti_status lasgd_step(tutti_method *m, tutti_error *err)
@@ -109,15 +114,17 @@ static tutti_status average(tutti_method *m, tutti_error *err)
 static const tutti_service lasgd_services[] = { [AVERAGE] = { "average", average }, { 0 } };
 
 static const char *const lasgd_constraints[] = {
-    "all workers make equally many steps: a slow one is waited for once "
-    "max_delay gradients have been computed without its model",
-    "the mean is over workers, not samples: choose data and batch so that workers have equal shares",
-    "with max_delay of 2 or more runs differ in their bits, except simulated ones; a checkpoint, and an evaluation "
-    "without --eval-every, ends the averaging under way early",
-    ("a lost worker is excluded where the transport survives the loss (shm, tcp, sim): averages are those of the "
-     "others, its samples are not computed; with warmup, on-loss=stop, and on other transports, "
-     "it ends the run (exit code 3)"),
-    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it",
+    "all workers make equally many steps: a slow one is waited for once max_delay gradients have "
+    "been computed without its model",
+    "the mean is over workers, not samples: choose data and batch so that workers have equal "
+    "shares",
+    "with max_delay of 2 or more runs differ in their bits, except simulated ones; a checkpoint, "
+    "and an evaluation without --eval-every, ends the averaging under way early",
+    ("a lost worker is excluded where the transport survives the loss (shm, tcp, sim): averages "
+     "are those of the others, its samples are not computed; with warmup, on-loss=stop, and on "
+     "other transports, it ends the run (exit code 3)"),
+    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved "
+    "it",
     NULL
 };
 
@@ -134,7 +141,8 @@ const tutti_method_ops tutti_method_lasgd = {
     .authors = "Avidor, Tal Israel",
     .year = 2022,
     .family = "periodic",
-    .axes = { "all-reduce", "every local_steps steps, max_delay late", "fp32", "overlap", "a model each", "any" },
+    .axes = { "all-reduce", "every local_steps steps, max_delay late", "fp32", "overlap",
+              "a model each", "any" },
     .constraints = lasgd_constraints,
     .options = lasgd_options,
     .settles = lasgd_settles,

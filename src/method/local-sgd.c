@@ -29,10 +29,13 @@ static tutti_status local_sgd_step(tutti_method *m, tutti_error *err)
 }
 
 static const char *const local_sgd_constraints[] = {
-    "the mean is over workers, not samples: choose data and batch so that workers have equal shares",
+    "the mean is over workers, not samples: choose data and batch so that workers have equal "
+    "shares",
     "a lost worker ends the run (exit code 3) at the next averaging",
-    "a displacement that the codec has no number for (fp16: beyond 65504) ends the run before it is sent",
-    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it",
+    "a displacement that the codec has no number for (fp16: beyond 65504) ends the run before it "
+    "is sent",
+    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved "
+    "it",
     NULL
 };
 
@@ -43,7 +46,8 @@ const tutti_method_ops tutti_method_local_sgd = {
     .year = 2019,
     .family = "periodic",
     .traits = TUTTI_TAKES_CODEC | TUTTI_ASKS_FOR_VALUES,
-    .axes = { "all-reduce", "every period steps", "fp32 or any", "none", "a model each", "any, and an outer one" },
+    .axes = { "all-reduce", "every period steps", "fp32 or any", "none", "a model each",
+              "any, and an outer one" },
     .constraints = local_sgd_constraints,
     .options = local_sgd_options,
     .settles = periodic_settles,

@@ -43,8 +43,10 @@ static tutti_status nuqsgd_declare(tutti_method *m, tutti_plan *plan, tutti_erro
     return tutti_exchange_declare(m, plan, coded_large(m, coded, s->skip_below, spec), err);
 }
 
-static const char *const nuqsgd_constraints[] = { "bucket must be a power of two", "clip-norm acts on the decoded mean",
-                                                  "codec is part of the method: codec must be omitted", NULL };
+static const char *const nuqsgd_constraints[] = {
+    "bucket must be a power of two", "clip-norm acts on the decoded mean",
+    "codec is part of the method: codec must be omitted", NULL
+};
 
 const tutti_method_ops tutti_method_nuqsgd = {
     .name = "nuqsgd",
@@ -56,8 +58,8 @@ const tutti_method_ops tutti_method_nuqsgd = {
     .options = nuqsgd_options,
     .self_bytes = sizeof(nuqsgd),
     .traits = TUTTI_REPLICAS_EQUAL | TUTTI_ASKS_FOR_VALUES,
-    .axes = { "all-gather, owners from 4", "every step", "exponential levels, stochastic", "buckets, overlap",
-              "replicated", "any" },
+    .axes = { "all-gather, owners from 4", "every step", "exponential levels, stochastic",
+              "buckets, overlap", "replicated", "any" },
     .declare = nuqsgd_declare,
     .exchange = tutti_base_exchange,
 };

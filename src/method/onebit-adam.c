@@ -13,8 +13,8 @@ typedef struct onebit_adam { frozen f; int64_t block; int scale; bool server_ef;
 
 static const tutti_option onebit_adam_options[] = {
     { "freeze_step", TUTTI_REAL, TUTTI_AT(frozen, warmup), 0, 0, 1e12, NULL,
-      "steps of dense Adam before the second moment is frozen, or below 1 their share of the run: 0.15 to 0.25; 0: "
-      "when it has become stable" },
+      "steps of dense Adam before the second moment is frozen, or below 1 their share of the run: "
+      "0.15 to 0.25; 0: when it has become stable" },
     FROZEN_ADAM(0),
     TUTTI_ROW_SIGN_SCALE(TUTTI_AT(onebit_adam, scale), 0),
     TUTTI_ROW_SIGN_BLOCK(TUTTI_AT(onebit_adam, block)),
@@ -37,7 +37,8 @@ static const char *const onebit_adam_constraints[] = {
     "resumed with another number of workers, each has the mean of the residuals", FROZEN_CONSTRAINTS
 };
 
-static const tutti_method_default onebit_adam_defaults[] = { { "optimizer", "sgd(lr=0.001)" }, { 0 } };
+static const tutti_method_default onebit_adam_defaults[] = { { "optimizer", "sgd(lr=0.001)" },
+                                                             { 0 } };
 
 const tutti_method_ops tutti_method_onebit_adam = {
     .name = "onebit-adam",
@@ -51,8 +52,8 @@ const tutti_method_ops tutti_method_onebit_adam = {
     .settles = frozen_settles,
     .self_bytes = sizeof(onebit_adam),
     .traits = TUTTI_REPLICAS_EQUAL | TUTTI_NON_GRADIENT_UPDATE,
-    .axes = { "owners, all-gather", "every step", "one bit of the momentum, error feedback", "buckets, overlap",
-              "replicated", "its own Adam" },
+    .axes = { "owners, all-gather", "every step", "one bit of the momentum, error feedback",
+              "buckets, overlap", "replicated", "its own Adam" },
     .declare = onebit_adam_declare,
     .open = frozen_open,
     .exchange = frozen_exchange,

@@ -109,15 +109,18 @@ static const tutti_option oscars_options[] = {
       "H: steps of a worker of median speed between averagings, at most or at first (adapt)" },
     { "adapt", TUTTI_CHOICE, TUTTI_AT(oscars, adapt), LOSS, 0, 2, "loss|grow|off",
       "H falls as the root of the loss does; grows by `growth` of `interval` a round; stays" },
-    { "growth", TUTTI_REAL, TUTTI_AT(oscars, growth), 0.01, 0, 1e6, NULL, "of adapt=grow", "adapt=grow" },
+    { "growth", TUTTI_REAL, TUTTI_AT(oscars, growth), 0.01, 0, 1e6, NULL, "of adapt=grow",
+      "adapt=grow" },
     { "grace", TUTTI_REAL, TUTTI_AT(oscars, grace), 0.2, 0, 1e6, NULL,
-      "how much longer than planned a round may take, as a part of that, before it ends without the late workers" },
+      "how much longer than planned a round may take, as a part of that, before it ends without "
+      "the late workers" },
     { "quorum", TUTTI_REAL, TUTTI_AT(oscars, quorum), 0.8, 1e-6, 1, NULL,
       "part of the workers without which it does not end" },
     { "max_late", TUTTI_INT, TUTTI_AT(oscars, max_late), 1, 0, 1e9, NULL,
       "rounds that a worker's steps may be late; then they are dropped, and it starts again" },
     { "weights", TUTTI_CHOICE, TUTTI_AT(oscars, weights), STEPS, 0, 2, "steps|uniform|normalised",
-      "a worker weighs as its steps are many; all the same; all the same for each step (for data that differ)" },
+      "a worker weighs as its steps are many; all the same; all the same for each step (for data "
+      "that differ)" },
     { "quota_max", TUTTI_REAL, TUTTI_AT(oscars, quota_max), 4, 1, 1000, NULL,
       "the most steps that a fast worker is given, times H" },
     { 0 }
@@ -135,7 +138,8 @@ static double median(const tutti_method *m, bool of_transfers)
         const record *p = &s->record[i];
         const double value = of_transfers ? p->transfer_s : p->step_s;
         int at = n;
-        if ((of_transfers ? p->transfers_timed : p->steps_timed) == 0 || !tutti_server_has(s->server, i))
+        if ((of_transfers ? p->transfers_timed : p->steps_timed) == 0 ||
+            !tutti_server_has(s->server, i))
             continue;
         for (; at > 0 && s->sorted[at - 1] > value; at--)
             s->sorted[at] = s->sorted[at - 1];
@@ -161,7 +165,8 @@ static uint32_t quota(const oscars *s, int worker, double left)
 {
     record *p = &s->record[worker];
     /* step_s is 0 if the clock is too coarse */
-    double steps = p->step_s > 0 ? floor((left - p->transfer_s) / p->step_s + 0.125) : s->all.interval;
+    double steps =
+        p->step_s > 0 ? floor((left - p->transfer_s) / p->step_s + 0.125) : s->all.interval;
 
     steps = fmax(1, fmin(steps, floor(s->quota_max * s->all.interval)));
     p->quota = fmax(ceil(p->quota / 2), fmin(steps, 2 * p->quota));
@@ -202,7 +207,8 @@ static void look_ahead(tutti_method *m)
 static void apply_deltas(tutti_method *m, int64_t now_ns)
 {
     oscars *s = m->self;
-    const double scale = s->weights == NORMALISED ? s->weighed_steps / s->weight / s->weight : 1 / s->weight,
+    const double scale = s->weights == NORMALISED ? s->weighed_steps / s->weight / s->weight
+                                                  : 1 / s->weight,
                  actual_s = (double)(now_ns - s->begun_ns) * 1e-9;
 
     tutti_server_add(s->server, (float)scale, s->sum);
@@ -282,7 +288,8 @@ static bool add_delta(tutti_method *m, const tutti_server_request *r, double ste
 {
     oscars *s = m->self;
     record *p = &s->record[r->worker];
-    const double part = 1 / (1 + (double)r->delay), weight = s->weights == STEPS ? part * steps : part;
+    const double part = 1 / (1 + (double)r->delay),
+                 weight = s->weights == STEPS ? part * steps : part;
 
     p->pushes++;
     if (r->delay > (uint64_t)s->max_late) {
@@ -315,7 +322,8 @@ static void learn_times(oscars *s, int worker, int64_t now_ns, double steps, dou
         s->begun_ns = now_ns - (int64_t)(seconds * 1e9);
     if (sent_ns == 0)
         return;
-    p->transfer_s = smooth(p->transfer_s, p->transfers_timed, fmax(0, (double)(now_ns - sent_ns) * 1e-9 - seconds));
+    p->transfer_s = smooth(p->transfer_s, p->transfers_timed,
+                           fmax(0, (double)(now_ns - sent_ns) * 1e-9 - seconds));
     p->transfers_timed++;
 }
 
@@ -350,13 +358,14 @@ static tutti_status on_request(tutti_method *m, const tutti_server_request *r, t
     float seconds, loss;
 
     unpack(r->b, &seconds, &loss);
-    if (p->gone || steps > s->record[r->worker].quota || (steps == 0 && !leaves) || (steps == 0) != (r->in == NULL) ||
-        !(seconds >= 0 && seconds < 1e9f))
+    if (p->gone || steps > s->record[r->worker].quota || (steps == 0 && !leaves) ||
+        (steps == 0) != (r->in == NULL) || !(seconds >= 0 && seconds < 1e9f))
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker,
-                               "worker %d sent %lu steps of %g seconds, %s a displacement, of the %g it was given; all "
-                               "workers must run one version and one checkpoint",
-                               r->worker, (unsigned long)steps, (double)seconds, r->in == NULL ? "without" : "with",
-                               s->record[r->worker].quota);
+                               "worker %d sent %lu steps of %g seconds, %s a displacement, of the "
+                               "%g it was given; all workers must run one version and one "
+                               "checkpoint",
+                               r->worker, (unsigned long)steps, (double)seconds,
+                               r->in == NULL ? "without" : "with", s->record[r->worker].quota);
     if (steps > 0) {
         learn_times(s, r->worker, now_ns, steps, (double)seconds);
         counts = add_delta(m, r, steps, (double)loss);
@@ -371,8 +380,9 @@ static tutti_status on_request(tutti_method *m, const tutti_server_request *r, t
         s->waiting++;
     } else {
         p->sent_ns = now_ns;
-        return tutti_server_give(s->server, &r->note, 1,
-                                 quota(s, r->worker, s->all.target_s - (double)(now_ns - s->begun_ns) * 1e-9), err);
+        return tutti_server_give(
+            s->server, &r->note, 1,
+            quota(s, r->worker, s->all.target_s - (double)(now_ns - s->begun_ns) * 1e-9), err);
     }
     return end_if_over(m, now_ns, err);
 }
@@ -392,15 +402,23 @@ static tutti_status oscars_declare(tutti_method *m, tutti_plan *plan, tutti_erro
     oscars *s = m->self;
 
     TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &setup, err));
-    tutti_declare_vector(plan, "oscars.base", TUTTI_SCRATCH, &s->base); /* equal to x at quiescence */
+    /* equal to x at quiescence */
+    tutti_declare_vector(plan, "oscars.base", TUTTI_SCRATCH, &s->base);
     tutti_declare_value(plan, "oscars.quota", TUTTI_OWN_ZERO, &s->quota, sizeof s->quota);
     if (tutti_server_index(s->server) < 0)
         return TUTTI_OK;
-    tutti_declare(plan, &(tutti_state){ .name = "oscars.sum", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
-                                        .count = m->n }, &s->sum);
-    tutti_declare(plan, &(tutti_state){ .name = "oscars.workers", .keep = TUTTI_SLICE, .dtype = TUTTI_F64,
-                                        .count = (size_t)m->workers * sizeof(record) / sizeof(double),
-                                        .of_workers = true }, &s->record);
+    tutti_declare(
+        plan,
+        &(tutti_state){
+            .name = "oscars.sum", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = m->n },
+        &s->sum);
+    tutti_declare(plan,
+                  &(tutti_state){ .name = "oscars.workers",
+                                  .keep = TUTTI_SLICE,
+                                  .dtype = TUTTI_F64,
+                                  .count = (size_t)m->workers * sizeof(record) / sizeof(double),
+                                  .of_workers = true },
+                  &s->record);
     tutti_declare_value(plan, "oscars.all", TUTTI_SLICE, &s->all, sizeof s->all);
     return TUTTI_OK;
 }
@@ -476,15 +494,17 @@ static tutti_status hand_in(tutti_method *m, bool leaves, tutti_error *err)
 {
     oscars *s = m->self;
     const int64_t now_ns = tutti_computed_ns(m);
-    const int64_t b = pack((double)(now_ns - s->counted_ns) * 1e-9, s->done > 0 ? s->loss_sum / (double)s->done : 0);
+    const int64_t b = pack((double)(now_ns - s->counted_ns) * 1e-9,
+                           s->done > 0 ? s->loss_sum / (double)s->done : 0);
     tutti_server_answers answers;
 
     if (m->workers > 1)
-        tutti_diff(m->device, m->layout->used, 1, m->x, s->base, m->g); /* g is free: the gradient has been used */
+        /* g is free: the gradient has been used */
+        tutti_diff(m->device, m->layout->used, 1, m->x, s->base, m->g);
     else
         tutti_copy(m->device, m->layout->used, m->x, m->g);
-    TUTTI_TRY(tutti_server_push(s->server, (uint32_t)s->done * 2 + (leaves ? LEAVES : 0), b, s->done > 0 ? m->g : NULL,
-                                m->x, &answers, err));
+    TUTTI_TRY(tutti_server_push(s->server, (uint32_t)s->done * 2 + (leaves ? LEAVES : 0), b,
+                                s->done > 0 ? m->g : NULL, m->x, &answers, err));
     if (s->done > 0)
         tutti_stale(m, answers.delay);
     tutti_copy(m->device, m->layout->used, m->x, s->base);
@@ -540,7 +560,8 @@ static tutti_status oscars_quiesce(tutti_method *m, tutti_error *err)
     }
     tutti_metric(m, "rounds", -1, s->all.rounds);
     tutti_metric(m, "interval", -1, s->all.interval);
-    tutti_metric(m, "round_seconds", -1, s->all.rounds_timed > 0 ? s->all.actual_s / s->all.rounds_timed : 0);
+    tutti_metric(m, "round_seconds", -1,
+                 s->all.rounds_timed > 0 ? s->all.actual_s / s->all.rounds_timed : 0);
     tutti_metric(m, "round_seconds_planned", -1,
                  s->all.rounds_timed > 0 ? s->all.predicted_s / s->all.rounds_timed : 0);
     tutti_metric(m, "applied_delay_max", -1, s->all.oldest);
@@ -550,26 +571,27 @@ static tutti_status oscars_quiesce(tutti_method *m, tutti_error *err)
 static const tutti_service oscars_services[] = { [SERVE] = { "server", oscars_serve }, { 0 } };
 
 static const char *const oscars_constraints[] = {
-    "experimental: reconstructed from the paper's abstract, since the full text was not available; it may differ from "
-    "the paper",
+    "experimental: reconstructed from the paper's abstract, since the full text was not available; "
+    "it may differ from the paper",
     "a semi-synchronous local SGD: --steps N is N x workers gradients by whichever worker is free; "
     "runs differ in their bits, except simulated ones",
     "with data of their own (--partition) fast workers weigh more, unless weights=normalised",
     "optimiser state stays each worker's own",
-    "the loss of the server ends the run (exit code 3); no round waits for any other worker that is lost, and quorum "
-    "is of the workers that are left; the model is at the server, and a checkpoint, saved before a loss or after one, "
-    "is resumed with any number of workers",
+    "the loss of the server ends the run (exit code 3); no round waits for any other worker that "
+    "is lost, and quorum is of the workers that are left; the model is at the server, and a "
+    "checkpoint, saved before a loss or after one, is resumed with any number of workers",
     NULL
 };
 
 const tutti_method_ops tutti_method_oscars = {
     .name = "oscars",
-    .title = "Oscars: unequal numbers of local steps, by a server's view of all speeds (reconstructed)",
+    .title =
+        "Oscars: unequal numbers of local steps, by a server's view of all speeds (reconstructed)",
     .authors = "Huang",
     .year = 2021,
     .family = "server",
-    .axes = { "one server", "rounds of unequal steps, without late workers", "fp32", "none", "a model each",
-              "any, local" },
+    .axes = { "one server", "rounds of unequal steps, without late workers", "fp32", "none",
+              "a model each", "any, local" },
     .constraints = oscars_constraints,
     .options = oscars_options,
     .self_bytes = sizeof(oscars),

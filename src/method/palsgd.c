@@ -36,7 +36,8 @@ typedef struct palsgd {
     periodic local;
     double mix_prob, mix_rate;
     int form, coin;
-    int64_t *wanted;               /* [workers]: samples of each in this step; NULL: no coin is drawn */
+    /* [workers]: samples of each in this step; NULL: no coin is drawn */
+    int64_t *wanted;
     float *figures;                /* figures of all: `workers` x TOLD */
     struct {
         int64_t evaluations, mixed, meetings;
@@ -56,7 +57,8 @@ static const tutti_option palsgd_options[] = {
     PERIODIC_OPTION_WARMUP,
     PERIODIC_OPTION_OUTER("sgd(lr=0.7,momentum=0.9,nesterov=true)"),
     { "form", TUTTI_CHOICE, TUTTI_AT(palsgd, form), RANDOM, 0, 1, "random|elastic",
-      "random: a coin flip decides which steps mix; elastic: each does a little, in addition to its gradient" },
+      "random: a coin flip decides which steps mix; elastic: each does a little, in addition to "
+      "its gradient" },
     { "mix_prob", TUTTI_REAL, TUTTI_AT(palsgd, mix_prob), 0.1, 0, 0.999, NULL,
       "p: probability that a step mixes; 0: none does, which is local-sgd", "form=random" },
     { "mix_rate", TUTTI_REAL, TUTTI_AT(palsgd, mix_rate), 0.5, 0, 100, NULL,
@@ -89,27 +91,31 @@ static tutti_status check_pull(const palsgd *s, double lr, const char *when, tut
 
     if (!mixes_at_all(s) || pull_at(s, lr) <= 1)
         return TUTTI_OK;
-    snprintf(most, sizeof most, "%.6g", part / lr); /* a number that would be accepted as it is printed */
+    /* a number that would be accepted as it is printed */
+    snprintf(most, sizeof most, "%.6g", part / lr);
     largest.mix_rate = strtod(most, NULL);
     if (pull_at(&largest, lr) > 1)
         snprintf(most, sizeof most, "%.6g", part / lr * (1 - 2e-6));
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "method 'palsgd': at the learning rate %g%s with mix_rate=%g%s a model would be drawn %g times "
-                      "the way to the global one, and beyond 1 it overshoots; give mix_rate at most %s, or a lower "
-                      "learning rate%s",
-                      lr, when, s->mix_rate, s->form == ELASTIC ? "" : " over mix_prob", (double)pull_at(s, lr), most,
+                      "method 'palsgd': at the learning rate %g%s with mix_rate=%g%s a model would "
+                      "be drawn %g times the way to the global one, and beyond 1 it overshoots; "
+                      "give mix_rate at most %s, or a lower learning rate%s",
+                      lr, when, s->mix_rate, s->form == ELASTIC ? "" : " over mix_prob",
+                      (double)pull_at(s, lr), most,
                       s->form == ELASTIC ? "" : ", or a larger mix_prob");
 }
 
 static tutti_status palsgd_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     palsgd *s = m->self;
-    const tutti_state figures = {
-        .name = "palsgd.told", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = (size_t)m->workers * TOLD
-    };
-    const tutti_state wanted = {
-        .name = "palsgd.wanted", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64, .count = (size_t)m->workers
-    };
+    const tutti_state figures = { .name = "palsgd.told",
+                                  .keep = TUTTI_SCRATCH,
+                                  .dtype = TUTTI_F32,
+                                  .count = (size_t)m->workers * TOLD };
+    const tutti_state wanted = { .name = "palsgd.wanted",
+                                 .keep = TUTTI_SCRATCH,
+                                 .dtype = TUTTI_I64,
+                                 .count = (size_t)m->workers };
 
     if (m->optim != NULL) /* no schedule has a factor above 1 */
         TUTTI_TRY(check_pull(s, tutti_optim_lr(m->optim), "", err));
@@ -130,10 +136,12 @@ static tutti_status palsgd_open(tutti_method *m, tutti_error *err)
     const palsgd *s = m->self;
 
     if (s->form == RANDOM && s->mix_prob > 0.5 && m->rank == 0)
-        tutti_event(m, "mixing",
-                    "mix_prob is %g: of 1000 steps about %.0f compute a gradient, and each of those goes at %.4g times "
-                    "the learning rate, which may be too much; give less, such as 0.1, or form=elastic",
-                    s->mix_prob, 1000 * (1 - s->mix_prob), 1 / (1 - s->mix_prob));
+        tutti_event(
+            m, "mixing",
+            "mix_prob is %g: of 1000 steps about %.0f compute a gradient, and each of those goes "
+            "at %.4g times the learning rate, which may be too much; give less, such as 0.1, or "
+            "form=elastic",
+            s->mix_prob, 1000 * (1 - s->mix_prob), 1 / (1 - s->mix_prob));
     return periodic_open(m, err);
 }
 
@@ -144,7 +152,8 @@ static bool mixes(const tutti_method *m, int worker)
     const uint64_t whose = s->coin == SHARED ? 0 : (uint64_t)worker + 1;
 
     return s->wanted != NULL && !periodic_warms_up(m) &&
-           tutti_uniform((tutti_rng){ m->rng.seed, COINS + (whose << 32), m->step }, 0) < s->mix_prob;
+           tutti_uniform((tutti_rng){ m->rng.seed, COINS + (whose << 32), m->step }, 0) <
+               s->mix_prob;
 }
 
 /* A worker that mixes takes no sample of the epoch. */
@@ -170,9 +179,12 @@ static tutti_status pull(tutti_method *m, palsgd *s, tutti_error *err)
     TUTTI_TRY(check_pull(s, m->lr, when, err));
     if (m->optim == NULL && m->lr == 0 && !s->still) {
         s->still = true;
-        tutti_event(m, "rate", "the learning rate is 0 in step %llu, so that no model is drawn to the global one; a "
-                    "client with an optimizer of its own reports its rate by tutti_engine_lr (reported once)",
-                    (unsigned long long)m->step);
+        tutti_event(
+            m, "rate",
+            "the learning rate is 0 in step %llu, so that no model is drawn to the global one; a "
+            "client with an optimizer of its own reports its rate by tutti_engine_lr (reported "
+            "once)",
+            (unsigned long long)m->step);
     }
     if (c != 1)
         TUTTI_TRY(tutti_values_get(m, err));
@@ -206,11 +218,13 @@ static tutti_status palsgd_step(tutti_method *m, tutti_error *err)
     if (mixes(m, m->rank)) {
         TUTTI_TRY(pull(m, s, err));
         s->done.mixed++;
-    } else if (m->samples > 0 || s->wanted == NULL || periodic_warms_up(m)) { /* else the epoch had no samples left */
+    } else if (m->samples > 0 || s->wanted == NULL || periodic_warms_up(m)) {
+        /* else the epoch had no samples left */
         const bool alone = !periodic_warms_up(m);
         if (alone && s->form == ELASTIC)
             TUTTI_TRY(pull(m, s, err));
-        TUTTI_TRY(tutti_base_step_on(m, m->x, NULL, alone && s->form == RANDOM ? 1 / (1 - s->mix_prob) : 1, err));
+        TUTTI_TRY(tutti_base_step_on(m, m->x, NULL,
+                                     alone && s->form == RANDOM ? 1 / (1 - s->mix_prob) : 1, err));
         s->done.evaluations += m->samples > 0;
     }
     if (periodic_meets(m)) {
@@ -254,11 +268,15 @@ static tutti_status palsgd_final_model(tutti_method *m, tutti_error *err)
 
 static const char *const palsgd_constraints[] = {
     "learning rate x mix_rate / mix_prob is at most 1 (form=elastic: learning rate x mix_rate)",
-    "with a client's own optimizer that is checked step by step, and the client must report its rate (tutti_engine_lr)",
-    "the mean is over workers, not samples: choose data and batch so that workers have equal shares",
+    "with a client's own optimizer that is checked step by step, and the client must report its "
+    "rate (tutti_engine_lr)",
+    "the mean is over workers, not samples: choose data and batch so that workers have equal "
+    "shares",
     "a lost worker ends the run (exit code 3) at the next exchange of the models",
-    "a displacement that the codec has no number for (fp16: beyond 65504) ends the run before it is sent",
-    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it",
+    "a displacement that the codec has no number for (fp16: beyond 65504) ends the run before it "
+    "is sent",
+    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved "
+    "it",
     NULL
 };
 
@@ -269,8 +287,8 @@ const tutti_method_ops tutti_method_palsgd = {
     .year = 2025,
     .family = "periodic",
     .traits = TUTTI_TAKES_CODEC | TUTTI_ASKS_FOR_VALUES,
-    .axes = { "all-reduce", "every period steps", "fp32 or any", "none", "a model each, drawn to the last mean",
-              "any, and an outer one" },
+    .axes = { "all-reduce", "every period steps", "fp32 or any", "none",
+              "a model each, drawn to the last mean", "any, and an outer one" },
     .constraints = palsgd_constraints,
     .options = palsgd_options,
     .settles = periodic_settles,

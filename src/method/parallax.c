@@ -38,7 +38,8 @@ typedef struct parallax {
     tutti_server *server;
     bool any;                    /* a table is at servers */
     int64_t here;                /* steps in this process */
-    double *rows;                /* [tensors]: rows sent since then; of the lane, and of the client between steps */
+    /* [tensors]: rows sent since then; of the lane, and of the client between steps */
+    double *rows;
     float *density;              /* [tensors] */
     bool decided;                /* which tables stay. Declared */
     partition_search search;     /* declared */
@@ -51,23 +52,26 @@ static const tutti_option parallax_options[] = {
     { "servers", TUTTI_INT, TUTTI_AT(parallax, servers), 0, 0, 65536, NULL,
       "how many workers serve as well, of each host in turn; 0: all" },
     { "threshold", TUTTI_REAL, TUTTI_AT(parallax, threshold), 0, 0, 1, NULL,
-      "share of a table's rows in a push above which it is exchanged as dense; 0: where rows and ids would be no "
-      "less than the table" },
+      "share of a table's rows in a push above which it is exchanged as dense; 0: where rows and "
+      "ids would be no less than the table" },
     { "profile", TUTTI_INT, TUTTI_AT(parallax, profile), 20, 0, 1000000000, NULL,
       "steps over which that share is measured; 0: every table stays at servers" },
     { "sparse_reduce", TUTTI_CHOICE, TUTTI_AT(parallax, reduce), MEAN, 0, SUM, "mean|sum",
-      "what becomes of the workers' gradients of a table: their mean, as of the rest, or their sum" },
+      "what becomes of the workers' gradients of a table: their mean, as of the rest, or their "
+      "sum" },
     { "node", TUTTI_TEXT, TUTTI_AT(parallax, node), 0, 0, 0, "auto",
-      "which workers sum rows before they are sent: the workers of a machine, that many workers of consecutive ranks, "
-      "or none; auto: of a machine if there are several, which are equal and have 2, 4, 8, ..." },
+      "which workers sum rows before they are sent: the workers of a machine, that many workers of "
+      "consecutive ranks, or none; auto: of a machine if there are several, which are equal and "
+      "have 2, 4, 8, ..." },
     { "partitions", TUTTI_INT, TUTTI_AT(parallax, partitions), 0, 0, TUTTI_SERVER_CHUNKS, NULL,
-      "parts in which each server is sent its rows of a table, P in all over the servers; 0: searched while it "
-      "trains" },
+      "parts in which each server is sent its rows of a table, P in all over the servers; 0: "
+      "searched while it trains" },
     { "search_warmup", TUTTI_INT, TUTTI_AT(parallax, warmup), 200, 0, 1000000000, NULL,
       "steps with each P that are not timed", "partitions=0" },
     { "search_steps", TUTTI_INT, TUTTI_AT(parallax, timed), 200, 1, 1000000000, NULL,
       "steps with each P that are timed", "partitions=0" },
-    BUCKETS_SIZE(TUTTI_AT(parallax, bucket), 25, " of dense gradients; exchanged as soon as a bucket is full"),
+    BUCKETS_SIZE(TUTTI_AT(parallax, bucket), 25,
+                 " of dense gradients; exchanged as soon as a bucket is full"),
     BUCKETS_SIZE_FIRST(TUTTI_AT(parallax, first_bucket), "exchange starts early"),
     { 0 }
 };
@@ -86,18 +90,19 @@ static tutti_status choose_node(const tutti_method *m, int *node, tutti_error *e
     tutti_error why;
 
     if (strcmp(s->node, "auto") == 0) {
-        if (tutti_team_parse(m, "node", "machine", node, &why) != TUTTI_OK || !is_subtree(m, *node) ||
-            *node == m->workers)
+        if (tutti_team_parse(m, "node", "machine", node, &why) != TUTTI_OK ||
+            !is_subtree(m, *node) || *node == m->workers)
             *node = 1;
         return TUTTI_OK;
     }
-    TUTTI_TRY(tutti_fail_within(err, tutti_team_parse(m, "node", s->node, node, err), "method 'parallax'"));
+    TUTTI_TRY(tutti_fail_within(err, tutti_team_parse(m, "node", s->node, node, err),
+                                "method 'parallax'"));
     if (is_subtree(m, *node))
         return TUTTI_OK;
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "method 'parallax': node has %d workers, and sums of that many do not occur in the order in "
-                      "which all methods sum; nodes have 1, 2, 4, 8, ... workers, or all of them: give node=none, or "
-                      "another number",
+                      "method 'parallax': node has %d workers, and sums of that many do not occur "
+                      "in the order in which all methods sum; nodes have 1, 2, 4, 8, ... workers, "
+                      "or all of them: give node=none, or another number",
                       *node);
 }
 
@@ -116,8 +121,9 @@ static tutti_status parallax_declare(tutti_method *m, tutti_plan *plan, tutti_er
     density.dtype = TUTTI_F32;
     tutti_declare(plan, &rows, &s->rows);
     tutti_declare(plan, &density, &s->density);
-    s->search = partition_search_begin(s->partitions > 0 ? s->partitions : 1, 1,
-                                       s->partitions > 0 || m->workers == 1 ? 1 : TUTTI_SERVER_CHUNKS);
+    s->search =
+        partition_search_begin(s->partitions > 0 ? s->partitions : 1, 1,
+                               s->partitions > 0 || m->workers == 1 ? 1 : TUTTI_SERVER_CHUNKS);
     for (int i = 0; i < m->layout->n_tensors; i++)
         s->any = s->any || tutti_server_has_table(s->server, i);
     if (!s->any)
@@ -151,7 +157,8 @@ static tutti_status decide_tables(tutti_method *m, tutti_error *err)
     const int n = m->layout->n_tensors;
 
     for (int i = 0; i < n; i++)
-        s->density[i] = (float)(s->rows[i] / (double)s->here / (double)m->layout->tensor[i].rows / m->workers);
+        s->density[i] =
+            (float)(s->rows[i] / (double)s->here / (double)m->layout->tensor[i].rows / m->workers);
     TUTTI_TRY(tutti_sum(m, s->density, (size_t)n, err));
     s->decided = true;
     for (int i = 0; i < n; i++) {
@@ -160,8 +167,10 @@ static tutti_status decide_tables(tutti_method *m, tutti_error *err)
             continue;
         if (m->rank == 0) {
             tutti_metric_at(m, "table_density", -1, i, (double)s->density[i]);
-            tutti_event(m, "table", "%s: a push has %.3g of its rows, so it %s", t->name, (double)s->density[i],
-                        is_dense(s, t, (double)s->density[i]) ? "is exchanged as dense" : "stays at servers");
+            tutti_event(m, "table", "%s: a push has %.3g of its rows, so it %s", t->name,
+                        (double)s->density[i],
+                        is_dense(s, t, (double)s->density[i]) ? "is exchanged as dense"
+                                                              : "stays at servers");
         }
         if (is_dense(s, t, (double)s->density[i]))
             TUTTI_TRY(tutti_server_take_table(s->server, i, err));
@@ -179,11 +188,12 @@ static tutti_status search(tutti_method *m, tutti_error *err)
 
     TUTTI_TRY(tutti_sum(m, &seconds, 1, err));
     if (m->rank == 0)
-        tutti_event(m, "partitions", "a step with tables in %lld parts a server takes %.4g s", (long long)s->search.now,
-                    (double)seconds);
+        tutti_event(m, "partitions", "a step with tables in %lld parts a server takes %.4g s",
+                    (long long)s->search.now, (double)seconds);
     partition_search_feed(&s->search, (double)seconds);
     if (s->search.way == 0 && m->rank == 0)
-        tutti_event(m, "partitions", "tables are sent in %lld parts a server from here on", (long long)s->search.now);
+        tutti_event(m, "partitions", "tables are sent in %lld parts a server from here on",
+                    (long long)s->search.now);
     s->in_window = s->spent_ns = 0;
     return TUTTI_OK;
 }
@@ -230,7 +240,8 @@ static tutti_status parallax_step(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status parallax_rows_acquire(tutti_method *m, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
+static tutti_status parallax_rows_acquire(tutti_method *m, int tensor, const uint32_t *ids,
+                                          size_t n, tutti_error *err)
 {
     return tutti_server_need_rows(((parallax *)m->self)->server, tensor, ids, n, err);
 }
@@ -261,10 +272,14 @@ static tutti_status parallax_serve(tutti_method *m, tutti_error *err)
 static const tutti_service parallax_services[] = { [SERVE] = { "server", parallax_serve }, { 0 } };
 
 static const char *const parallax_constraints[] = {
-    "the bits of ddp with sparse_reduce=mean; without tables whose rows are asked for its bytes, too",
-    "a table at servers is updated by itself: clip-norm, nonfinite=skip, loss-scale, a client's optimizer are refused",
-    "nodes have equally many workers of consecutive ranks, and 2, 4, 8, ... of them unless there is one node",
-    "servers is at most the number of workers; with --servers ranks of their own serve, and no worker",
+    "the bits of ddp with sparse_reduce=mean; without tables whose rows are asked for its bytes, "
+    "too",
+    "a table at servers is updated by itself: clip-norm, nonfinite=skip, loss-scale, a client's "
+    "optimizer are refused",
+    "nodes have equally many workers of consecutive ranks, and 2, 4, 8, ... of them unless there "
+    "is one node",
+    "servers is at most the number of workers; with --servers ranks of their own serve, and no "
+    "worker",
     BUCKETS_CONSTRAINT,
     "a lost worker or server ends the run (exit code 3): every all-reduce needs every worker",
     NULL
@@ -283,8 +298,8 @@ const tutti_method_ops tutti_method_parallax = {
     .authors = "Kim, Yu, Park, Cho, Jeong, Ha, Lee, Jeong, Chun",
     .year = 2019,
     .family = "server",
-    .axes = { "all-reduce and servers", "every step", "fp32", "buckets, overlap", "dense replicated, tables sliced",
-              "any, tables on slices" },
+    .axes = { "all-reduce and servers", "every step", "fp32", "buckets, overlap",
+              "dense replicated, tables sliced", "any, tables on slices" },
     .constraints = parallax_constraints,
     .options = parallax_options,
     .settles = parallax_settles,

@@ -36,7 +36,8 @@ enum { SERVE };                 /* service */
 static const tutti_option parameter_server_options[] = {
     { "servers", TUTTI_INT, TUTTI_AT(parameter_server, servers), 0, 0, 65536, NULL,
       "how many workers serve as well, of each host in turn; 0: all" },
-    BUCKETS_SIZE(TUTTI_AT(parameter_server, bucket), 25, "; gradients are sent as soon as a bucket is full"),
+    BUCKETS_SIZE(TUTTI_AT(parameter_server, bucket), 25,
+                 "; gradients are sent as soon as a bucket is full"),
     BUCKETS_SIZE_FIRST(TUTTI_AT(parameter_server, first_bucket), "sending starts early"),
     { 0 }
 };
@@ -49,7 +50,8 @@ static tutti_status parameter_server_declare(tutti_method *m, tutti_plan *plan, 
     if (m->servers > 0)
         m->lane_width = 2; /* the answer to one arrives while the next is sent */
     return tutti_server_sums_declare(
-        &s->sums, m, plan, &(tutti_server_sums_options){ .service = SERVE, .servers = (int)s->servers }, err);
+        &s->sums, m, plan,
+        &(tutti_server_sums_options){ .service = SERVE, .servers = (int)s->servers }, err);
 }
 
 static tutti_status parameter_server_exchange(tutti_method *m, tutti_piece *p, tutti_error *err)
@@ -63,8 +65,8 @@ static tutti_status parameter_server_serve(tutti_method *m, tutti_error *err)
 }
 
 enum {
-    TRAITS = TUTTI_REPLICAS_EQUAL | TUTTI_PARAMETER_SERVERS | TUTTI_THROUGH_SERVERS | TUTTI_SPARSE_ROWS |
-             TUTTI_FAULT_TOLERANT | TUTTI_ASKS_FOR_VALUES
+    TRAITS = TUTTI_REPLICAS_EQUAL | TUTTI_PARAMETER_SERVERS | TUTTI_THROUGH_SERVERS |
+             TUTTI_SPARSE_ROWS | TUTTI_FAULT_TOLERANT | TUTTI_ASKS_FOR_VALUES
 };
 
 static unsigned parameter_server_traits(const void *self)
@@ -72,16 +74,19 @@ static unsigned parameter_server_traits(const void *self)
     return tutti_server_traits(TRAITS, ((const parameter_server *)self)->servers == 0);
 }
 
-static const tutti_service parameter_server_services[] = { [SERVE] = { "server", parameter_server_serve }, { 0 } };
+static const tutti_service parameter_server_services[] = {
+    [SERVE] = { "server", parameter_server_serve }, { 0 }
+};
 
 static const char *const parameter_server_constraints[] = {
-    "the bits of ddp, with every optimiser, clip-norm, nonfinite and batch-share; gradients travel as float32",
-    "of tables (ctr, wordlm) rows go to the servers, and the rows of all workers come back, "
-    "since each updates its whole model",
+    "the bits of ddp, with every optimiser, clip-norm, nonfinite and batch-share; gradients travel "
+    "as float32",
+    "of tables (ctr, wordlm) rows go to the servers, and the rows of all workers come back, since "
+    "each updates its whole model",
     "servers is at most the number of workers, whose threads they are",
     BUCKETS_CONSTRAINT,
-    "a lost server ends the run (exit code 3); without a worker that serves nothing (servers below the number of "
-    "workers, or --servers) the step takes the mean of the workers that are left, "
+    "a lost server ends the run (exit code 3); without a worker that serves nothing (servers below "
+    "the number of workers, or --servers) the step takes the mean of the workers that are left, "
     "unless nonfinite=skip or loss-scale asks all in every step",
     NULL
 };
@@ -92,7 +97,8 @@ const tutti_method_ops tutti_method_parameter_server = {
     .authors = "Li, Andersen, Park, Smola, Ahmed, Josifovski, Long, Shekita, Su",
     .year = 2014,
     .family = "server",
-    .axes = { "servers", "every step", "fp32", "buckets, overlap", "replicated, sums at servers", "any" },
+    .axes = { "servers", "every step", "fp32", "buckets, overlap", "replicated, sums at servers",
+              "any" },
     .constraints = parameter_server_constraints,
     .options = parameter_server_options,
     .self_bytes = sizeof(parameter_server),

@@ -67,18 +67,18 @@ static tutti_status pipe_sgd_open(tutti_method *m, tutti_error *err)
         return TUTTI_OK;
     if (m->steps > 0 && m->steps <= s->from)
         tutti_event(m, "pipe",
-                    "all %llu steps of this run are synchronous, for the warm-up has %llu; give a smaller warmup, or a "
-                    "longer run",
+                    "all %llu steps of this run are synchronous, for the warm-up has %llu; give a "
+                    "smaller warmup, or a longer run",
                     (unsigned long long)m->steps, (unsigned long long)s->from);
     else if (s->width > 2)
         tutti_event(m, "pipe",
-                    "width is %lld: a step takes as long as the longer of computing and exchanging from width 2 on, "
-                    "and more only makes gradients older",
+                    "width is %lld: a step takes as long as the longer of computing and exchanging "
+                    "from width 2 on, and more only makes gradients older",
                     (long long)s->width);
     if (m->workers > 1 && !tutti_late_overlaps(m))
         tutti_event(m, "pipe",
-                    "no exchange runs during the computation, for there is no thread for it (--lane): gradients are "
-                    "late for nothing; give --lane on, or width=1");
+                    "no exchange runs during the computation, for there is no thread for it "
+                    "(--lane): gradients are late for nothing; give --lane on, or width=1");
     return TUTTI_OK;
 }
 
@@ -91,24 +91,29 @@ static tutti_status pipe_sgd_step(tutti_method *m, tutti_error *err)
     if (!piped)
         return TUTTI_OK;
     tutti_stale(m, tutti_late_age(m));
-    tutti_metric(m, "exposed_ms_a_step", -1, (double)tutti_late_waited_ns(m) * 1e-6 / (double)++s->applied);
+    tutti_metric(m, "exposed_ms_a_step", -1,
+                 (double)tutti_late_waited_ns(m) * 1e-6 / (double)++s->applied);
     return TUTTI_OK;
 }
 
 static const char *const pipe_sgd_constraints[] = {
-    "the first warmup steps are ddp's; then width-1 steps make no update, and each gradient is applied width-1 steps "
-    "late",
-    "a learning rate that ddp is stable with may be too great: the bound of a quadratic is 1/2 of it with width=2, "
-    "0.31 with width=3",
-    "without an optimizer given it is sgd(lr=0.1,momentum=0.3): with momentum 0.9 and a rate of 0.05 it may diverge",
+    "the first warmup steps are ddp's; then width-1 steps make no update, and each gradient is "
+    "applied width-1 steps late",
+    "a learning rate that ddp is stable with may be too great: the bound of a quadratic is 1/2 of "
+    "it with width=2, 0.31 with width=3",
+    "without an optimizer given it is sgd(lr=0.1,momentum=0.3): with momentum 0.9 and a rate of "
+    "0.05 it may diverge",
     "tables' gradients travel whole, and an optimizer that is lazy is refused, unless width is 1",
-    "overlap needs a thread besides the one that computes (--lane); without one gradients are late all the same",
+    "overlap needs a thread besides the one that computes (--lane); without one gradients are late "
+    "all the same",
     "a lost worker ends the run (exit code 3): every step needs every worker",
     NULL
 };
 
 /* With a momentum of 0.9 at the run's default rate late gradients diverge. */
-static const tutti_method_default pipe_sgd_defaults[] = { { "optimizer", "sgd(lr=0.1,momentum=0.3)" }, { 0 } };
+static const tutti_method_default pipe_sgd_defaults[] = {
+    { "optimizer", "sgd(lr=0.1,momentum=0.3)" }, { 0 }
+};
 
 static uint64_t pipe_sgd_settles(const void *self, uint64_t steps, uint64_t epoch)
 {
@@ -124,8 +129,8 @@ const tutti_method_ops tutti_method_pipe_sgd = {
     .authors = "Li, Yu, Li, Avestimehr, Kim, Schwing",
     .year = 2018,
     .family = "all-reduce",
-    .axes = { "all-reduce", "every step, width - 1 steps late", "fp32 or any", "during the next steps", "replicated",
-              "any" },
+    .axes = { "all-reduce", "every step, width - 1 steps late", "fp32 or any",
+              "during the next steps", "replicated", "any" },
     .constraints = pipe_sgd_constraints,
     .options = pipe_sgd_options,
     .defaults = pipe_sgd_defaults,

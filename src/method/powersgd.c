@@ -49,19 +49,22 @@ static tutti_status powersgd_open(tutti_method *m, tutti_error *err)
     (void)err;
     if (!s->error_feedback && s->warm_start && m->rank == 0)
         tutti_event(m, "codec",
-                    "without error_feedback the factors of a warm start keep to the directions that were sent before, "
-                    "and the rest is never sent; reset one of the two options");
+                    "without error_feedback the factors of a warm start keep to the directions "
+                    "that were sent before, and the rest is never sent; reset one of the two "
+                    "options");
     return TUTTI_OK;
 }
 
 static const char *const powersgd_constraints[] = {
-    "clip-norm and weight decay act on the decompressed mean, never between the residual and the codec",
+    "clip-norm and weight decay act on the decompressed mean, never between the residual and the "
+    "codec",
     "resumed with another number of workers, each has the mean of the residuals",
-    "codec is part of the method: codec must be omitted",
-    NULL
+    "codec is part of the method: codec must be omitted", NULL
 };
 
-static const tutti_method_default powersgd_defaults[] = { { "optimizer", "sgd(lr=0.02,momentum=0.9)" }, { 0 } };
+static const tutti_method_default powersgd_defaults[] = {
+    { "optimizer", "sgd(lr=0.02,momentum=0.9)" }, { 0 }
+};
 
 static uint64_t powersgd_settles(const void *self, uint64_t steps, uint64_t epoch)
 {
@@ -82,7 +85,8 @@ const tutti_method_ops tutti_method_powersgd = {
     .settles = powersgd_settles,
     .self_bytes = sizeof(powersgd),
     .traits = TUTTI_REPLICAS_EQUAL | TUTTI_ASKS_FOR_VALUES,
-    .axes = { "all-reduce", "every step", "low rank, error feedback", "buckets, overlap", "replicated", "any" },
+    .axes = { "all-reduce", "every step", "low rank, error feedback", "buckets, overlap",
+              "replicated", "any" },
     .declare = powersgd_declare,
     .open = powersgd_open,
     .exchange = tutti_base_exchange,

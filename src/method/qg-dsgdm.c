@@ -35,7 +35,8 @@ static tutti_status qg_dsgdm_declare(tutti_method *m, tutti_plan *plan, tutti_er
 
     TUTTI_TRY(quasi_global_declare(&s->momentum, m, plan, err));
     return tutti_mixer_declare(
-        &s->mixer, m, plan, &(tutti_mixer_options){ .graph = s->graph, .encode = true, .gamma = s->gamma }, err);
+        &s->mixer, m, plan,
+        &(tutti_mixer_options){ .graph = s->graph, .encode = true, .gamma = s->gamma }, err);
 }
 
 static tutti_status qg_dsgdm_open(tutti_method *m, tutti_error *err)
@@ -55,8 +56,8 @@ static tutti_status qg_dsgdm_step(tutti_method *m, tutti_error *err)
 static const char *const qg_dsgdm_constraints[] = {
     QUASI_GLOBAL_CONSTRAINTS,
     "the graph must exist for the number of workers; ring, torus and exponential do for any",
-    ("codec, losses and resuming are d-psgd's: a codec must contract and needs a graph that does not change, a lost "
-     "worker is excluded, a checkpoint is resumed with as many workers as saved it"),
+    ("codec, losses and resuming are d-psgd's: a codec must contract and needs a graph that does "
+     "not change, a lost worker is excluded, a checkpoint is resumed with as many workers as saved it"),
     "batch norms keep each worker's own statistics, and with unlike data those differ: use networks without",
     NULL
 };

@@ -32,7 +32,8 @@ static const tutti_option qsgd_options[] = {
     CODED_BUCKET(TUTTI_AT(qsgd, bucket_mb), "gradients in MiB that are", NULL),
     TUTTI_ROW_QSGD_LEVELS(TUTTI_AT(qsgd, levels)),
     { "requantize", TUTTI_BOOL, TUTTI_AT(qsgd, requantize), 1, 0, 1, NULL,
-      "from four workers up the owners of parts of the mean quantise it again; off: all have the codes of all" },
+      "from four workers up the owners of parts of the mean quantise it again; off: all have the "
+      "codes of all" },
     CODED_EXCLUDE(TUTTI_AT(qsgd, exclude)),
     { 0 }
 };
@@ -50,10 +51,10 @@ static tutti_status qsgd_declare(tutti_method *m, tutti_plan *plan, tutti_error 
     return s->requantize ? TUTTI_OK : tutti_exchange_once(m, "requantize=off", err);
 }
 
-static const char *const qsgd_constraints[] = { "bucket must be a power of two",
-                                                "either bits or levels is given, not both",
-                                                "clip-norm acts on the decoded mean",
-                                                "codec is part of the method: codec must be omitted", NULL };
+static const char *const qsgd_constraints[] = {
+    "bucket must be a power of two", "either bits or levels is given, not both",
+    "clip-norm acts on the decoded mean", "codec is part of the method: codec must be omitted", NULL
+};
 
 const tutti_method_ops tutti_method_qsgd = {
     .name = "qsgd",
@@ -65,8 +66,8 @@ const tutti_method_ops tutti_method_qsgd = {
     .options = qsgd_options,
     .self_bytes = sizeof(qsgd),
     .traits = TUTTI_REPLICAS_EQUAL | TUTTI_ASKS_FOR_VALUES,
-    .axes = { "all-gather, owners from 4", "every step", "uniform levels, stochastic", "buckets, overlap", "replicated",
-              "any" },
+    .axes = { "all-gather, owners from 4", "every step", "uniform levels, stochastic",
+              "buckets, overlap", "replicated", "any" },
     .declare = qsgd_declare,
     .exchange = tutti_base_exchange,
 };

@@ -32,17 +32,19 @@ enum { TELL, BEAT, MIX, AVERAGE }; /* services: pace=own uses all, delay-by-one 
 
 static const tutti_option rand_psgd_options[] = {
     { "mixing", TUTTI_SPEC, TUTTI_AT(rand_psgd, mixing), 0, 0, 0, "random-ring",
-      "which workers average with each other: a graph (`tutti topology` lists them), or delay-by-one" },
+      "which workers average with each other: a graph (`tutti topology` lists them), or "
+      "delay-by-one" },
     { "pace", TUTTI_CHOICE, TUTTI_AT(rand_psgd, pace), STEP, 0, 1, "step|own",
       "step: all make a step, then average; own: no worker waits for another's gradient" },
     { "rounds", TUTTI_INT, TUTTI_AT(rand_psgd, rounds), 1, 1, 1000, NULL,
       "averagings a step; pace=own: for every `workers` gradients" },
     { "outstanding", TUTTI_INT, TUTTI_AT(rand_psgd, outstanding), -1, -1, 1e6, NULL,
-      "pace=own: gradients whose averaging may be pending when the next begins; 0: none; -1: no worker waits",
+      "pace=own: gradients whose averaging may be pending when the next begins; 0: none; -1: no "
+      "worker waits",
       "pace=own" },
     { "ahead", TUTTI_INT, TUTTI_AT(rand_psgd, ahead), 4, 1, 1e6, NULL,
-      "pace=own: how many times `rounds` averagings may be granted beyond those that all have made; the rest that are "
-      "due are skipped",
+      "pace=own: how many times `rounds` averagings may be granted beyond those that all have "
+      "made; the rest that are due are skipped",
       "pace=own" },
     { 0 }
 };
@@ -63,18 +65,21 @@ static tutti_status rand_psgd_declare(tutti_method *m, tutti_plan *plan, tutti_e
     rand_psgd *s = m->self;
 
     if (is_late(s) && s->pace == OWN)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'rand-psgd': mixing=delay-by-one averages over all workers in every step, so "
-                          "pace=own is not possible; use pace=step, or a graph");
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "method 'rand-psgd': mixing=delay-by-one averages over all workers in every step, so "
+            "pace=own is not possible; use pace=step, or a graph");
     if (is_late(s) && s->rounds > 1)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'rand-psgd': rounds is %lld, but one round of mixing=delay-by-one is the exact mean "
-                          "already; omit rounds",
+                          "method 'rand-psgd': rounds is %lld, but one round of "
+                          "mixing=delay-by-one is the exact mean already; omit rounds",
                           (long long)s->rounds);
     if (is_late(s))
         return tutti_averager_declare(&s->averager, m, plan, NULL, 0, 0, services, err);
-    return s->pace == OWN ? tutti_averager_declare(&s->averager, m, plan, s->mixing, s->rounds, s->ahead, services, err)
-                          : tutti_mixer_declare(&s->mixer, m, plan, &(tutti_mixer_options){ .graph = s->mixing }, err);
+    return s->pace == OWN ? tutti_averager_declare(&s->averager, m, plan, s->mixing, s->rounds,
+                                                   s->ahead, services, err)
+                          : tutti_mixer_declare(&s->mixer, m, plan,
+                                                &(tutti_mixer_options){ .graph = s->mixing }, err);
 }
 
 static tutti_status rand_psgd_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
@@ -129,7 +134,8 @@ static tutti_status average(tutti_method *m, tutti_error *err)
     return s->averager != NULL ? tutti_averager_average(s->averager, err) : TUTTI_OK;
 }
 
-static const tutti_service rand_psgd_services[] = { [TELL] = { "tell", averager_thread, .receives_losses = true },
+static const tutti_service rand_psgd_services[] = { [TELL] = { "tell", averager_thread,
+                                                               .receives_losses = true },
                                                     [BEAT] = { "beat", beat },
                                                     [MIX] = { "mix", mix_thread },
                                                     [AVERAGE] = { "average", average },
@@ -139,20 +145,23 @@ static const char *const rand_psgd_constraints[] = {
     ("pace=own is asynchronous: --steps N is N x workers gradients by whichever worker is free; "
      "runs differ in their bits, except simulated ones"),
     "mixing=delay-by-one has common steps (pace=step)",
-    ("a lost worker is excluded where the transport survives the loss (shm, tcp, sim): its weight goes to its "
-     "neighbours' own models, means are those of the others, what it was to compute is not computed; with "
-     "on-loss=stop, and on other transports, it ends the run (exit code 3)"),
-    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it", NULL
+    ("a lost worker is excluded where the transport survives the loss (shm, tcp, sim): its weight "
+     "goes to its neighbours' own models, means are those of the others, what it was to compute is "
+     "not computed; with on-loss=stop, and on other transports, it ends the run (exit code 3)"),
+    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it",
+    NULL
 };
 
 const tutti_method_ops tutti_method_rand_psgd = {
     .name = "rand-psgd",
     .title = "Randomised mixing for decentralised SGD",
-    .authors = "Zhang, Cui, Kayi, Liu, Finkler, Kingsbury, Saon, Mroueh, Buyuktosunoglu, Das, Kung, Picheny",
+    .authors = "Zhang, Cui, Kayi, Liu, Finkler, Kingsbury, Saon, Mroueh, Buyuktosunoglu, Das, "
+               "Kung, Picheny",
     .year = 2020,
     .family = "gossip",
-    .axes = { "graph drawn each round, or all-reduce", "every step; or none, matched rounds; or one step late", "fp32",
-              "overlap", "a model each", "any" },
+    .axes = { "graph drawn each round, or all-reduce",
+              "every step; or none, matched rounds; or one step late", "fp32", "overlap",
+              "a model each", "any" },
     .constraints = rand_psgd_constraints,
     .options = rand_psgd_options,
     .self_bytes = sizeof(rand_psgd),

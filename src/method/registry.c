@@ -42,7 +42,8 @@ static chosen choose_method(const char *text)
     ops = tutti_method_find(tutti_spec_name(c.spec));
     if (ops != NULL)
         c.self = tutti_alloc(ops->self_bytes + (ops->self_bytes == 0), 1);
-    if (c.self != NULL && tutti_spec_apply(c.spec, "method", ops->options, c.self, NULL) == TUTTI_OK)
+    if (c.self != NULL &&
+        tutti_spec_apply(c.spec, "method", ops->options, c.self, NULL) == TUTTI_OK)
         c.ops = ops;
     return c;
 }
@@ -72,8 +73,8 @@ bool tutti_method_alike(const char *spec, const char *other)
     for (int i = 0; i < 2 && same; i++) {
         if (c[i].ops->ignore_on_resume != NULL)
             c[i].ops->ignore_on_resume(c[i].self);
-        same = (size_t)tutti_spec_print(c[i].ops->name, c[i].ops->options, c[i].self, text[i], sizeof text[i]) <
-               sizeof text[i];
+        same = (size_t)tutti_spec_print(c[i].ops->name, c[i].ops->options, c[i].self, text[i],
+                                        sizeof text[i]) < sizeof text[i];
     }
     same = same && strcmp(text[0], text[1]) == 0;
     drop(&c[0]);
@@ -84,7 +85,8 @@ bool tutti_method_alike(const char *spec, const char *other)
 uint64_t tutti_method_settles(const char *spec, uint64_t steps, uint64_t epoch)
 {
     chosen c = choose_method(spec);
-    const uint64_t settles = c.ops != NULL && c.ops->settles != NULL ? c.ops->settles(c.self, steps, epoch) : 0;
+    const uint64_t settles =
+        c.ops != NULL && c.ops->settles != NULL ? c.ops->settles(c.self, steps, epoch) : 0;
 
     drop(&c);
     return settles;

@@ -78,13 +78,18 @@ typedef struct ringleader {
         int64_t rounds, updates, delay_most;
     } at;                    /* declared */
     float *mean[2];          /* [count] each: directions of two tables; declared */
-    void *entry;             /* [workers][count] of table_dtype, with table=server: means being filled; declared */
+    /* [workers][count] of table_dtype, with table=server: means being filled; declared */
+    void *entry;
     float *change;           /* [count]: change of a mean; scratch */
-    int64_t *filled;         /* [workers]: gradients in the entry that is being filled; declared, like the next four */
+    /* [workers]: gradients in the entry that is being filled; declared, like the next four */
+    int64_t *filled;
     int64_t *served;         /* [workers]: 1: it was served in this round */
-    int64_t *oldest;         /* [workers]: version of the oldest model of the gradients in the entry being filled */
-    int64_t *frozen;         /* [workers], once served: the same of its entry in this round's table */
-    int64_t *counts;         /* [workers], once served: gradients in its entry in this round's table */
+    /* [workers]: version of the oldest model of the gradients in the entry being filled */
+    int64_t *oldest;
+    /* [workers], once served: the same of its entry in this round's table */
+    int64_t *frozen;
+    /* [workers], once served: gradients in its entry in this round's table */
+    int64_t *counts;
     double harmonic_least, harmonic_sum; /* of B, the harmonic mean of a round's counts; declared */
     tutti_histogram *count_of; /* [workers]: over all rounds, gradients in its entry; declared */
     tutti_histogram *delay_of; /* [workers]: over all updates, age of the oldest model behind its
@@ -94,14 +99,17 @@ typedef struct ringleader {
     uint64_t come;           /* gradients of all workers that have arrived in this phase */
     uint64_t *answered;      /* [workers]: the value of `come` when it was answered */
     bool *leaves;            /* [workers]: it makes no more steps until resume */
-    tutti_header *held;      /* [workers]: the first `holds` are requests not answered while a worker is overdue; none
+    tutti_header *
+        held; /* [workers]: the first `holds` are requests not answered while a worker is overdue; none
                                 at quiescence */
     int holds;
-    struct { int64_t rounds, most_ns, sum_ns; } timed; /* rounds that nothing interrupted; declared */
+    /* rounds that nothing interrupted; declared */
+    struct { int64_t rounds, most_ns, sum_ns; } timed;
     int64_t begun_ns;        /* when the current round began; 0: unknown */
 
     /* the worker: client thread */
-    void *mine;              /* [n] of table_dtype, with table=worker: this worker's entry; declared */
+    /* [n] of table_dtype, with table=worker: this worker's entry; declared */
+    void *mine;
     int64_t mine_filled;     /* number of gradients in `mine`; declared */
     float *wide;             /* [WIDE], with bf16: a part of an entry as float; scratch */
 } ringleader;
@@ -111,21 +119,27 @@ enum { F32, BF16 };
 enum { WIDE = 1 << 14 };         /* floats that stay in the cache */
 enum { SERVE };                  /* services */
 enum { GO_ON, SERVED };          /* kinds of answers */
-enum { UNKNOWN = 10 };           /* assumed slowness, relative to the others, of a worker that has not come yet */
+enum {
+    UNKNOWN = 10
+}; /* assumed slowness, relative to the others, of a worker that has not come yet */
 
 static const tutti_option ringleader_options[] = {
     { "table", TUTTI_CHOICE, TUTTI_AT(ringleader, table), AT_SERVER, 0, 1, "server|worker",
-      "where each worker's mean stands: all at the server, which takes gradients; "
-      "or with the worker, which sends what it changes of it" },
+      "where each worker's mean stands: all at the server, which takes gradients; or with the "
+      "worker, which sends what it changes of it" },
     { "point", TUTTI_CHOICE, TUTTI_AT(ringleader, point), STICKY, 0, 1, "sticky|fresh",
-      "workers that are not served continue at the model they have (the paper's), or get the newest" },
+      "workers that are not served continue at the model they have (the paper's), or get the "
+      "newest" },
     { "table_dtype", TUTTI_CHOICE, TUTTI_AT(ringleader, table_dtype), F32, 0, 1, "f32|bf16",
-      "what means in the table are kept as; what the server makes of them, and the optimiser's state, is f32" },
+      "what means in the table are kept as; what the server makes of them, and the optimiser's "
+      "state, is f32" },
     { "table_limit_mb", TUTTI_REAL, TUTTI_AT(ringleader, table_limit_mb), 0, 0, 1e9, NULL,
-      "MiB that the server's table may take, workers x parameters x 4 or 2 bytes: a larger one is refused; "
-      "0: the memory of its machine", "table=server" },
+      "MiB that the server's table may take, workers x parameters x 4 or 2 bytes: a larger one is "
+      "refused; 0: the memory of its machine",
+      "table=server" },
     { "overdue", TUTTI_REAL, TUTTI_AT(ringleader, overdue), 10, 0, 1e9, NULL,
-      "times its usual: once a worker that the round needs takes so long, those whom it does not need wait; 0: never" },
+      "times its usual: once a worker that the round needs takes so long, those whom it does not "
+      "need wait; 0: never" },
     { 0 }
 };
 
@@ -136,13 +150,16 @@ static tutti_dtype dtype_of(const ringleader *s)
 
 /* Like fold, for an entry that is kept in two bytes per element: change is that of the mean as it
    is kept. */
-static void fold_bf16(tutti_method *m, size_t count, int64_t b, const float *g, uint16_t *mean, float *change)
+static void fold_bf16(tutti_method *m, size_t count, int64_t b, const float *g, uint16_t *mean,
+                      float *change)
 {
     const ringleader *s = m->self;
 
     for (size_t at = 0, n; at < count; at += n) {
-        const tutti_buffer kept = { m->device, mean + at, n = count - at < WIDE ? count - at : WIDE, TUTTI_BF16 },
-                           was = tutti_f32(m->device, s->wide, n), now = tutti_f32(m->device, change + at, n);
+        const tutti_buffer kept = { m->device, mean + at, n = count - at < WIDE ? count - at : WIDE,
+                                    TUTTI_BF16 },
+                           was = tutti_f32(m->device, s->wide, n),
+                           now = tutti_f32(m->device, change + at, n);
         if (b == 1) {
             tutti_cast(m->device, tutti_f32(m->device, (float *)(uintptr_t)(g + at), n), kept);
             tutti_cast(m->device, kept, now);
@@ -202,8 +219,9 @@ static tutti_status check_delays(tutti_method *m, uint64_t version, tutti_error 
                       delay = has ? (int64_t)version - oldest : 0;
         if (delay > 2 * m->workers - 2)
             return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                              "method 'ringleader-asgd': a gradient of worker %d is %lld updates old; the method's "
-                              "bound is 2 x %d - 2. This is a mistake in the program",
+                              "method 'ringleader-asgd': a gradient of worker %d is %lld updates "
+                              "old; the method's bound is 2 x %d - 2. This is a mistake in the "
+                              "program",
                               j, (long long)delay, m->workers);
         s->at.delay_most = delay > s->at.delay_most ? delay : s->at.delay_most;
         if (has)
@@ -262,7 +280,8 @@ static int entries(const tutti_method *m)
 }
 
 /* Makes one update, and serves worker i. */
-static tutti_status update_and_send(tutti_method *m, const tutti_server_request *r, tutti_error *err)
+static tutti_status update_and_send(tutti_method *m, const tutti_server_request *r,
+                                    tutti_error *err)
 {
     ringleader *s = m->self;
     const int i = r->worker;
@@ -296,7 +315,8 @@ static bool waits_for_overdue(const tutti_method *m)
     const ringleader *s = m->self;
 
     for (int j = 0; j < m->workers && s->overdue > 0; j++) {
-        const double others = m->workers - 1, usual = s->usual[j] > 0 ? fmax(s->usual[j], others) : UNKNOWN * others;
+        const double others = m->workers - 1,
+                     usual = s->usual[j] > 0 ? fmax(s->usual[j], others) : UNKNOWN * others;
         const bool computes = tutti_server_has(s->server, j) && !s->leaves[j];
         if (needs(s, j) && computes && (double)(s->come - s->answered[j]) > s->overdue * usual)
             return true;
@@ -305,7 +325,8 @@ static bool waits_for_overdue(const tutti_method *m)
 }
 
 /* Lets workers continue, at the model that they have or the newest. */
-static tutti_status send_go_on(tutti_method *m, const tutti_header *requests, int n, tutti_error *err)
+static tutti_status send_go_on(tutti_method *m, const tutti_header *requests, int n,
+                               tutti_error *err)
 {
     ringleader *s = m->self;
 
@@ -367,7 +388,8 @@ static tutti_status on_request(tutti_method *m, const tutti_server_request *r, t
                       s->change);
         change = s->change;
     }
-    tutti_axpy(m->device, r->count, 1 / (float)m->workers, change, s->mean[next ? 1 - s->at.turn : s->at.turn]);
+    tutti_axpy(m->device, r->count, 1 / (float)m->workers, change,
+               s->mean[next ? 1 - s->at.turn : s->at.turn]);
     if (s->at.phase2 == 0 && every_worker_is_there(m)) {
         s->at.phase2 = 1;
         s->at.unserved = 0;
@@ -409,46 +431,64 @@ static tutti_status ringleader_declare(tutti_method *m, tutti_plan *plan, tutti_
     };
     ringleader *s = m->self;
     int64_t **const lists[5] = { &s->filled, &s->served, &s->oldest, &s->frozen, &s->counts };
-    static const char *const names[5] = { "ringleader.filled", "ringleader.served", "ringleader.oldest",
-                                          "ringleader.frozen", "ringleader.counts" };
+    static const char *const names[5] = { "ringleader.filled", "ringleader.served",
+                                          "ringleader.oldest", "ringleader.frozen",
+                                          "ringleader.counts" };
     const size_t workers = (size_t)m->workers;
     size_t count; /* elements at the one server */
     bool folds;
 
     TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &setup, err));
     if (s->table == AT_SERVER)
-        TUTTI_TRY(tutti_server_table_fits(s->server, dtype_of(s), s->table_limit_mb,
-                                          s->table_dtype == F32
-                                              ? "take table_dtype=bf16 or table=worker, or give a higher limit"
-                                              : "take table=worker, or give a higher limit",
-                                          err));
+        TUTTI_TRY(tutti_server_table_fits(
+            s->server, dtype_of(s), s->table_limit_mb,
+            s->table_dtype == F32 ? "take table_dtype=bf16 or table=worker, or give a higher limit"
+                                  : "take table=worker, or give a higher limit",
+            err));
     count = tutti_server_index(s->server) >= 0 ? m->layout->used : 0;
     folds = s->table_dtype == BF16 && (s->table == AT_WORKER || count > 0);
-    tutti_declare(plan, &(tutti_state){ .name = "ringleader.wide", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
-                                        .count = folds ? WIDE : 0 }, &s->wide);
+    tutti_declare(plan,
+                  &(tutti_state){ .name = "ringleader.wide",
+                                  .keep = TUTTI_SCRATCH,
+                                  .dtype = TUTTI_F32,
+                                  .count = folds ? WIDE : 0 },
+                  &s->wide);
     if (count > 0) {
         tutti_declare_value(plan, "ringleader.at", TUTTI_SLICE, &s->at, sizeof s->at);
         tutti_declare_value(plan, "ringleader.harmonic_least", TUTTI_SLICE, &s->harmonic_least,
                             sizeof s->harmonic_least);
-        tutti_declare_value(plan, "ringleader.harmonic_sum", TUTTI_SLICE, &s->harmonic_sum, sizeof s->harmonic_sum);
+        tutti_declare_value(plan, "ringleader.harmonic_sum", TUTTI_SLICE, &s->harmonic_sum,
+                            sizeof s->harmonic_sum);
         for (int k = 0; k < 5; k++)
             arrivals_declare(plan, names[k], TUTTI_I64, workers, false, lists[k]);
-        arrivals_declare(plan, "ringleader.counts_of", TUTTI_I64, workers * TUTTI_HISTOGRAM_BINS, true, &s->count_of);
-        arrivals_declare(plan, "ringleader.delays_of", TUTTI_I64, workers * TUTTI_HISTOGRAM_BINS, true, &s->delay_of);
+        arrivals_declare(plan, "ringleader.counts_of", TUTTI_I64, workers * TUTTI_HISTOGRAM_BINS,
+                         true, &s->count_of);
+        arrivals_declare(plan, "ringleader.delays_of", TUTTI_I64, workers * TUTTI_HISTOGRAM_BINS,
+                         true, &s->delay_of);
         arrivals_declare(plan, "ringleader.usual", TUTTI_F64, workers, true, &s->usual);
         tutti_declare_value(plan, "ringleader.timed", TUTTI_SLICE, &s->timed, sizeof s->timed);
         arrivals_declare_model(plan, "ringleader.mean0", count, &s->mean[0]);
         arrivals_declare_model(plan, "ringleader.mean1", count, &s->mean[1]);
         if (s->table == AT_SERVER) {
-            arrivals_declare(plan, "ringleader.table", dtype_of(s), workers * count, false, &s->entry);
-            tutti_declare(plan, &(tutti_state){ .name = "ringleader.change", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
-                                                .count = count }, &s->change);
+            arrivals_declare(plan, "ringleader.table", dtype_of(s), workers * count, false,
+                             &s->entry);
+            tutti_declare(plan,
+                          &(tutti_state){ .name = "ringleader.change",
+                                          .keep = TUTTI_SCRATCH,
+                                          .dtype = TUTTI_F32,
+                                          .count = count },
+                          &s->change);
         }
     }
     if (s->table == AT_WORKER) {
-        tutti_declare(plan, &(tutti_state){ .name = "ringleader.entry", .keep = TUTTI_OWN_ZERO, .dtype = dtype_of(s),
-                                            .count = m->rank < m->workers ? m->n : 0 }, &s->mine);
-        tutti_declare_value(plan, "ringleader.mine_filled", TUTTI_OWN_ZERO, &s->mine_filled, sizeof s->mine_filled);
+        tutti_declare(plan,
+                      &(tutti_state){ .name = "ringleader.entry",
+                                      .keep = TUTTI_OWN_ZERO,
+                                      .dtype = dtype_of(s),
+                                      .count = m->rank < m->workers ? m->n : 0 },
+                      &s->mine);
+        tutti_declare_value(plan, "ringleader.mine_filled", TUTTI_OWN_ZERO, &s->mine_filled,
+                            sizeof s->mine_filled);
     }
     return TUTTI_OK;
 }
@@ -537,9 +577,11 @@ static tutti_status ringleader_quiesce(tutti_method *m, tutti_error *err)
     tutti_metric(m, "rounds", -1, (double)s->at.rounds);
     tutti_metric(m, "delay_max", -1, (double)s->at.delay_most);
     tutti_metric(m, "harmonic_count_min", -1, s->harmonic_least);
-    tutti_metric(m, "harmonic_count_mean", -1, s->at.rounds > 0 ? s->harmonic_sum / (double)s->at.rounds : 0);
+    tutti_metric(m, "harmonic_count_mean", -1,
+                 s->at.rounds > 0 ? s->harmonic_sum / (double)s->at.rounds : 0);
     if (s->timed.rounds > 0) {
-        tutti_metric(m, "round_seconds_mean", -1, (double)s->timed.sum_ns * 1e-9 / (double)s->timed.rounds);
+        tutti_metric(m, "round_seconds_mean", -1,
+                     (double)s->timed.sum_ns * 1e-9 / (double)s->timed.rounds);
         tutti_metric(m, "round_seconds_max", -1, (double)s->timed.most_ns * 1e-9);
     }
     for (int j = 0; j < m->workers; j++) {
@@ -549,24 +591,27 @@ static tutti_status ringleader_quiesce(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-static const tutti_service ringleader_services[] = { [SERVE] = { "serve", ringleader_asgd_serve }, { 0 } };
+static const tutti_service ringleader_services[] = { [SERVE] = { "serve", ringleader_asgd_serve },
+                                                     { 0 } };
 
 static const char *const ringleader_constraints[] = {
-    "asynchronous: --steps N is N x workers gradients by whichever worker is free, and as many updates at most; runs "
-    "differ in their bits, except simulated ones",
-    "every worker counts the same, whatever its part of the data and its speed; the learning rate is about 1/n of "
-    "ddp's (theory: 1 / (8 n L))",
-    "table=server: the server (worker 0, or with --servers 1 a rank of its own) has n + 3 models more; table=worker: "
-    "3, and every worker one; table_dtype=bf16: of these n, or that one, half",
-    "the loss of the server ends the run (exit code 3); a round does not wait for any other worker that is lost, and n "
-    "is then the number of the workers that are left",
-    "while a round waits for a worker that takes `overdue` times as long as usual, those whom it does not need wait",
-    "a checkpoint is resumed with any number of workers, saved before a loss or after one; other workers than saved it "
-    "begin a round of their own at the server's model",
+    "asynchronous: --steps N is N x workers gradients by whichever worker is free, and as many "
+    "updates at most; runs differ in their bits, except simulated ones",
+    "every worker counts the same, whatever its part of the data and its speed; the learning rate "
+    "is about 1/n of ddp's (theory: 1 / (8 n L))",
+    "table=server: the server (worker 0, or with --servers 1 a rank of its own) has n + 3 models "
+    "more; table=worker: 3, and every worker one; table_dtype=bf16: of these n, or that one, half",
+    "the loss of the server ends the run (exit code 3); a round does not wait for any other worker "
+    "that is lost, and n is then the number of the workers that are left",
+    "while a round waits for a worker that takes `overdue` times as long as usual, those whom it "
+    "does not need wait",
+    "a checkpoint is resumed with any number of workers, saved before a loss or after one; other "
+    "workers than saved it begin a round of their own at the server's model",
     NULL
 };
 
-static const tutti_method_default ringleader_defaults[] = { { "optimizer", "sgd(lr=0.05/n)" }, { 0 } };
+static const tutti_method_default ringleader_defaults[] = { { "optimizer", "sgd(lr=0.05/n)" },
+                                                            { 0 } };
 
 const tutti_method_ops tutti_method_ringleader_asgd = {
     .name = "ringleader-asgd",
@@ -574,13 +619,14 @@ const tutti_method_ops tutti_method_ringleader_asgd = {
     .authors = "Maranjyan, Richtarik",
     .year = 2025,
     .family = "server",
-    .axes = { "one server", "none, rounds of n updates", "fp32", "at once", "model and table at the server",
-              "any, at the server" },
+    .axes = { "one server", "none, rounds of n updates", "fp32", "at once",
+              "model and table at the server", "any, at the server" },
     .constraints = ringleader_constraints,
     .options = ringleader_options,
     .defaults = ringleader_defaults,
     .self_bytes = sizeof(ringleader),
-    .traits = TUTTI_ASYNC | TUTTI_PARAMETER_SERVERS | TUTTI_SHARDED_OPTIMIZER | TUTTI_FAULT_TOLERANT,
+    .traits =
+        TUTTI_ASYNC | TUTTI_PARAMETER_SERVERS | TUTTI_SHARDED_OPTIMIZER | TUTTI_FAULT_TOLERANT,
     .services = ringleader_services,
     .declare = ringleader_declare,
     .open = ringleader_open,

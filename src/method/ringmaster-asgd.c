@@ -43,19 +43,25 @@ typedef struct ringmaster {
         int64_t limit, greatest; /* adaptive R: its value, and the greatest so far */
         int64_t computed, applied; /* gradients since R was last adapted */
     } now;                       /* declared */
-    int64_t *given;              /* [workers]: version of the model that each was last sent; declared */
-    int64_t *applied, *dropped, *stopped; /* [workers] each: its gradients applied and dropped, stops sent; declared */
-    int64_t *pending, collected; /* [workers], and total: gradients in `sum`, which no update has used yet; declared */
+    /* [workers]: version of the model that each was last sent; declared */
+    int64_t *given;
+    /* [workers] each: its gradients applied and dropped, stops sent; declared */
+    int64_t *applied, *dropped, *stopped;
+    /* [workers], and total: gradients in `sum`, which no update has used yet; declared */
+    int64_t *pending, collected;
     float *sum;                  /* [n]: sum of those gradients, each times 1/B; declared */
     int64_t most;                /* the greatest delay of an applied gradient; declared */
     bool *gone, any_gone;        /* [workers], and of any: it makes no more steps until resume */
     bool any_lost;
-    int64_t begun_ns;            /* when the current window of R updates began; 0: not since the last quiescence */
-    int64_t window_ns;           /* the longest window while all computed, the paper's t(R); declared */
+    /* when the current window of R updates began; 0: not since the last quiescence */
+    int64_t begun_ns;
+    /* the longest window while all computed, the paper's t(R); declared */
+    int64_t window_ns;
 
     /* with stops: the models that the server sends without a request */
     tutti_monitor *lock;
-    float *got, *fresh;          /* [n] each: got: receive buffer; fresh: the newest such model, under the lock */
+    /* [n] each: got: receive buffer; fresh: the newest such model, under the lock */
+    float *got, *fresh;
     uint64_t fresh_version;      /* its version; under the lock */
 } ringmaster;
 enum { NONE, INVERSE, N_OVER_MAX };
@@ -64,18 +70,21 @@ enum { LIMIT_MOST_BITS = 40 };   /* of an adaptive R */
 
 static const tutti_option ringmaster_options[] = {
     { "max_delay", TUTTI_INT, TUTTI_AT(ringmaster, max_delay), 0, -1, 1e12, NULL,
-      "R: a gradient is dropped once that many updates were made since its model was sent; 0: the number of "
-      "workers; -1: never" },
+      "R: a gradient is dropped once that many updates were made since its model was sent; 0: the "
+      "number of workers; -1: never" },
     { "collect", TUTTI_INT, TUTTI_AT(ringmaster, collect), 1, 1, 65536, NULL,
-      "B: gradients that an update takes the mean of; "
-      "with max_delay=1 all of one model, with stops=on as well Rennala SGD" },
+      "B: gradients that an update takes the mean of; with max_delay=1 all of one model, with "
+      "stops=on as well Rennala SGD" },
     { "stops", TUTTI_BOOL, TUTTI_AT(ringmaster, stops), 0, 0, 1, NULL,
-      "a worker whose gradient would be dropped is notified at once, and starts again at the newest model" },
+      "a worker whose gradient would be dropped is notified at once, and starts again at the "
+      "newest model" },
     { "adapt", TUTTI_BOOL, TUTTI_AT(ringmaster, adapts), 0, 0, 1, NULL,
-      "R, at first max_delay, doubles when fewer than 0.7 of what is computed is applied, "
-      "and halves when more than 0.99 is" },
-    { "lr_delay", TUTTI_CHOICE, TUTTI_AT(ringmaster, lr_delay), NONE, 0, 2, "none|inverse|n_over_max",
-      "learning rate of a gradient with a delay: the same, over the delay, times n / max(n, delay)" },
+      "R, at first max_delay, doubles when fewer than 0.7 of what is computed is applied, and "
+      "halves when more than 0.99 is" },
+    { "lr_delay", TUTTI_CHOICE, TUTTI_AT(ringmaster, lr_delay), NONE, 0, 2,
+      "none|inverse|n_over_max",
+      "learning rate of a gradient with a delay: the same, over the delay, times n / max(n, "
+      "delay)" },
     { 0 }
 };
 
@@ -94,7 +103,10 @@ static double factor(const tutti_method *m, uint64_t delay)
 {
     const ringmaster *s = m->self;
     const double n = m->workers, delta = (double)delay;
-    return s->lr_delay == NONE || delay == 0 ? 1 : s->lr_delay == INVERSE ? 1 / delta : delta > n ? n / delta : 1;
+    return s->lr_delay == NONE || delay == 0 ? 1
+           : s->lr_delay == INVERSE          ? 1 / delta
+           : delta > n                       ? n / delta
+                                             : 1;
 }
 
 /* Counts a computation, and adapts R if it is due. */
@@ -125,7 +137,8 @@ static tutti_status stop_the_late(tutti_method *m, tutti_error *err)
 
     for (int j = 0; j < m->workers; j++) {
         bool delivered;
-        if (s->gone[j] || !tutti_server_has(s->server, j) || version - (uint64_t)s->given[j] < limit(m))
+        if (s->gone[j] || !tutti_server_has(s->server, j) ||
+            version - (uint64_t)s->given[j] < limit(m))
             continue;
         TUTTI_TRY(tutti_server_tell(s->server, HEED, j, &delivered, err));
         if (!delivered)
@@ -146,9 +159,10 @@ static void time_windows(tutti_method *m, uint64_t version)
     if (s->adapts || version % limit(m) != 0)
         return;
     now = tutti_now_ns(m->rt);
-    s->window_ns = s->begun_ns > 0 && !s->any_gone && !s->any_lost && now - s->begun_ns > s->window_ns
-                       ? now - s->begun_ns
-                       : s->window_ns;
+    s->window_ns =
+        s->begun_ns > 0 && !s->any_gone && !s->any_lost && now - s->begun_ns > s->window_ns
+            ? now - s->begun_ns
+            : s->window_ns;
     s->begun_ns = now;
 }
 
@@ -162,7 +176,8 @@ static bool add_gradient(tutti_method *m, const tutti_server_request *r, tutti_r
         rate->lr *= factor(m, r->delay);
         tutti_server_update(s->server, r->in, rate);
     } else {
-        tutti_server_collect(s->server, (float)(factor(m, r->delay) / (double)s->collect), r->in, s->sum);
+        tutti_server_collect(s->server, (float)(factor(m, r->delay) / (double)s->collect), r->in,
+                             s->sum);
         if (++s->collected < s->collect)
             return false;
         tutti_server_update_collected(s->server, s->sum, rate);
@@ -229,7 +244,8 @@ static tutti_status heed(tutti_method *m, tutti_error *err)
 
     if (m->rank >= m->workers) /* a dedicated server computes nothing that could be stopped */
         return TUTTI_OK;
-    while (s->stops && (status = tutti_rpc_receive(m, HEED, &note, tutti_f32(m->device, s->got, m->layout->used),
+    while (s->stops && (status = tutti_rpc_receive(m, HEED, &note,
+                                                   tutti_f32(m->device, s->got, m->layout->used),
                                                    TUTTI_FOREVER, err)) == TUTTI_OK) {
         tutti_lock(s->lock);
         tutti_copy(m->device, m->layout->used, s->got, s->fresh);
@@ -245,26 +261,34 @@ static tutti_status heed(tutti_method *m, tutti_error *err)
 static tutti_status ringmaster_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     ringmaster *s = m->self;
-    const tutti_server_setup setup = { .rule = on_request, .service = SERVE, .servers = 1, .collects = s->collect > 1,
-                                       .tells = s->stops, .lost = lose };
+    const tutti_server_setup setup = { .rule = on_request,
+                                       .service = SERVE,
+                                       .servers = 1,
+                                       .collects = s->collect > 1,
+                                       .tells = s->stops,
+                                       .lost = lose };
     int64_t **const counts[5] = { &s->given, &s->applied, &s->dropped, &s->stopped, &s->pending };
-    static const char *const names[5] = { "ringmaster.given", "ringmaster.applied", "ringmaster.dropped",
-                                          "ringmaster.stopped", "ringmaster.pending" };
+    static const char *const names[5] = { "ringmaster.given", "ringmaster.applied",
+                                          "ringmaster.dropped", "ringmaster.stopped",
+                                          "ringmaster.pending" };
 
     if (s->stops && s->max_delay < 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'ringmaster-asgd': stops is on, but with max_delay=-1 no gradient is ever too old, "
-                          "so no worker is stopped; omit stops, or give max_delay");
+                          "method 'ringmaster-asgd': stops is on, but with max_delay=-1 no "
+                          "gradient is ever too old, so no worker is stopped; omit stops, or give "
+                          "max_delay");
     if (s->adapts && s->max_delay < 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'ringmaster-asgd': adapt is on, but max_delay=-1 is no limit that could be changed; "
-                          "omit adapt, or give what the limit is at first");
+                          "method 'ringmaster-asgd': adapt is on, but max_delay=-1 is no limit "
+                          "that could be changed; omit adapt, or give what the limit is at first");
     TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &setup, err));
     if (tutti_server_index(s->server) >= 0) {
         for (int k = 0; k < 5; k++)
             arrivals_declare(plan, names[k], TUTTI_I64, (size_t)m->workers, false, counts[k]);
-        tutti_declare_value(plan, "ringmaster.window_ns", TUTTI_SLICE, &s->window_ns, sizeof s->window_ns);
-        tutti_declare_value(plan, "ringmaster.collected", TUTTI_SLICE, &s->collected, sizeof s->collected);
+        tutti_declare_value(plan, "ringmaster.window_ns", TUTTI_SLICE, &s->window_ns,
+                            sizeof s->window_ns);
+        tutti_declare_value(plan, "ringmaster.collected", TUTTI_SLICE, &s->collected,
+                            sizeof s->collected);
         if (s->collect > 1)
             arrivals_declare_model(plan, "ringmaster.sum", m->layout->used, &s->sum);
         tutti_declare_value(plan, "ringmaster.most", TUTTI_SLICE, &s->most, sizeof s->most);
@@ -272,7 +296,8 @@ static tutti_status ringmaster_declare(tutti_method *m, tutti_plan *plan, tutti_
     }
     if (s->stops) {
         tutti_declare_vector(plan, "ringmaster.got", TUTTI_SCRATCH, &s->got);
-        tutti_declare_vector(plan, "ringmaster.fresh", TUTTI_SCRATCH, &s->fresh); /* x holds it at quiescence */
+        /* x holds it at quiescence */
+        tutti_declare_vector(plan, "ringmaster.fresh", TUTTI_SCRATCH, &s->fresh);
     }
     return TUTTI_OK;
 }
@@ -283,8 +308,8 @@ static tutti_status ringmaster_open(tutti_method *m, tutti_error *err)
 
     if (m->share->parts != NULL && m->rank == 0)
         tutti_event(m, "skewed",
-                    "every worker has samples of its own, and the model goes where those of fast workers want it; "
-                    "ringleader-asgd and dude-asgd count all workers the same");
+                    "every worker has samples of its own, and the model goes where those of fast "
+                    "workers want it; ringleader-asgd and dude-asgd count all workers the same");
     s->now.limit = s->now.greatest = s->max_delay == 0 ? m->workers : s->max_delay;
     s->gone = tutti_alloc((size_t)m->workers, sizeof *s->gone);
     if (s->gone == NULL)
@@ -338,7 +363,8 @@ static tutti_status ringmaster_pass(tutti_method *m, tutti_pass *p, tutti_error 
     return TUTTI_OK;
 }
 
-static tutti_status ringmaster_unit_release(tutti_method *m, int unit, bool backward, tutti_error *err)
+static tutti_status ringmaster_unit_release(tutti_method *m, int unit, bool backward,
+                                            tutti_error *err)
 {
     const ringmaster *s = m->self;
     bool stop;
@@ -379,7 +405,8 @@ static tutti_status ringmaster_quiesce(tutti_method *m, tutti_error *err)
         tutti_metric(m, "dropped", r, (double)s->dropped[r]);
         if (s->applied[r] + s->dropped[r] + s->stopped[r] > 0)
             tutti_metric(m, "applied_share", r,
-                         (double)s->applied[r] / (double)(s->applied[r] + s->dropped[r] + s->stopped[r]));
+                         (double)s->applied[r] /
+                             (double)(s->applied[r] + s->dropped[r] + s->stopped[r]));
         if (s->collect > 1)
             tutti_metric(m, "collected", r, (double)s->pending[r]);
         if (s->stops)
@@ -401,18 +428,20 @@ static const tutti_service ringmaster_services[] = {
 };
 
 static const char *const ringmaster_constraints[] = {
-    "asynchronous: --steps N is N x workers gradients by whichever worker is free; "
-    "runs differ in their bits, except simulated ones",
-    "for data that are distributed equally on all workers; with a partition the model goes where the fast workers' "
-    "data want it (ringleader-asgd, dude-asgd)",
-    "stops=on: a worker looks whether to stop after each layer; what it abandons it computes again at the newer model",
-    "the loss of the server ends the run (exit code 3), the others continue without any other lost worker; the model "
-    "is at worker 0, or with --servers 1 at a rank of its own, and a checkpoint, saved before a loss or after one, is "
-    "resumed with any number of workers",
+    "asynchronous: --steps N is N x workers gradients by whichever worker is free; runs differ in "
+    "their bits, except simulated ones",
+    "for data that are distributed equally on all workers; with a partition the model goes where "
+    "the fast workers' data want it (ringleader-asgd, dude-asgd)",
+    "stops=on: a worker looks whether to stop after each layer; what it abandons it computes again "
+    "at the newer model",
+    "the loss of the server ends the run (exit code 3), the others continue without any other lost "
+    "worker; the model is at worker 0, or with --servers 1 at a rank of its own, and a checkpoint, "
+    "saved before a loss or after one, is resumed with any number of workers",
     NULL
 };
 
-static const tutti_method_default ringmaster_defaults[] = { { "optimizer", "sgd(lr=0.1/n)" }, { 0 } };
+static const tutti_method_default ringmaster_defaults[] = { { "optimizer", "sgd(lr=0.1/n)" },
+                                                            { 0 } };
 
 const tutti_method_ops tutti_method_ringmaster_asgd = {
     .name = "ringmaster-asgd",
@@ -420,12 +449,14 @@ const tutti_method_ops tutti_method_ringmaster_asgd = {
     .authors = "Maranjyan, Tyurin, Richtarik",
     .year = 2025,
     .family = "server",
-    .axes = { "one server", "none, delays limited", "fp32", "at once", "model at the server", "any, at the server" },
+    .axes = { "one server", "none, delays limited", "fp32", "at once", "model at the server",
+              "any, at the server" },
     .constraints = ringmaster_constraints,
     .options = ringmaster_options,
     .defaults = ringmaster_defaults,
     .self_bytes = sizeof(ringmaster),
-    .traits = TUTTI_ASYNC | TUTTI_PARAMETER_SERVERS | TUTTI_SHARDED_OPTIMIZER | TUTTI_FAULT_TOLERANT,
+    .traits =
+        TUTTI_ASYNC | TUTTI_PARAMETER_SERVERS | TUTTI_SHARDED_OPTIMIZER | TUTTI_FAULT_TOLERANT,
     .services = ringmaster_services,
     .declare = ringmaster_declare,
     .open = ringmaster_open,

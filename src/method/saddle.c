@@ -36,11 +36,13 @@ typedef struct saddle {
     quasi_global momentum;       /* variant q */
     tutti_mixer *mixer;
     float *kept;                 /* [n]: x before the step */
-    float *mixed, *own;          /* [n] each: variant n: sum_j W_ij x_j; this worker's gradient of its own model */
+    /* [n] each: variant n: sum_j W_ij x_j; this worker's gradient of its own model */
+    float *mixed, *own;
     /* of the current step */
     bool sam;
     bool raised;                 /* x is perturbed */
-    int whose;                   /* variant n: the neighbour whose model is in x; -1: this worker's is */
+    /* variant n: the neighbour whose model is in x; -1: this worker's is */
+    int whose;
     bool reported;               /* the event about the traffic was emitted */
 } saddle;
 enum { Q, N };
@@ -68,7 +70,8 @@ static bool looks_again(const saddle *s)
 static unsigned saddle_traits(const void *self)
 {
     const saddle *s = self;
-    unsigned traits = TUTTI_FAULT_TOLERANT | TUTTI_TAKES_CODEC | TUTTI_SHARDED_OPTIMIZER | TUTTI_RECOMPUTES;
+    unsigned traits =
+        TUTTI_FAULT_TOLERANT | TUTTI_TAKES_CODEC | TUTTI_SHARDED_OPTIMIZER | TUTTI_RECOMPUTES;
 
     if (s->variant == N) /* a lost neighbour would still have to return a gradient */
         traits &= ~(unsigned)TUTTI_FAULT_TOLERANT;
@@ -83,9 +86,9 @@ static tutti_status saddle_declare(tutti_method *m, tutti_plan *plan, tutti_erro
 
     if (looks_again(s) && m->share->accumulate > 1)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'saddle': accumulate is %lld, but the second pass is over all samples of the step at "
-                          "once, and those of earlier passes are gone; give a batch %lld times as large and accumulate "
-                          "1%s",
+                          "method 'saddle': accumulate is %lld, but the second pass is over all "
+                          "samples of the step at once, and those of earlier passes are gone; give "
+                          "a batch %lld times as large and accumulate 1%s",
                           (long long)m->share->accumulate, (long long)m->share->accumulate,
                           s->variant == Q ? ", or rho=0" : "");
     if (s->variant == Q)
@@ -171,8 +174,9 @@ static tutti_status saddle_pass(tutti_method *m, tutti_pass *p, tutti_error *err
         p->samples = m->samples;
         p->keep = p->same_values = false;
     }
-    p->more = m->samples > 0 && ((s->sam && !s->raised) ||
-                                 (s->variant == N && s->whose + 1 < tutti_mixer_neighbours(s->mixer)));
+    p->more =
+        m->samples > 0 && ((s->sam && !s->raised) ||
+                           (s->variant == N && s->whose + 1 < tutti_mixer_neighbours(s->mixer)));
     return TUTTI_OK;
 }
 
@@ -184,8 +188,9 @@ static void tell_traffic(tutti_method *m, int neighbours)
 
     if (neighbours > MANY && m->rank == 0 && !s->reported)
         tutti_event(m, "traffic",
-                    "variant=n sends each of %d neighbours a model and a gradient, %.3g MB a worker and step before "
-                    "any codec; a sparser graph sends less, and variant=q half of it",
+                    "variant=n sends each of %d neighbours a model and a gradient, %.3g MB a "
+                    "worker and step before any codec; a sparser graph sends less, and variant=q "
+                    "half of it",
                     neighbours, 2 * neighbours * 4e-6 * (double)m->layout->used);
     s->reported = true;
 }
@@ -197,7 +202,8 @@ static tutti_status meet(tutti_method *m, tutti_error *err)
     const int neighbours = tutti_mixer_neighbours(s->mixer);
 
     TUTTI_TRY(step_on_gradient(m, err));
-    for (int a = 0; a < neighbours && m->samples == 0; a++) /* nothing was computed: the gradient is 0 */
+    for (int a = 0; a < neighbours && m->samples == 0;
+         a++) /* nothing was computed: the gradient is 0 */
         TUTTI_TRY(tutti_mixer_give_back(s->mixer, a, m->g, err));
     tutti_copy(m->device, m->layout->used, s->own, m->g);
     TUTTI_TRY(tutti_mixer_take_back(s->mixer, m->g, err));
@@ -220,23 +226,29 @@ static tutti_status saddle_step(tutti_method *m, tutti_error *err)
 }
 
 static const char *const saddle_constraints[] = {
-    "each batch is computed twice (rho>0), and with variant=n at each neighbour's model, too: 2 (degree + 1) passes a "
-    "step",
-    "running statistics move, losses count and dropout is drawn in the first pass alone; the others repeat its draws",
-    "a client that computes every batch once is refused; tutti.torch.prepare needs optimizer.step(closure)",
+    "each batch is computed twice (rho>0), and with variant=n at each neighbour's model, too: 2 "
+    "(degree + 1) passes a step",
+    "running statistics move, losses count and dropout is drawn in the first pass alone; the "
+    "others repeat its draws",
+    "a client that computes every batch once is refused; tutti.torch.prepare needs "
+    "optimizer.step(closure)",
     "no gradient accumulation, but with rho=0 and variant=q",
-    ("variant=q: momentum is the run's optimiser's, sgd or adam, whose buffer is the quasi-global one, so an optimiser "
-     "of the client's is refused; variant=n: any optimiser, whose buffers stay local"),
-    "variant=n needs a symmetric graph, and with it a lost worker ends the run (exit code 3); with variant=q it is "
-    "excluded, as under d-psgd",
-    ("codec: models travel as differences to public copies (CHOCO), gradients with error feedback; the graph must stay "
-     "the same, the codec must contract (casts, int8, topk, sign, randomk) and needs no ef round it"),
+    ("variant=q: momentum is the run's optimiser's, sgd or adam, whose buffer is the quasi-global "
+     "one, so an optimiser of the client's is refused; variant=n: any optimiser, whose buffers "
+     "stay local"),
+    "variant=n needs a symmetric graph, and with it a lost worker ends the run (exit code 3); with "
+    "variant=q it is excluded, as under d-psgd",
+    ("codec: models travel as differences to public copies (CHOCO), gradients with error feedback; "
+     "the graph must stay the same, the codec must contract (casts, int8, topk, sign, randomk) and "
+     "needs no ef round it"),
     "state is a worker's own, so a checkpoint is resumed with the number of workers that saved it",
     NULL
 };
 
 static const tutti_method_default saddle_defaults[] = {
-    { "optimizer", "sgd(lr=0.05,momentum=0.9,nesterov=true)" }, QUASI_GLOBAL_EPS("variant=q&"), { 0 }
+    { "optimizer", "sgd(lr=0.05,momentum=0.9,nesterov=true)" },
+    QUASI_GLOBAL_EPS("variant=q&"),
+    { 0 }
 };
 
 const tutti_method_ops tutti_method_saddle = {
@@ -245,8 +257,8 @@ const tutti_method_ops tutti_method_saddle = {
     .authors = "Choudhary, Aketi, Roy",
     .year = 2025,
     .family = "gossip",
-    .axes = { "graph", "every step, neighbours", "fp32 or contractive", "overlap (n)", "a model each",
-              "any with momentum, which is quasi-global (q)" },
+    .axes = { "graph", "every step, neighbours", "fp32 or contractive", "overlap (n)",
+              "a model each", "any with momentum, which is quasi-global (q)" },
     .constraints = saddle_constraints,
     .options = saddle_options,
     .defaults = saddle_defaults,

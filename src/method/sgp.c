@@ -45,18 +45,20 @@ static tutti_status sgp_final_model(tutti_method *m, tutti_error *err)
 }
 
 static const char *const sgp_constraints[] = {
-    "the graph may be directed and its weights the sender's alone (weights=push, file): "
-    "columns of W sum to 1, rows need not",
-    "where graph or losses leave a worker a small push-sum weight w its steps on z are 1 / w times as long, and with "
-    "overlap its own share counts alone: lower the learning rate then, or take overlap=0",
-    "overlap=T exchanges once in T steps, added after exactly T: the bits do not depend on how fast messages are",
-    "the model that is evaluated, shown and saved at the end is the de-biased one: "
-    "the sum of all numerators over the sum of all weights",
-    ("a lost worker is excluded where the transport survives the loss (shm, tcp, sim): what it held is gone, what was "
-     "on its way to it is taken back, the others continue; with on-loss=stop, and on other "
-     "transports, it ends the run (exit code 3)"),
-    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it: after a loss "
-    "with as many as were left",
+    "the graph may be directed and its weights the sender's alone (weights=push, file): columns of "
+    "W sum to 1, rows need not",
+    "where graph or losses leave a worker a small push-sum weight w its steps on z are 1 / w times "
+    "as long, and with overlap its own share counts alone: lower the learning rate then, or take "
+    "overlap=0",
+    "overlap=T exchanges once in T steps, added after exactly T: the bits do not depend on how "
+    "fast messages are",
+    "the model that is evaluated, shown and saved at the end is the de-biased one: the sum of all "
+    "numerators over the sum of all weights",
+    ("a lost worker is excluded where the transport survives the loss (shm, tcp, sim): what it "
+     "held is gone, what was on its way to it is taken back, the others continue; with "
+     "on-loss=stop, and on other transports, it ends the run (exit code 3)"),
+    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved "
+    "it: after a loss with as many as were left",
     NULL
 };
 
@@ -66,7 +68,8 @@ const tutti_method_ops tutti_method_sgp = {
     .authors = "Assran, Loizou, Ballas, Rabbat",
     .year = 2019,
     .family = "gossip",
-    .axes = { "directed graph", "every step, neighbours", "fp32", "overlap", "a model each", "any" },
+    .axes = { "directed graph", "every step, neighbours", "fp32", "overlap", "a model each",
+              "any" },
     .constraints = sgp_constraints,
     .options = sgp_options,
     .self_bytes = sizeof(push_sum),

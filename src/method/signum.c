@@ -34,9 +34,9 @@ static tutti_status signum_declare(tutti_method *m, tutti_plan *plan, tutti_erro
 
     if (strcmp(m->optim->ops->name, "sgd") != 0 || m->optim->ops->slots(m->optim->self) != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'signum' has a momentum of its own, "
-                          "and its step is a sign times the learning rate of a plain optimiser; "
-                          "write --optimizer 'sgd(lr=0.0001)', without momentum, instead of '%s'",
+                          "method 'signum' has a momentum of its own, and its step is a sign times "
+                          "the learning rate of a plain optimiser; write --optimizer "
+                          "'sgd(lr=0.0001)', without momentum, instead of '%s'",
                           m->optim->ops->name);
     coded_cut(m, s->bucket);
     tutti_declare_vector(plan, "signum.m", TUTTI_OWN_MEAN, &s->m);
@@ -64,8 +64,8 @@ static tutti_status signum_step(tutti_method *m, tutti_error *err)
 }
 
 static const char *const signum_constraints[] = {
-    ("the optimizer must be sgd without momentum: its learning rate, which is the step of every weight, "
-     "schedule and weight_decay"),
+    ("the optimizer must be sgd without momentum: its learning rate, which is the step of every "
+     "weight, schedule and weight_decay"),
     "clip-norm is refused: no worker knows the mean gradient",
     "resumed with another number of workers, each has the mean of the momenta",
     "weights that never have a gradient move by the learning rate in every step: a bit has no third value",
@@ -86,8 +86,8 @@ const tutti_method_ops tutti_method_signum = {
     .defaults = signum_defaults,
     .self_bytes = sizeof(signum),
     .traits = TUTTI_REPLICAS_EQUAL | TUTTI_NON_GRADIENT_UPDATE,
-    .axes = { "all-gather, owners from 4", "every step", "one bit of the momentum, majority vote", "buckets, overlap",
-              "replicated", "signs of its own momentum" },
+    .axes = { "all-gather, owners from 4", "every step", "one bit of the momentum, majority vote",
+              "buckets, overlap", "replicated", "signs of its own momentum" },
     .declare = signum_declare,
     .exchange = signum_exchange,
     .step = signum_step,

@@ -14,6 +14,7 @@ const tutti_method_ops tutti_method_single = {
     .authors = "Zinkevich, Weimer, Smola, Li",
     .year = 2010,
     .family = "baseline",
-    .traits = TUTTI_FAULT_TOLERANT | TUTTI_SPARSE_ROWS | TUTTI_DDP_EQUIVALENT_ALONE | TUTTI_ASKS_FOR_VALUES,
+    .traits = TUTTI_FAULT_TOLERANT | TUTTI_SPARSE_ROWS | TUTTI_DDP_EQUIVALENT_ALONE |
+              TUTTI_ASKS_FOR_VALUES,
     .axes = { "none", "at the end", "fp32", "none", "replicated", "any" },
 };

@@ -61,7 +61,8 @@ enum { LOCAL_PERIOD = 12, GOSSIP_PERIOD = 48 };
 
 static const tutti_option slowmo_options[] = {
     { "base", TUTTI_CHOICE, TUTTI_AT(slowmo, base), LOCAL, 0, 2, "local|d-psgd|sgp",
-      "what workers do in the steps of a round: step alone, or average with neighbours as that method does" },
+      "what workers do in the steps of a round: step alone, or average with neighbours as that "
+      "method does" },
     { "period", TUTTI_INT, TUTTI_AT(slowmo, period), 0, 0, 1e9, NULL,
       "H: steps of a round; 0: 12 with base=local, 48 with the others" },
     { "alpha", TUTTI_REAL, TUTTI_AT(slowmo, alpha), 1, 1e-6, 1000, NULL,
@@ -69,7 +70,8 @@ static const tutti_option slowmo_options[] = {
     { "beta", TUTTI_REAL, TUTTI_AT(slowmo, beta), 0.5, 0, 0.999999, NULL,
       "slow momentum: share of u that stays; 0: none is kept" },
     { "buffers", TUTTI_CHOICE, TUTTI_AT(slowmo, buffers), AUTO, 0, 3, "auto|reset|maintain|average",
-      "the optimiser's buffers after a round; auto: reset those of sgd, maintain adam's and a client's" },
+      "the optimiser's buffers after a round; auto: reset those of sgd, maintain adam's and a "
+      "client's" },
     { "local_freq", TUTTI_INT, TUTTI_AT(slowmo, local_freq), 0, 0, 1e9, NULL,
       "steps between plain averages of the models inside a round; 0: none", "base=local" },
     { "graph", TUTTI_SPEC, TUTTI_AT(slowmo, graph), 0, 0, 0, "",
@@ -101,19 +103,22 @@ static tutti_status declare_base(slowmo *s, tutti_method *m, tutti_plan *plan, t
     case SGP:
         if (codec != NULL)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "codec is '%.80s', but under method 'slowmo' base=sgp sends push-sum's models as they "
-                              "are; omit codec, or take base=local or base=d-psgd",
+                              "codec is '%.80s', but under method 'slowmo' base=sgp sends "
+                              "push-sum's models as they are; omit codec, or take base=local or "
+                              "base=d-psgd",
                               codec);
         s->push.graph = s->graph[0] != 0 ? s->graph : "one-peer-exponential";
         s->push.period = (uint64_t)s->period;
         return push_sum_declare(&s->push, m, plan, err);
     default:
         if (codec != NULL && s->local_freq > 0)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "codec is '%.80s', but method 'slowmo' averages models as they are every local_freq "
-                              "(%lld) steps: of a model a codec loses the same in every average; omit one of them"
-                              "",
-                              codec, (long long)s->local_freq);
+            return tutti_fail(
+                err, TUTTI_ERR_USAGE, 0,
+                "codec is '%.80s', but method 'slowmo' averages models as they are every "
+                "local_freq "
+                "(%lld) steps: of a model a codec loses the same in every average; omit one of them"
+                "",
+                codec, (long long)s->local_freq);
         return TUTTI_OK;
     }
 }
@@ -128,8 +133,8 @@ static tutti_status declare_buffers(slowmo *s, tutti_method *m, tutti_plan *plan
                          : MAINTAIN;
     if (s->buffers == MAINTAIN)
         return TUTTI_OK;
-    return tutti_fail_within(err, tutti_buffers_declare(m, plan, s->buffers == AVERAGE, err), "buffers=%s",
-                             s->buffers == AVERAGE ? "average" : "reset");
+    return tutti_fail_within(err, tutti_buffers_declare(m, plan, s->buffers == AVERAGE, err),
+                             "buffers=%s", s->buffers == AVERAGE ? "average" : "reset");
 }
 
 static tutti_status slowmo_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
@@ -159,13 +164,14 @@ static tutti_status slowmo_open(tutti_method *m, tutti_error *err)
         tutti_copy(m->device, m->n, m->x, s->anchor);
     if (m->rank == 0 && times > 5)
         tutti_event(m, "rate",
-                    "alpha / (1 - beta) is %.3g: where rounds keep one direction the models move by that many times "
-                    "what they would without slow momentum; above 5 that often diverges",
+                    "alpha / (1 - beta) is %.3g: where rounds keep one direction the models move "
+                    "by that many times what they would without slow momentum; above 5 that often "
+                    "diverges",
                     times);
     if (m->rank == 0 && s->local_freq > 0 && s->period % s->local_freq != 0)
         tutti_event(m, "period",
-                    "period is %lld, no multiple of local_freq, %lld: the last average before each slow step comes "
-                    "early or not at all",
+                    "period is %lld, no multiple of local_freq, %lld: the last average before each "
+                    "slow step comes early or not at all",
                     (long long)s->period, (long long)s->local_freq);
     return TUTTI_OK;
 }
@@ -204,8 +210,8 @@ static void report_rate(slowmo *s, tutti_method *m)
 
     if (s->rate < RULE_LEAST_RATE && !s->reported_zero)
         tutti_event(m, "rate",
-                    "the learning rate is %g where a round of slow momentum begins, before step %llu; the round moves "
-                    "the model and not the momentum (reported once)",
+                    "the learning rate is %g where a round of slow momentum begins, before step "
+                    "%llu; the round moves the model and not the momentum (reported once)",
                     s->rate, (unsigned long long)m->step + 1);
     s->reported_zero = s->reported_zero || s->rate < RULE_LEAST_RATE;
     if (s->rate >= RULE_LEAST_RATE)
@@ -281,15 +287,18 @@ static tutti_status slowmo_final_model(tutti_method *m, tutti_error *err)
 }
 
 static const char *const slowmo_constraints[] = {
-    "a lost worker ends the run (exit code 3) at the next average, with any base: an exact mean needs all workers",
-    "the mean is over workers, not samples: choose data and batch so that workers have equal shares",
-    "the learning rate of a round is that of its first step: one that rises many times within a round, as in a short "
-    "warm-up, makes the slow momentum too large",
-    "buffers=reset and buffers=average need an optimiser of the engine's; average also that no worker leaves a step "
-    "out (nonfinite=skip, loss-scale)",
-    "codec: with base=local displacements go through it, with base=d-psgd models as differences to public copies, and "
-    "the exact mean as it is; refused with base=sgp and with local_freq",
-    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it",
+    "a lost worker ends the run (exit code 3) at the next average, with any base: an exact mean "
+    "needs all workers",
+    "the mean is over workers, not samples: choose data and batch so that workers have equal "
+    "shares",
+    "the learning rate of a round is that of its first step: one that rises many times within a "
+    "round, as in a short warm-up, makes the slow momentum too large",
+    "buffers=reset and buffers=average need an optimiser of the engine's; average also that no "
+    "worker leaves a step out (nonfinite=skip, loss-scale)",
+    "codec: with base=local displacements go through it, with base=d-psgd models as differences to "
+    "public copies, and the exact mean as it is; refused with base=sgp and with local_freq",
+    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved "
+    "it",
     NULL
 };
 
@@ -307,8 +316,8 @@ const tutti_method_ops tutti_method_slowmo = {
     .family = "periodic",
     .traits = TUTTI_TAKES_CODEC | TUTTI_ASKS_FOR_VALUES,
     .traits_of = slowmo_traits,
-    .axes = { "all-reduce, and a graph", "every period steps", "fp32 or any", "overlap", "a model each",
-              "any, and a slow momentum" },
+    .axes = { "all-reduce, and a graph", "every period steps", "fp32 or any", "overlap",
+              "a model each", "any, and a slow momentum" },
     .constraints = slowmo_constraints,
     .options = slowmo_options,
     .self_bytes = sizeof(slowmo),

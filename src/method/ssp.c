@@ -49,7 +49,8 @@ typedef struct ssp {
     bool *waits;
     tutti_header *released; /* to be answered now, and how many clocks behind; scratch */
     uint32_t *behind_of;
-    int64_t *granted;     /* staleness_max: steps beyond `staleness` that each may begin; 0 at quiescence */
+    /* staleness_max: steps beyond `staleness` that each may begin; 0 at quiescence */
+    int64_t *granted;
 
     int64_t behind;       /* clocks that this worker's x is behind; client thread only; declared */
 } ssp;
@@ -59,8 +60,8 @@ static const tutti_option ssp_options[] = {
     { "staleness", TUTTI_INT, TUTTI_AT(ssp, staleness), 3, 0, 1e9, NULL,
       "steps that a worker may be ahead of the slowest; 0: none" },
     { "staleness_max", TUTTI_INT, TUTTI_AT(ssp, staleness_max), 0, 0, 1e9, NULL,
-      "steps that it may be ahead where, by recent speeds, it so waits least for the slowest; at least staleness; "
-      "0: that" },
+      "steps that it may be ahead where, by recent speeds, it so waits least for the slowest; at "
+      "least staleness; 0: that" },
     { "servers", TUTTI_INT, TUTTI_AT(ssp, servers), 0, 0, 65536, NULL,
       "how many workers serve as well, of each host in turn; 0: all" },
     { 0 }
@@ -75,18 +76,19 @@ static tutti_status ssp_declare(tutti_method *m, tutti_plan *plan, tutti_error *
 
     if (s->staleness_max > 0 && s->staleness_max < s->staleness)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'ssp': staleness_max is %lld, but staleness, the least that is let, is %lld; give at "
-                          "least that, or omit staleness_max",
+                          "method 'ssp': staleness_max is %lld, but staleness, the least that is "
+                          "let, is %lld; give at least that, or omit staleness_max",
                           (long long)s->staleness_max, (long long)s->staleness);
     tutti_declare_late_value(plan, "ssp.behind", TUTTI_OWN_ZERO, &s->behind, sizeof s->behind);
-    return tutti_server_declare(&s->server, m, plan,
-                                &(tutti_server_setup){ .rule = ssp_rule,
-                                                       .service = SERVE,
-                                                       .servers = (int)s->servers,
-                                                       .whole = s->staleness == 0 && s->staleness_max == 0,
-                                                       .times = s->staleness_max > s->staleness,
-                                                       .lost = ssp_lost },
-                                err);
+    return tutti_server_declare(
+        &s->server, m, plan,
+        &(tutti_server_setup){ .rule = ssp_rule,
+                               .service = SERVE,
+                               .servers = (int)s->servers,
+                               .whole = s->staleness == 0 && s->staleness_max == 0,
+                               .times = s->staleness_max > s->staleness,
+                               .lost = ssp_lost },
+        err);
 }
 
 static tutti_status ssp_open(tutti_method *m, tutti_error *err)
@@ -100,8 +102,8 @@ static tutti_status ssp_open(tutti_method *m, tutti_error *err)
     s->released = tutti_alloc(workers, sizeof *s->released);
     s->behind_of = tutti_alloc(workers, sizeof *s->behind_of);
     s->granted = tutti_alloc(workers, sizeof *s->granted);
-    if (s->clock == NULL || s->waiting == NULL || s->waits == NULL || s->released == NULL || s->behind_of == NULL ||
-        s->granted == NULL)
+    if (s->clock == NULL || s->waiting == NULL || s->waits == NULL || s->released == NULL ||
+        s->behind_of == NULL || s->granted == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method 'ssp'");
     return TUTTI_OK;
 }
@@ -130,13 +132,14 @@ static tutti_status ssp_step(tutti_method *m, tutti_error *err)
     TUTTI_TRY(tutti_base_gradient(m, &rate, &skip, err));
     tutti_stale(m, (uint64_t)s->behind);
     /* kind: number of steps that this worker has skipped */
-    TUTTI_TRY(tutti_server_push(s->server, (uint32_t)(m->step + 1 - rate.t), (int64_t)m->step, skip ? NULL : m->g, m->x,
-                                &answers, err));
+    TUTTI_TRY(tutti_server_push(s->server, (uint32_t)(m->step + 1 - rate.t), (int64_t)m->step,
+                                skip ? NULL : m->g, m->x, &answers, err));
     s->behind = answers.kind;
     return TUTTI_OK;
 }
 
-static tutti_status ssp_rows_acquire(tutti_method *m, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
+static tutti_status ssp_rows_acquire(tutti_method *m, int tensor, const uint32_t *ids, size_t n,
+                                     tutti_error *err)
 {
     /* clocks only increase: what the last push waited for has been applied */
     return tutti_server_need_rows(((ssp *)m->self)->server, tensor, ids, n, err);
@@ -166,7 +169,8 @@ static int64_t extra_steps(const tutti_method *m, const ssp *s, int i, int64_t l
         if (!tutti_server_has(s->server, j) || (s->clock[j] > least && s->clock[j] <= s->clock[i]))
             continue;
         if (s->clock[j] > s->clock[i] || takes <= 0)
-            return 0; /* only the worker in front continues, and only if the speed of the slowest is known */
+            /* only the worker in front continues, and only if the speed of the slowest is known */
+            return 0;
         until = fmax(until, ((double)tutti_server_given_ns(s->server, j) - now_ns) * 1e-9 + takes);
     }
     steps = mine > 0 ? floor(until / mine + 0.5) : 0;
@@ -223,8 +227,8 @@ static tutti_status ssp_lost(tutti_method *m, int worker, tutti_error *err)
 }
 
 enum {
-    TRAITS = TUTTI_UNSYNCHRONIZED_STEPS | TUTTI_PARAMETER_SERVERS | TUTTI_SHARDED_OPTIMIZER | TUTTI_SPARSE_ROWS |
-             TUTTI_FAULT_TOLERANT
+    TRAITS = TUTTI_UNSYNCHRONIZED_STEPS | TUTTI_PARAMETER_SERVERS | TUTTI_SHARDED_OPTIMIZER |
+             TUTTI_SPARSE_ROWS | TUTTI_FAULT_TOLERANT
 };
 
 static unsigned ssp_traits(const void *self)
@@ -245,18 +249,18 @@ static tutti_status ssp_final_model(tutti_method *m, tutti_error *err)
 static const tutti_service ssp_services[] = { [SERVE] = { "server", ssp_serve }, { 0 } };
 
 static const char *const ssp_constraints[] = {
-    "all workers make the same number of steps, at most `staleness` apart; "
-    "reports, checkpoints and evaluations at the end of an epoch or for --target wait for all of them",
+    "all workers make the same number of steps, at most `staleness` apart; reports, checkpoints "
+    "and evaluations at the end of an epoch or for --target wait for all of them",
     "runs differ in their bits, except simulated ones",
-    "clip-norm clips each worker's own gradient; a gradient that is not finite is skipped by its worker "
-    "(nonfinite=skip)",
-    "of tables (ctr, wordlm) gradients go by rows, and a pass gets the rows that it reads, as they are when it begins; "
-    "with staleness=0 tables come whole, since all must read one model",
+    "clip-norm clips each worker's own gradient; a gradient that is not finite is skipped by its "
+    "worker (nonfinite=skip)",
+    "of tables (ctr, wordlm) gradients go by rows, and a pass gets the rows that it reads, as they "
+    "are when it begins; with staleness=0 tables come whole, since all must read one model",
     "with momentum or adam a step is one update of the slots a worker",
-    "a lost server ends the run (exit code 3); without a worker that serves nothing (servers below the number of "
-    "workers, or --servers) the others continue, and wait for it no more",
-    "a checkpoint is resumed with any number of workers, saved before a loss or after one; "
-    "another number begins at the servers' model",
+    "a lost server ends the run (exit code 3); without a worker that serves nothing (servers below "
+    "the number of workers, or --servers) the others continue, and wait for it no more",
+    "a checkpoint is resumed with any number of workers, saved before a loss or after one; another "
+    "number begins at the servers' model",
     NULL
 };
 

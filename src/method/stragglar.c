@@ -45,8 +45,10 @@ typedef struct stragglar {
     int schedule;
     bool verify;
     int named;                         /* the option: worker or -1: auto */
-    struct { int64_t straggler; double delay, alpha, beta, a, b; } known; /* worker or -1; s, s/B. Declared */
-    struct { int64_t ns; int64_t steps; } window;                         /* of this worker. Declared */
+    /* worker or -1; s, s/B. Declared */
+    struct { int64_t straggler; double delay, alpha, beta, a, b; } known;
+    /* of this worker. Declared */
+    struct { int64_t ns; int64_t steps; } window;
     int rounds;                        /* R; 0: not counted yet */
     int64_t counted_ns;                /* of the engine's clock, which restarts in each process */
     float *seconds;                    /* [workers]: gathered */
@@ -62,7 +64,8 @@ static const tutti_option stragglar_options[] = {
       "pieces below keep the default all-reduce; 0: those for which it is faster" },
     { "schedule", TUTTI_CHOICE, TUTTI_AT(stragglar, schedule), AUTO, 0, 2, "auto|exact|greedy",
       "exact needs a power of two of workers; auto: exact where it can be" },
-    { "verify", TUTTI_BOOL, TUTTI_AT(stragglar, verify), 0, 0, 1, NULL, "prove the schedule when the run begins" },
+    { "verify", TUTTI_BOOL, TUTTI_AT(stragglar, verify), 0, 0, 1, NULL,
+      "prove the schedule when the run begins" },
     { 0 }
 };
 
@@ -74,24 +77,30 @@ static tutti_status stragglar_declare(tutti_method *m, tutti_plan *plan, tutti_e
     const bool by_time = strcmp(s->straggler, "auto") == 0;
 
     s->named = by_time ? -1 : (int)named;
-    if (!by_time && (s->straggler[0] < '0' || s->straggler[0] > '9' || *end != 0 || named < 0 || named >= m->workers))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'stragglar': straggler is '%.40s'; it must be auto or a worker, 0 to %d",
-                          s->straggler, m->workers - 1);
+    if (!by_time && (s->straggler[0] < '0' || s->straggler[0] > '9' || *end != 0 || named < 0 ||
+                     named >= m->workers))
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "method 'stragglar': straggler is '%.40s'; it must be auto or a worker, 0 to %d",
+            s->straggler, m->workers - 1);
     if (!by_time && s->min_delay > 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'stragglar': min_delay_us is %.9g, but with straggler=%d no worker's lateness is "
-                          "asked; omit one of the two",
+                          "method 'stragglar': min_delay_us is %.9g, but with straggler=%d no "
+                          "worker's lateness is asked; omit one of the two",
                           s->min_delay, s->named);
     if (s->schedule == EXACT && (m->workers & (m->workers - 1)) != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'stragglar': schedule is exact, which needs a power of two of workers, and there are "
-                          "%d; use schedule=greedy or auto",
+                          "method 'stragglar': schedule is exact, which needs a power of two of "
+                          "workers, and there are %d; use schedule=greedy or auto",
                           m->workers);
     tutti_declare_value(plan, "stragglar.known", TUTTI_SAME, &s->known, sizeof s->known);
     tutti_declare_value(plan, "stragglar.window", TUTTI_OWN_ZERO, &s->window, sizeof s->window);
-    tutti_declare(plan, &(tutti_state){ .name = "stragglar.seconds", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
-                                        .count = (size_t)m->workers }, &s->seconds);
+    tutti_declare(plan,
+                  &(tutti_state){ .name = "stragglar.seconds",
+                                  .keep = TUTTI_SCRATCH,
+                                  .dtype = TUTTI_F32,
+                                  .count = (size_t)m->workers },
+                  &s->seconds);
     return TUTTI_OK;
 }
 
@@ -111,7 +120,10 @@ static double t_ring(const stragglar *s, int n, double bytes)
 {
     return 2 * (n - 1) * (s->known.alpha + s->known.beta * bytes / n);
 }
-static double t_default(const stragglar *s, double bytes) { return s->known.a + s->known.b * bytes; }
+static double t_default(const stragglar *s, double bytes)
+{
+    return s->known.a + s->known.b * bytes;
+}
 
 static int least_rounds(int n)
 {
@@ -129,8 +141,8 @@ static tutti_status count_rounds(tutti_method *m, tutti_error *err)
     if (s->rounds == 0)
         s->rounds = tutti_stragglar_rounds(m->workers, s->schedule == GREEDY);
     if (s->rounds == 0)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "method 'stragglar': counting the rounds of %d workers",
-                          m->workers);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                          "method 'stragglar': counting the rounds of %d workers", m->workers);
     return TUTTI_OK;
 }
 
@@ -144,8 +156,9 @@ static tutti_status stragglar_open(tutti_method *m, tutti_error *err)
     s->known.straggler = n >= LEAST ? s->named : -1;
     if (n < LEAST) {
         tutti_event(m, "stragglar",
-                    "it cannot pay with fewer than %d workers, and there are %d: the default all-reduce is used", LEAST,
-                    n);
+                    "it cannot pay with fewer than %d workers, and there are %d: the default "
+                    "all-reduce is used",
+                    LEAST, n);
         return TUTTI_OK;
     }
     TUTTI_TRY(priced_measure(m, "ring(order=any)", &ring, err));
@@ -155,8 +168,10 @@ static tutti_status stragglar_open(tutti_method *m, tutti_error *err)
     s->known.a = usual.call;
     s->known.b = usual.byte;
     if (s->verify && m->rank == 0) { /* all would write the same lists */
-        snprintf(algorithm, sizeof algorithm, "stragglar%s(order=any)", s->schedule == GREEDY ? "-greedy" : "");
-        TUTTI_TRY(tutti_fail_within(err, tutti_algorithm_prove(algorithm, n, 16 * (size_t)(n - 1), err),
+        snprintf(algorithm, sizeof algorithm, "stragglar%s(order=any)",
+                 s->schedule == GREEDY ? "-greedy" : "");
+        TUTTI_TRY(tutti_fail_within(err,
+                                    tutti_algorithm_prove(algorithm, n, 16 * (size_t)(n - 1), err),
                                     "method 'stragglar'"));
     }
     return TUTTI_OK;
@@ -181,13 +196,15 @@ static tutti_status stragglar_exchange(tutti_method *m, tutti_piece *p, tutti_er
     tutti_group g = p->group;
 
     if (s->known.straggler >= 0 && s->known.straggler < m->workers && m->workers >= LEAST &&
-        (s->min_bytes > 0 ? bytes >= (double)s->min_bytes
-                          : s->named >= 0 || t_sar(s, m->workers, bytes, s->rounds) < t_default(s, bytes))) {
+        (s->min_bytes > 0
+             ? bytes >= (double)s->min_bytes
+             : s->named >= 0 || t_sar(s, m->workers, bytes, s->rounds) < t_default(s, bytes))) {
         snprintf(algorithm, sizeof algorithm, "stragglar%s(straggler=%d,order=any)",
                  s->schedule == GREEDY ? "-greedy" : "", (int)s->known.straggler);
         g.algorithm = algorithm;
     }
-    return tutti_allreduce_weighted(&g, (float)m->weight, tutti_f32(m->device, p->g, p->count), err);
+    return tutti_allreduce_weighted(&g, (float)m->weight, tutti_f32(m->device, p->g, p->count),
+                                    err);
 }
 
 /* Ends a window. Collective; all get the same result. */
@@ -216,21 +233,23 @@ static tutti_status end_window(tutti_method *m, tutti_error *err)
                                                          only where some worker is late */
         TUTTI_TRY(count_rounds(m, err));
     sar = t_sar(s, n, bytes, s->rounds > 0 ? s->rounds : least_rounds(n));
-    pays = s->min_delay > 0 ? 1e6 * delay >= s->min_delay : delay + t_default(s, bytes) > fmax(delay, rs) + sar;
+    pays = s->min_delay > 0 ? 1e6 * delay >= s->min_delay
+                            : delay + t_default(s, bytes) > fmax(delay, rs) + sar;
     s->known.delay = delay;
     if (s->named < 0)
         s->known.straggler = pays ? last : -1;
-    if (s->named >= 0 ? m->step + 1 == WINDOW && (last != s->named || !pays) : s->known.straggler != before)
+    if (s->named >= 0 ? m->step + 1 == WINDOW && (last != s->named || !pays)
+                      : s->known.straggler != before)
         tutti_event(m, "stragglar",
-                    "worker %d comes %.4g ms after all others (%d steps, computing %.4g ms); %s: all-reduce by "
-                    "stragglar hides %.4g ms and takes %.4g ms from then on, a ring "
+                    "worker %d comes %.4g ms after all others (%d steps, computing %.4g ms); %s: "
+                    "all-reduce by stragglar hides %.4g ms and takes %.4g ms from then on, a ring "
                     "%.4g ms, the default %.4g ms",
                     last, 1e3 * delay, WINDOW, 1e3 * (double)s->seconds[last],
                     s->named >= 0             ? "worker named by straggler is kept"
                     : s->known.straggler >= 0 ? "it is the straggler from now on"
                                               : "there is no straggler from now on",
-                    1e3 * fmin(delay, rs), 1e3 * (fmax(rs - delay, 0) + sar), 1e3 * t_ring(s, n, bytes),
-                    1e3 * t_default(s, bytes));
+                    1e3 * fmin(delay, rs), 1e3 * (fmax(rs - delay, 0) + sar),
+                    1e3 * t_ring(s, n, bytes), 1e3 * t_default(s, bytes));
     return TUTTI_OK;
 }
 
@@ -250,8 +269,7 @@ static const char *const stragglar_constraints[] = {
     "with fewer than 4 workers, or no worker late enough, it is ddp",
     "sums by stragglar have an order of their own: replicas are equal to the bit, but not to ddp's",
     "with straggler=auto the choice follows measured times: only under the simulator the same run gives the same bits",
-    "a lost worker ends the run (exit code 3): every step needs every worker",
-    NULL
+    "a lost worker ends the run (exit code 3): every step needs every worker", NULL
 };
 
 const tutti_method_ops tutti_method_stragglar = {
@@ -260,7 +278,8 @@ const tutti_method_ops tutti_method_stragglar = {
     .authors = "Devraj, Ding, Vijaya Kumar, Kleinberg, Singh",
     .year = 2025,
     .family = "all-reduce",
-    .axes = { "all-reduce, one late", "every step", "fp32", "buckets, overlap", "replicated", "any" },
+    .axes = { "all-reduce, one late", "every step", "fp32", "buckets, overlap", "replicated",
+              "any" },
     .constraints = stragglar_constraints,
     .options = stragglar_options,
     .self_bytes = sizeof(stragglar),

@@ -48,12 +48,14 @@ static const tutti_option infinity_options[] = {
     { "tier", TUTTI_SPEC, TUTTI_AT(zero_infinity, tier), 0, 0, 0, "host",
       "where values, gradients and the optimiser's buffers are: host, or a disk: nvme(path=DIR)" },
     { "ahead", TUTTI_INT, TUTTI_AT(zero_infinity, ahead), 2, 0, TUTTI_AHEAD_MOST, NULL,
-      "layers that are read before they are needed; each takes a buffer of the largest, which small ones share" },
+      "layers that are read before they are needed; each takes a buffer of the largest, which "
+      "small ones share" },
     { "threads", TUTTI_INT, TUTTI_AT(zero_infinity, threads), 1, 1, 64, NULL,
       "threads of a worker that share the update; changes no bit" },
     { "tile_mb", TUTTI_REAL, TUTTI_AT(zero_infinity, tile), 8, 1.0 / 64, 256, NULL,
       "MiB of a tile; a disk has three tiles of each buffer in flight" },
-    BUCKETS_SIZE(TUTTI_AT(zero_infinity, bucket), 4, "; a bucket's gradients are summed as soon as it is full"),
+    BUCKETS_SIZE(TUTTI_AT(zero_infinity, bucket), 4,
+                 "; a bucket's gradients are summed as soon as it is full"),
     BUCKETS_SIZE_FIRST(TUTTI_AT(zero_infinity, first_bucket), "exchange starts early"),
     { "persist", TUTTI_INT, TUTTI_AT(zero_infinity, persist), 0, 0, 1e12, NULL,
       "layers of at most this many parameters keep their values from forward to backward" },
@@ -92,10 +94,13 @@ static tutti_status infinity_open(tutti_method *m, tutti_error *err)
 }
 
 static const char *const infinity_constraints[] = {
-    "the bits of ddp with optimizers of the run's own; the client's is refused, whose buffers are whole",
+    "the bits of ddp with optimizers of the run's own; the client's is refused, whose buffers are "
+    "whole",
     "an optimizer that is lazy is refused: tables' gradients travel whole",
-    "gradients and values travel as float32: a codec is refused, since what it loses of a value is lost every step",
-    "each pass of a step (accumulate) is exchanged and added up in the tier: all bytes are sent as often",
+    "gradients and values travel as float32: a codec is refused, since what it loses of a value is "
+    "lost every step",
+    "each pass of a step (accumulate) is exchanged and added up in the tier: all bytes are sent as "
+    "often",
     "with several passes their sum is over workers first: ddp's bits but for its order",
     BUCKETS_CONSTRAINT,
     "a lost worker ends the run (exit code 3): no other worker has its shards",
@@ -111,8 +116,10 @@ const tutti_method_ops tutti_method_zero_infinity = {
     .constraints = infinity_constraints,
     .options = infinity_options,
     .self_bytes = sizeof(zero_infinity),
-    .traits = TUTTI_REPLICAS_EQUAL | TUTTI_SHARDED_OPTIMIZER | TUTTI_DDP_EQUIVALENT | TUTTI_SHARDED_PARAMETERS,
-    .axes = { "all-reduce", "every step", "fp32", "layers, overlap", "all state outside the device", "any" },
+    .traits = TUTTI_REPLICAS_EQUAL | TUTTI_SHARDED_OPTIMIZER | TUTTI_DDP_EQUIVALENT |
+              TUTTI_SHARDED_PARAMETERS,
+    .axes = { "all-reduce", "every step", "fp32", "layers, overlap", "all state outside the device",
+              "any" },
     .declare = infinity_declare,
     .open = infinity_open,
     .exchange = tutti_shards_exchange,

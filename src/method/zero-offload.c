@@ -47,15 +47,16 @@ static const tutti_option offload_options[] = {
     { "tier", TUTTI_SPEC, TUTTI_AT(zero_offload, tier), 0, 0, 0, "host",
       "where masters and the optimiser's buffers are: host, or a disk: nvme(path=DIR)" },
     { "delayed", TUTTI_BOOL, TUTTI_AT(zero_offload, delayed), 0, 0, 1, NULL,
-      "an update runs during the next step, which computes at values without it: hides the update, but training "
-      "differs and may converge worse" },
+      "an update runs during the next step, which computes at values without it: hides the update, "
+      "but training differs and may converge worse" },
     { "delay_warmup", TUTTI_INT, TUTTI_AT(zero_offload, warmup), 40, 0, 1e15, NULL,
       "with delayed: steps before it begins", "delayed=on" },
     { "threads", TUTTI_INT, TUTTI_AT(zero_offload, threads), 1, 1, 64, NULL,
       "threads of a worker that share the update; changes no bit" },
     { "tile_mb", TUTTI_REAL, TUTTI_AT(zero_offload, tile), 8, 1.0 / 64, 256, NULL,
       "MiB of a tile; a disk has three tiles of each buffer in flight" },
-    BUCKETS_SIZE(TUTTI_AT(zero_offload, bucket), 4, "; a bucket's gradients are summed as soon as it is full"),
+    BUCKETS_SIZE(TUTTI_AT(zero_offload, bucket), 4,
+                 "; a bucket's gradients are summed as soon as it is full"),
     BUCKETS_SIZE_FIRST(TUTTI_AT(zero_offload, first_bucket), "exchange starts early"),
     { 0 }
 };
@@ -85,14 +86,16 @@ static tutti_status offload_open(tutti_method *m, tutti_error *err)
     for (int w = 0; w < m->workers && m->rank == 0; w++) {
         const double mine = (double)tutti_shards_count(m, w);
         tutti_metric(m, "updated_elements", w, mine);
-        tutti_metric(m, "state_bytes_per_parameter", w, (sizeof(float) * used + (double)tutti_held_bytes(m)) / used);
-        tutti_metric(m, "host_bytes_per_parameter", w, sizeof(float) * (1 + slots + gradients) * mine / used);
+        tutti_metric(m, "state_bytes_per_parameter", w,
+                     (sizeof(float) * used + (double)tutti_held_bytes(m)) / used);
+        tutti_metric(m, "host_bytes_per_parameter", w,
+                     sizeof(float) * (1 + slots + gradients) * mine / used);
         tutti_metric(m, "link_bytes_per_step", w, 2 * sizeof(float) * mine);
     }
     if (z->delayed)
         tutti_event(m, "delayed",
-                    "from step %lld on gradients are taken at values without the update before: this hides the update, "
-                    "and some models train worse with it",
+                    "from step %lld on gradients are taken at values without the update before: "
+                    "this hides the update, and some models train worse with it",
                     (long long)z->warmup);
     return TUTTI_OK;
 }
@@ -105,14 +108,18 @@ static unsigned offload_traits(const void *self)
 }
 
 static const char *const offload_constraints[] = {
-    "the bits of ddp with optimizers of the run's own; the client's is refused, whose buffers are whole",
+    "the bits of ddp with optimizers of the run's own; the client's is refused, whose buffers are "
+    "whole",
     "an optimizer that is lazy is refused: tables' gradients travel whole",
-    "gradients and values travel as float32: a codec is refused, since what it loses of a value is lost every step",
-    "each pass of a step (accumulate) is exchanged and added up on the host: gradients' bytes are sent as often",
+    "gradients and values travel as float32: a codec is refused, since what it loses of a value is "
+    "lost every step",
+    "each pass of a step (accumulate) is exchanged and added up on the host: gradients' bytes are "
+    "sent as often",
     "with several passes their sum is over workers first: ddp's bits but for its order",
     BUCKETS_CONSTRAINT,
     "delayed=on is another training: it resumes from its own checkpoints only",
-    "a lost worker ends the run (exit code 3): no other worker has its shard of the optimiser's buffers",
+    "a lost worker ends the run (exit code 3): no other worker has its shard of the optimiser's "
+    "buffers",
     NULL
 };
 
@@ -137,8 +144,8 @@ const tutti_method_ops tutti_method_zero_offload = {
     .self_bytes = sizeof(zero_offload),
     .traits = TUTTI_REPLICAS_EQUAL | TUTTI_SHARDED_OPTIMIZER | TUTTI_DDP_EQUIVALENT,
     .traits_of = offload_traits,
-    .axes = { "all-reduce", "every step; or one step late", "fp32", "buckets, overlap", "state outside the device",
-              "any" },
+    .axes = { "all-reduce", "every step; or one step late", "fp32", "buckets, overlap",
+              "state outside the device", "any" },
     .declare = offload_declare,
     .open = offload_open,
     .exchange = tutti_shards_exchange,

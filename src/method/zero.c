@@ -60,16 +60,18 @@ enum { OPTIMIZER, GRADIENTS, VALUES }; /* stage */
 
 static const tutti_option zero_options[] = {
     { "stage", TUTTI_CHOICE, TUTTI_AT(zero, stage), 0, 0, 2, "1|2|3",
-      "what is cut over the workers: 1: what the optimiser keeps of each parameter; 2: the gradient besides; "
-      "3: and the values" },
-    BUCKETS_SIZE(TUTTI_AT(zero, bucket), 4, "; a bucket's gradients are summed as soon as it is full"),
+      "what is cut over the workers: 1: what the optimiser keeps of each parameter; 2: the "
+      "gradient besides; 3: and the values" },
+    BUCKETS_SIZE(TUTTI_AT(zero, bucket), 4,
+                 "; a bucket's gradients are summed as soon as it is full"),
     BUCKETS_SIZE_FIRST(TUTTI_AT(zero, first_bucket), "exchange starts early"),
     { "persist", TUTTI_INT, TUTTI_AT(zero, persist), 0, 0, 1e12, NULL,
-      "layers of at most this many parameters keep their values from forward to backward, and are sent once a step",
+      "layers of at most this many parameters keep their values from forward to backward, and are "
+      "sent once a step",
       "stage=3" },
     { "group", TUTTI_TEXT, TUTTI_AT(zero, group), 0, 0, 0, "none",
-      "workers over which the state is sharded, with replicas of it on the others: none (all workers), machine (those "
-      "of one), or a number: a power of two of consecutive ranks" },
+      "workers over which the state is sharded, with replicas of it on the others: none (all "
+      "workers), machine (those of one), or a number: a power of two of consecutive ranks" },
     { 0 }
 };
 
@@ -78,7 +80,8 @@ static tutti_status zero_declare(tutti_method *m, tutti_plan *plan, tutti_error 
     const zero *z = m->self;
 
     TUTTI_TRY(buckets_cut(m, z->bucket, z->first_bucket, err));
-    m->cut_bytes = z->stage >= GRADIENTS; /* a buffer has the size of the largest piece, and tensors may be larger */
+    /* a buffer has the size of the largest piece, and tensors may be larger */
+    m->cut_bytes = z->stage >= GRADIENTS;
     if (z->stage == GRADIENTS)
         m->held = TUTTI_HELD_BY_PIECE;
     m->keep_values = (size_t)z->persist;
@@ -98,12 +101,16 @@ static tutti_status zero_open(tutti_method *m, tutti_error *err)
         const double mine = (double)tutti_shards_count(m, w), whole = z->stage == VALUES ? 0 : used,
                      shards = slots + (z->stage >= GRADIENTS) + (z->stage == VALUES);
         tutti_metric(m, "updated_elements", w, mine);
-        tutti_metric(m, "state_bytes_per_parameter", w, (sizeof(float) * (whole + shards * mine) + held) / used);
+        tutti_metric(m, "state_bytes_per_parameter", w,
+                     (sizeof(float) * (whole + shards * mine) + held) / used);
     }
     return TUTTI_OK;
 }
 
-enum { TRAITS = TUTTI_REPLICAS_EQUAL | TUTTI_SHARDED_OPTIMIZER | TUTTI_DDP_EQUIVALENT | TUTTI_LOGICAL_SHARES };
+enum {
+    TRAITS =
+        TUTTI_REPLICAS_EQUAL | TUTTI_SHARDED_OPTIMIZER | TUTTI_DDP_EQUIVALENT | TUTTI_LOGICAL_SHARES
+};
 
 static unsigned zero_traits(const void *self)
 {
@@ -116,14 +123,19 @@ static unsigned zero_traits(const void *self)
 }
 
 static const char *const zero_constraints[] = {
-    "the bits of ddp with optimizers of the run's own; the client's is refused, whose buffers are whole",
+    "the bits of ddp with optimizers of the run's own; the client's is refused, whose buffers are "
+    "whole",
     "an optimizer that is lazy is refused: tables' gradients travel whole",
-    "gradients and values travel as float32: a codec is refused, since what it loses of a value is lost every step",
-    "stages 2 and 3 exchange each pass of a step (accumulate), and send the gradients' bytes as often",
+    "gradients and values travel as float32: a codec is refused, since what it loses of a value is "
+    "lost every step",
+    "stages 2 and 3 exchange each pass of a step (accumulate), and send the gradients' bytes as "
+    "often",
     "with several passes their sum is over workers first: ddp's bits but for its order",
     BUCKETS_CONSTRAINT,
-    "several groups are of a power of two of workers that divides all of them: other sums would have other bits",
-    "a lost worker ends the run (exit code 3): no other worker has its shard of the optimiser's buffers",
+    "several groups are of a power of two of workers that divides all of them: other sums would "
+    "have other bits",
+    "a lost worker ends the run (exit code 3): no other worker has its shard of the optimiser's "
+    "buffers",
     NULL
 };
 

@@ -172,10 +172,11 @@ tutti_status tutti_nn_arena_plan(nn_buffer *list, int count, size_t *total, tutt
 
     *total = 0;
     for (int i = 0; i < count; i++) /* below this sum no offset can overflow */
-        if (list[i].bytes > PTRDIFF_MAX - NN_ARENA_LINE || !tutti_size_add(all, lines(list[i].bytes), &all) ||
-            all > PTRDIFF_MAX)
+        if (list[i].bytes > PTRDIFF_MAX - NN_ARENA_LINE ||
+            !tutti_size_add(all, lines(list[i].bytes), &all) || all > PTRDIFF_MAX)
             return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
-                              "%d buffers of a network need more bytes than there are addresses; use a smaller batch",
+                              "%d buffers of a network need more bytes than there are addresses; "
+                              "use a smaller batch",
                               count);
     p.entries = tutti_alloc((size_t)count, sizeof *p.entries);
     p.changes = tutti_alloc((size_t)count, 2 * sizeof *p.changes);
@@ -183,7 +184,8 @@ tutti_status tutti_nn_arena_plan(nn_buffer *list, int count, size_t *total, tutt
     if (p.entries != NULL && p.changes != NULL && p.placed != NULL)
         try_all(&p, total);
     else
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to plan the places of %d buffers", count);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to plan the places of %d buffers",
+                            count);
     tutti_free(p.entries);
     tutti_free(p.changes);
     tutti_free(p.placed);

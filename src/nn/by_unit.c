@@ -66,8 +66,8 @@ static tutti_status forward(tutti_nn *nn, int blocks, const tutti_nn_hooks *hook
 }
 
 /* Runs backward of one unit for all blocks. unit -1: of all convolution units. */
-static tutti_status unit_back(tutti_nn *nn, int unit, const nn_run *whole, int blocks, const tutti_nn_hooks *hooks,
-                              tutti_error *err)
+static tutti_status unit_back(tutti_nn *nn, int unit, const nn_run *whole, int blocks,
+                              const tutti_nn_hooks *hooks, tutti_error *err)
 {
     nn_stack s;
 
@@ -81,13 +81,15 @@ static tutti_status unit_back(tutti_nn *nn, int unit, const nn_run *whole, int b
         nn->last_block = last;
         nn->backend = nn->backends[k];
         TUTTI_TRY(unit < 0 ? tutti_nn_backward_tiles(nn, samples, &s, last ? hooks : NULL, err)
-                           : tutti_nn_backward_unit(nn, unit, 0, samples, true, &s, last ? hooks : NULL, err));
+                           : tutti_nn_backward_unit(nn, unit, 0, samples, true, &s,
+                                                    last ? hooks : NULL, err));
         tutti_nn_stack_pop(nn, &s);
     }
     return TUTTI_OK;
 }
 
-static tutti_status segment_again(tutti_nn *nn, int last, int blocks, const tutti_nn_hooks *hooks, tutti_error *err)
+static tutti_status segment_again(tutti_nn *nn, int last, int blocks, const tutti_nn_hooks *hooks,
+                                  tutti_error *err)
 {
     for (int u = nn->unit[last].segment; u <= last; u++) {
         if (!nn->unit[u].again)
@@ -102,8 +104,8 @@ static tutti_status segment_again(tutti_nn *nn, int last, int blocks, const tutt
     return TUTTI_OK;
 }
 
-static tutti_status backward(tutti_nn *nn, const nn_run *whole, int blocks, const tutti_nn_hooks *hooks,
-                             tutti_error *err)
+static tutti_status backward(tutti_nn *nn, const nn_run *whole, int blocks,
+                             const tutti_nn_hooks *hooks, tutti_error *err)
 {
     if (nn->tied)
         TUTTI_TRY(tutti_nn_acquire_unit(hooks, 0, true, err));
@@ -124,8 +126,8 @@ static tutti_status backward(tutti_nn *nn, const nn_run *whole, int blocks, cons
     return TUTTI_OK;
 }
 
-tutti_status tutti_nn_pass_by_unit(tutti_nn *nn, const nn_run *whole, double divisor, const tutti_nn_hooks *hooks,
-                                   double *loss_sum, tutti_error *err)
+tutti_status tutti_nn_pass_by_unit(tutti_nn *nn, const nn_run *whole, double divisor,
+                                   const tutti_nn_hooks *hooks, double *loss_sum, tutti_error *err)
 {
     const int blocks = (int)((whole->samples + nn->block - 1) / nn->block);
     double total = 0;

@@ -15,7 +15,20 @@ static dnnl_status_t map_md(nn_md *m, nn_shape s, int64_t images)
 
 /* Layouts from which primitives are made. NARROW_...: in the core's precision; ANY_...: the
    primitive chooses. */
-enum { SRC, DST, ANY_SRC, ANY_DST, PLAIN_W, ANY_W, BIAS_MD, ROWS, NARROW_SRC, NARROW_DST, NARROW_W, MDS };
+enum {
+    SRC,
+    DST,
+    ANY_SRC,
+    ANY_DST,
+    PLAIN_W,
+    ANY_W,
+    BIAS_MD,
+    ROWS,
+    NARROW_SRC,
+    NARROW_DST,
+    NARROW_W,
+    MDS
+};
 
 /* A map whose primitives are made, as a unit, and whether it is the first. */
 typedef struct place {
@@ -43,14 +56,16 @@ static tutti_status describe_maps(const image *b, nn_md md[MDS], const place *at
     if (made == dnnl_success && m->layer.kind == TUTTI_LAYER_CONV2D) {
         const int64_t each_in = m->in.channels / g, each_out = m->out.channels / g;
         const dnnl_dims_t grouped = { g, each_out, each_in, k, k },
-                          plain_grouped = { each_out * each_in * k * k, each_in * k * k, k * k, k, 1 },
+                          plain_grouped = { each_out * each_in * k * k, each_in * k * k, k * k, k,
+                                            1 },
                           bias = { m->out.channels }, one = { 1 };
         const int skip = g == 1; /* without groups the leading dimension is omitted */
         made = nn_md_make(&md[ANY_SRC], 4, in, dnnl_f32, NULL);
         if (made == dnnl_success)
             made = nn_md_make(&md[ANY_DST], 4, out, dnnl_f32, NULL);
         if (made == dnnl_success)
-            made = nn_md_make(&md[PLAIN_W], 5 - skip, grouped + skip, dnnl_f32, plain_grouped + skip);
+            made =
+                nn_md_make(&md[PLAIN_W], 5 - skip, grouped + skip, dnnl_f32, plain_grouped + skip);
         if (made == dnnl_success)
             made = nn_md_make(&md[ANY_W], 5 - skip, grouped + skip, dnnl_f32, NULL);
         if (made == dnnl_success)
@@ -75,8 +90,10 @@ static tutti_status build_conv(image *b, map_ops *o, const nn_md *md, const plac
 {
     const nn_map *m = at->m;
     const nn_unit *unit = at->unit;
-    static const int forward_args[] = { DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS };
-    static const int weights_args[] = { DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_BIAS };
+    static const int forward_args[] = { DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST,
+                                        DNNL_ARG_BIAS };
+    static const int weights_args[] = { DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_WEIGHTS,
+                                        DNNL_ARG_DIFF_BIAS };
     static const int data_args[] = { DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_SRC };
     const nn_conv_steps steps = { m->layer.stride, m->layer.padding };
     const dn_conv_maps maps = { nn_md_of(&md[NARROW_SRC]),
@@ -86,7 +103,8 @@ static tutti_status build_conv(image *b, map_ops *o, const nn_md *md, const plac
                                 nn_md_of(&md[ANY_W]),
                                 nn_md_of(&md[ANY_DST]),
                                 m->layer.bare ? NULL : nn_md_of(&md[BIAS_MD]) };
-    const nn_mdref src = nn_md_of(&md[SRC]), dst = nn_md_of(&md[DST]), plain_w = nn_md_of(&md[PLAIN_W]);
+    const nn_mdref src = nn_md_of(&md[SRC]), dst = nn_md_of(&md[DST]),
+                   plain_w = nn_md_of(&md[PLAIN_W]);
     const int args = m->layer.bare ? 3 : 4;
 
     TUTTI_TRY(tutti_nn_dn_conv(&b->core, &o->op[FORWARD], (dn_label){ unit, "forward" },
@@ -136,10 +154,12 @@ static tutti_status build_conv(image *b, map_ops *o, const nn_md *md, const plac
                                md_of(&o->op[DATA], DNNL_ARG_WEIGHTS), err);
 }
 
-static tutti_status build_ops(image *b, map_ops *o, int i, int64_t samples, bool train, tutti_error *err)
+static tutti_status build_ops(image *b, map_ops *o, int i, int64_t samples, bool train,
+                              tutti_error *err)
 {
     const nn_map *m = &b->net->maps[i];
-    const nn_unit unit = { .kind = m->layer.kind == TUTTI_LAYER_LINEAR ? TUTTI_LAYER_LINEAR : TUTTI_LAYER_CONV2D,
+    const nn_unit unit = { .kind = m->layer.kind == TUTTI_LAYER_LINEAR ? TUTTI_LAYER_LINEAR
+                                                                       : TUTTI_LAYER_CONV2D,
                            .index = m->index,
                            .in = m->in,
                            .wide = m->out,
@@ -205,7 +225,8 @@ static void measure(image *b, map_ops *o, int i, int64_t samples, bool train)
     if (m->layer.kind == TUTTI_LAYER_BATCH_NORM)
         want(l, i, STATS, 2 * (size_t)m->out.channels * sizeof(float));
     if (m->layer.kind == TUTTI_LAYER_MAXPOOL2D)
-        want(l, i, WORKSPACE, map_bytes(m->out, samples) / sizeof(float) * nn_argmax_bytes((size_t)m->layer.kernel));
+        want(l, i, WORKSPACE,
+             map_bytes(m->out, samples) / sizeof(float) * nn_argmax_bytes((size_t)m->layer.kernel));
     want_of(l, i, WINPUT, &o->op[WEIGHTS_INPUT], DNNL_ARG_TO);
     want_of(l, i, WSLOPE, &o->op[WEIGHTS_SLOPE], DNNL_ARG_TO);
     want_of(l, i, GRADIENT, &o->op[WEIGHTS], DNNL_ARG_DIFF_WEIGHTS);
@@ -245,7 +266,8 @@ static tutti_status build_plan(void *self, nn_plan *plan, bool train, tutti_erro
     tutti_status status = TUTTI_OK;
 
     if (o == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a plan of %lld samples", (long long)plan->samples);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a plan of %lld samples",
+                          (long long)plan->samples);
     for (int i = 0; i < b->net->map_count && status == TUTTI_OK; i++) {
         status = build_ops(b, &o[i], i, plan->samples, train, err);
         measure(b, &o[i], i, plan->samples, train);
@@ -268,12 +290,15 @@ static bool in_place(const image *b, int i, bool train)
     if (m->layer.kind == TUTTI_LAYER_JOIN)
         return !(train && m[-1].relu);
     return m->layer.kind == TUTTI_LAYER_BRANCH ||
-           (m->layer.kind == TUTTI_LAYER_BATCH_NORM && !train && m[-1].layer.kind == TUTTI_LAYER_CONV2D);
+           (m->layer.kind == TUTTI_LAYER_BATCH_NORM && !train &&
+            m[-1].layer.kind == TUTTI_LAYER_CONV2D);
 }
 
 static void forward_buffers(const image *b, image_layout *l, int i, bool train, int now)
 {
-    static const enum image_buffer own[] = { STATS, WORKSPACE, COPY, INPUT, RESULT, FORWARD_SCRATCH };
+    static const enum image_buffer own[] = {
+        STATS, WORKSPACE, COPY, INPUT, RESULT, FORWARD_SCRATCH
+    };
     const nn_map *m = &b->net->maps[i];
     image_place *r = &l->place[i];
 
@@ -348,7 +373,8 @@ static void begin_back(const image *b, image_layout *l)
 
     for (int i = b->net->map_count - 1; i >= 0 && l->back != l->forward; i--) {
         const nn_map *m = &b->net->maps[i];
-        ends = m->dropped && (m[1].layer.segment || (ends && m[1].layer.kind == TUTTI_LAYER_BRANCH));
+        ends =
+            m->dropped && (m[1].layer.segment || (ends && m[1].layer.kind == TUTTI_LAYER_BRANCH));
         if (m->dropped)
             nowhere(&l->back[i]);
         else
@@ -369,7 +395,8 @@ static void lay_out(void *self, bool train)
     l->place = l->forward;
     for (int i = 0; i < n; i++)
         nowhere(&l->place[i]);
-    l->filled = tutti_nn_buffer_new(&l->buffers, train ? 0 : map_bytes(b->net->sample, b->base.eval_samples), 0);
+    l->filled = tutti_nn_buffer_new(&l->buffers,
+                                    train ? 0 : map_bytes(b->net->sample, b->base.eval_samples), 0);
     for (int i = 0; i < n; i++)
         forward_buffers(b, l, i, train, i);
     tutti_nn_buffer_extend(&l->buffers, l->place[n - 1].at[OUT], n);
@@ -386,4 +413,6 @@ static void lay_out(void *self, bool train)
     }
 }
 
-const nn_layered_ops tutti_nn_image_ops = { .build = build_plan, .drop = drop_plan, .lay_out = lay_out };
+const nn_layered_ops tutti_nn_image_ops = { .build = build_plan,
+                                            .drop = drop_plan,
+                                            .lay_out = lay_out };

@@ -24,8 +24,10 @@ typedef struct reference {
     const nn_image *net;
     int64_t capacity;
     double *input;
-    double **value, **slope;       /* by map: its output and the output's gradient, capacity samples each */
-    double *stats;                 /* of the run: mean and variance as among the running statistics */
+    /* by map: its output and the output's gradient, capacity samples each */
+    double **value, **slope;
+    /* of the run: mean and variance as among the running statistics */
+    double *stats;
     double *sum;                   /* gradient of one tensor */
     size_t bytes;
     nn_run run;
@@ -57,7 +59,8 @@ static double *doubles(reference *r, size_t n)
     return tutti_alloc(n, sizeof(double));
 }
 
-static tutti_status reference_open(void **out, const nn_net *net, const nn_settings *settings, tutti_error *err)
+static tutti_status reference_open(void **out, const nn_net *net, const nn_settings *settings,
+                                   tutti_error *err)
 {
     const nn_image *image = net->image;
     const size_t n = (size_t)image->map_count;
@@ -77,13 +80,18 @@ static tutti_status reference_open(void **out, const nn_net *net, const nn_setti
     }
     for (size_t i = 0; i < n && enough; i++) {
         const size_t values = (size_t)(r->capacity * nn_values(image->maps[i].out));
-        enough = (r->value[i] = doubles(r, values)) != NULL && (r->slope[i] = doubles(r, values)) != NULL;
+        enough = (r->value[i] = doubles(r, values)) != NULL &&
+                 (r->slope[i] = doubles(r, values)) != NULL;
         heaviest = image->maps[i].weights > heaviest ? image->maps[i].weights : heaviest;
-        heaviest = (size_t)image->maps[i].out.channels > heaviest ? (size_t)image->maps[i].out.channels : heaviest;
+        heaviest = (size_t)image->maps[i].out.channels > heaviest
+                       ? (size_t)image->maps[i].out.channels
+                       : heaviest;
     }
-    if (!enough || (r->stats = doubles(r, image->running + 1)) == NULL || (r->sum = doubles(r, heaviest)) == NULL) {
+    if (!enough || (r->stats = doubles(r, image->running + 1)) == NULL ||
+        (r->sum = doubles(r, heaviest)) == NULL) {
         reference_close(r);
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the activations; use a smaller batch");
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
+                          "no memory for the activations; use a smaller batch");
     }
     *out = r;
     return TUTTI_OK;
@@ -111,14 +119,16 @@ static const double *input_of(const reference *r, int i)
 }
 
 /* Called for each product of a convolution: output value `to`, input value `from`, weight `w`. */
-typedef void conv_visit(double *out, const double *in, const double *more, size_t to, size_t from, size_t w);
+typedef void conv_visit(double *out, const double *in, const double *more, size_t to, size_t from,
+                        size_t w);
 
-static void each_product(const reference *r, int i, conv_visit *visit, double *out, const double *in,
-                         const double *more)
+static void each_product(const reference *r, int i, conv_visit *visit, double *out,
+                         const double *in, const double *more)
 {
     const nn_map *m = &r->net->maps[i];
     const int64_t k = m->layer.kernel, t = m->layer.stride, p = m->layer.padding,
-                  each_in = m->in.channels / m->layer.groups, each_out = m->out.channels / m->layer.groups;
+                  each_in = m->in.channels / m->layer.groups,
+                  each_out = m->out.channels / m->layer.groups;
 
     for (int64_t n = 0; n < r->run.samples; n++)
         for (int64_t o = 0; o < m->out.channels; o++)
@@ -128,22 +138,26 @@ static void each_product(const reference *r, int i, conv_visit *visit, double *o
                         for (int64_t y = 0; y < m->out.height; y++)
                             for (int64_t x = 0; x < m->out.width; x++) {
                                 const int64_t row = y * t + a - p, column = x * t + e - p;
-                                if (row >= 0 && row < m->in.height && column >= 0 && column < m->in.width)
+                                if (row >= 0 && row < m->in.height && column >= 0 &&
+                                    column < m->in.width)
                                     visit(out, in, more, at(m->out, n, o, y, x),
                                           at(m->in, n, o / each_out * each_in + c, row, column),
                                           (size_t)(((o * each_in + c) * k + a) * k + e));
                             }
 }
 
-static void visit_forward(double *y, const double *x, const double *w, size_t to, size_t from, size_t index)
+static void visit_forward(double *y, const double *x, const double *w, size_t to, size_t from,
+                          size_t index)
 {
     y[to] += w[index] * x[from];
 }
-static void visit_weights(double *dw, const double *x, const double *dy, size_t to, size_t from, size_t index)
+static void visit_weights(double *dw, const double *x, const double *dy, size_t to, size_t from,
+                          size_t index)
 {
     dw[index] += dy[to] * x[from];
 }
-static void visit_data(double *dx, const double *dy, const double *w, size_t to, size_t from, size_t index)
+static void visit_data(double *dx, const double *dy, const double *w, size_t to, size_t from,
+                       size_t index)
 {
     dx[from] += w[index] * dy[to];
 }
@@ -164,7 +178,8 @@ static void add_bias(const reference *r, int i, double *y)
     const int64_t positions = m->out.height * m->out.width;
 
     for (int64_t k = 0; k < r->run.samples * m->out.channels * positions; k++)
-        y[k] = m->params == 2 ? (double)r->run.values[m->param + 1][k / positions % m->out.channels] : 0;
+        y[k] = m->params == 2 ? (double)r->run.values[m->param + 1][k / positions % m->out.channels]
+                              : 0;
 }
 
 /* A linear layer is a convolution whose window is the image. */
@@ -194,17 +209,20 @@ static void norm_forward(const reference *r, int i)
     double *mean = r->stats + m->running, *variance = mean + m->weights;
 
     for (int64_t c = 0; c < m->out.channels; c++) {
-        const double gamma = (double)r->run.values[m->param][c], beta = (double)r->run.values[m->param + 1][c];
+        const double gamma = (double)r->run.values[m->param][c],
+                     beta = (double)r->run.values[m->param + 1][c];
         if (r->run.train) {
             float *statistics = r->run.statistics + m->running;
             mean[c] = variance[c] = 0;
             for (int64_t k = 0; k < r->run.samples * positions; k++)
                 mean[c] += x[at(m->in, k / positions, c, 0, k % positions)] / count;
             for (int64_t k = 0; k < r->run.samples * positions; k++)
-                variance[c] += pow(x[at(m->in, k / positions, c, 0, k % positions)] - mean[c], 2) / count;
+                variance[c] +=
+                    pow(x[at(m->in, k / positions, c, 0, k % positions)] - mean[c], 2) / count;
             statistics[c] = (float)mean[c];
-            statistics[m->weights + (size_t)c] = count > 1 ? (float)(variance[c] * count / (count - 1))
-                                                           : r->run.running[m->running + m->weights + (size_t)c];
+            statistics[m->weights + (size_t)c] =
+                count > 1 ? (float)(variance[c] * count / (count - 1))
+                          : r->run.running[m->running + m->weights + (size_t)c];
         } else {
             mean[c] = (double)r->run.running[m->running + (size_t)c];
             variance[c] = (double)r->run.running[m->running + m->weights + (size_t)c];
@@ -216,14 +234,17 @@ static void norm_forward(const reference *r, int i)
     }
 }
 
-static size_t pool_argmax(const nn_map *m, const double *x, int64_t n, int64_t c, int64_t y, int64_t s)
+static size_t pool_argmax(const nn_map *m, const double *x, int64_t n, int64_t c, int64_t y,
+                          int64_t s)
 {
     const int64_t k = m->layer.kernel;
     size_t best = at(m->in, n, c, y * k, s * k);
 
     for (int64_t a = 0; a < k; a++)
         for (int64_t e = 0; e < k; e++)
-            best = x[at(m->in, n, c, y * k + a, s * k + e)] > x[best] ? at(m->in, n, c, y * k + a, s * k + e) : best;
+            best = x[at(m->in, n, c, y * k + a, s * k + e)] > x[best]
+                       ? at(m->in, n, c, y * k + a, s * k + e)
+                       : best;
     return best;
 }
 
@@ -258,7 +279,8 @@ static void each_value(const reference *r, int i, bool back)
                     } else { /* join */
                         const nn_map *branch = &r->net->maps[m->partner];
                         const bool has = c < branch->out.channels;
-                        const size_t from = has ? at(branch->out, n, c, y * m->stride, s * m->stride) : 0;
+                        const size_t from =
+                            has ? at(branch->out, n, c, y * m->stride, s * m->stride) : 0;
                         if (back)
                             r->slope[i - 1][to] += slope;
                         else
@@ -269,7 +291,8 @@ static void each_value(const reference *r, int i, bool back)
                 }
 }
 
-static tutti_status reference_forward(void *self, int unit, int64_t first, int64_t count, tutti_error *err)
+static tutti_status reference_forward(void *self, int unit, int64_t first, int64_t count,
+                                      tutti_error *err)
 {
     const reference *r = self;
 
@@ -325,7 +348,8 @@ static void reference_loss(void *self, double divisor, double *sum, int64_t *cor
             r->run.losses[n] = (float)loss;
         *correct += isfinite(loss) && best == r->run.labels[n];
         for (int c = 0; c < classes && r->run.train; c++)
-            r->slope[last][n * classes + c] = (exp(y[c] - most) / total - (c == r->run.labels[n])) / divisor;
+            r->slope[last][n * classes + c] =
+                (exp(y[c] - most) / total - (c == r->run.labels[n])) / divisor;
     }
 }
 
@@ -349,7 +373,8 @@ static void norm_back(const reference *r, int i)
             r->sum[c] = 0;
             for (int64_t k = 0; k < all; k++) {
                 const size_t index = at(m->in, k / positions, c, 0, k % positions);
-                r->sum[c] += dy[index] * (which == 0 ? (x[index] - mean[c]) / sqrt(variance[c] + eps) : 1);
+                r->sum[c] +=
+                    dy[index] * (which == 0 ? (x[index] - mean[c]) / sqrt(variance[c] + eps) : 1);
             }
         }
         store_gradient(r, i, which, (size_t)m->out.channels);
@@ -364,7 +389,8 @@ static void norm_back(const reference *r, int i)
         }
         for (int64_t k = 0; k < all; k++) {
             const size_t index = at(m->in, k / positions, c, 0, k % positions);
-            r->slope[i - 1][index] += gamma * rstd * (dy[index] - mean_dy - (x[index] - mean[c]) * rstd * mean_dyh);
+            r->slope[i - 1][index] +=
+                gamma * rstd * (dy[index] - mean_dy - (x[index] - mean[c]) * rstd * mean_dyh);
         }
     }
 }
@@ -404,7 +430,8 @@ static void back_map(const reference *r, int i)
     }
 }
 
-static tutti_status reference_weights(void *self, int unit, int64_t first, int64_t count, tutti_error *err)
+static tutti_status reference_weights(void *self, int unit, int64_t first, int64_t count,
+                                      tutti_error *err)
 {
     const reference *r = self;
 
@@ -414,7 +441,8 @@ static tutti_status reference_weights(void *self, int unit, int64_t first, int64
     return TUTTI_OK;
 }
 
-static tutti_status reference_data(void *self, int unit, int64_t first, int64_t count, tutti_error *err)
+static tutti_status reference_data(void *self, int unit, int64_t first, int64_t count,
+                                   tutti_error *err)
 {
     (void)self, (void)unit, (void)first, (void)count, (void)err; /* done along with the weights */
     return TUTTI_OK;

@@ -16,8 +16,8 @@ static nn_maps maps_of(nn_shape s, int64_t images, bool rows)
 static nn_channels channels_of(const image *b, const nn_map *m)
 {
     const size_t lanes = (size_t)lanes_of(m->out.channels);
-    return (nn_channels){ (size_t)b->samples, (size_t)m->out.channels / lanes, (size_t)(m->out.height * m->out.width),
-                          lanes };
+    return (nn_channels){ (size_t)b->samples, (size_t)m->out.channels / lanes,
+                          (size_t)(m->out.height * m->out.width), lanes };
 }
 
 static void *in_arena(const image *b, int buffer)
@@ -69,7 +69,8 @@ static float *gradient(const image *b, int i, int k)
 }
 
 /* Reorders *maps to another layout, if the op has a primitive; *maps is then buffer `to`. */
-static tutti_status reorder(image *b, dn_op *op, int i, enum image_buffer to, void **maps, tutti_error *err)
+static tutti_status reorder(image *b, dn_op *op, int i, enum image_buffer to, void **maps,
+                            tutti_error *err)
 {
     void *const pointers[] = { *maps, at(b, i, to) };
 
@@ -92,7 +93,8 @@ static tutti_status conv_forward(image *b, int i, tutti_error *err)
         void *const pointers[] = { x, copy, result, (void *)value(b, i, 1) };
         TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &o->op[FORWARD], pointers, err));
     }
-    return result != out ? tutti_nn_dn_op_run(&b->core, &o->op[FORWARD_RESULT], pull, err) : TUTTI_OK;
+    return result != out ? tutti_nn_dn_op_run(&b->core, &o->op[FORWARD_RESULT], pull, err)
+                         : TUTTI_OK;
 }
 
 static void norm_forward(const image *b, int i)
@@ -115,7 +117,8 @@ static void norm_forward(const image *b, int i)
                             at(b, i, OUT), &(nn_row_statistics){ mean, mean + channels },
                             &(nn_running){ 1, statistics, statistics + channels });
         if (c.images * c.positions == 1) /* a single value has no unbiased variance */
-            memcpy(statistics + channels, b->run.running + m->running + channels, channels * sizeof *statistics);
+            memcpy(statistics + channels, b->run.running + m->running + channels,
+                   channels * sizeof *statistics);
     }
 }
 
@@ -137,7 +140,8 @@ static void join_forward(const image *b, int i)
         else
             b->math->sum(n, x, stream, y);
     } else {
-        const nn_maps small = maps_of(m->out, b->samples, m->rows), large = maps_of(branch->out, b->samples, m->rows);
+        const nn_maps small = maps_of(m->out, b->samples, m->rows),
+                      large = maps_of(branch->out, b->samples, m->rows);
         b->loops->shortcut(&small, &large, (size_t)m->stride, stream, x, y);
         if (m->relu)
             b->loops->relu(n, y);
@@ -160,7 +164,8 @@ static tutti_status forward_map(image *b, int i, tutti_error *err)
         break;
     }
     case TUTTI_LAYER_LINEAR: {
-        void *const pointers[] = { input_of(b, i), (void *)value(b, i, 0), at(b, i, OUT), (void *)value(b, i, 1) };
+        void *const pointers[] = { input_of(b, i), (void *)value(b, i, 0), at(b, i, OUT),
+                                   (void *)value(b, i, 1) };
         return tutti_nn_dn_op_run(&b->core, &o->linear.forward, pointers, err);
     }
     case TUTTI_LAYER_MAXPOOL2D: {
@@ -180,7 +185,8 @@ static tutti_status forward_map(image *b, int i, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status image_forward(void *self, int unit, int64_t first, int64_t count, tutti_error *err)
+static tutti_status image_forward(void *self, int unit, int64_t first, int64_t count,
+                                  tutti_error *err)
 {
     image *b = self;
     const int before = tutti_nn_dn_enter(&b->core);
@@ -192,7 +198,8 @@ static tutti_status image_forward(void *self, int unit, int64_t first, int64_t c
     return tutti_nn_dn_leave(before, status);
 }
 
-static tutti_status image_again(void *self, int unit, int64_t first, int64_t count, tutti_error *err)
+static tutti_status image_again(void *self, int unit, int64_t first, int64_t count,
+                                tutti_error *err)
 {
     image *b = self;
     const int before = tutti_nn_dn_enter(&b->core);
@@ -210,8 +217,9 @@ static void image_loss(void *self, double divisor, double *sum, int64_t *correct
     const image *b = self;
 
     b->layout->place = b->layout->back; /* from here on */
-    tutti_nn_dn_entropy(&b->run, (size_t)b->net->classes, at(b, b->net->map_count - 1, OUT), divisor,
-                        b->run.train ? in_arena(b, b->layout->last_slope) : NULL, sum, correct);
+    tutti_nn_dn_entropy(&b->run, (size_t)b->net->classes, at(b, b->net->map_count - 1, OUT),
+                        divisor, b->run.train ? in_arena(b, b->layout->last_slope) : NULL, sum,
+                        correct);
 }
 
 /* ---- backward ---- */
@@ -258,8 +266,8 @@ static tutti_status conv_weights(image *b, int i, tutti_error *err)
 static tutti_status conv_data(image *b, int i, tutti_error *err)
 {
     map_ops *o = ops_of(b, i);
-    void *slope = at(b, i, MASKED) != NULL ? at(b, i, MASKED) : at(b, i, SLOPE), *copy = at(b, i, DATA_COPY),
-         *back = at(b, i, BACK);
+    void *slope = at(b, i, MASKED) != NULL ? at(b, i, MASKED) : at(b, i, SLOPE),
+         *copy = at(b, i, DATA_COPY), *back = at(b, i, BACK);
     void *result = o->op[DATA_RESULT].primitive != NULL ? at(b, i, DRESULT) : back;
     void *const pack[] = { (void *)value(b, i, 0), copy }, *const pull[] = { result, back };
 
@@ -279,14 +287,16 @@ static tutti_status linear_weights(image *b, int i, tutti_error *err)
     float *slope = masked(b, i);
     void *const pointers[] = { slope, input_of(b, i), gradient(b, i, 0) };
 
-    b->loops->bias((size_t)b->samples, (size_t)m->out.channels, NULL, slope, gradient(b, i, 1), b->run.add);
-    return tutti_nn_dn_op_run(&b->core, b->run.add ? &o->linear.weights_add : &o->linear.weights, pointers, err);
+    b->loops->bias((size_t)b->samples, (size_t)m->out.channels, NULL, slope, gradient(b, i, 1),
+                   b->run.add);
+    return tutti_nn_dn_op_run(&b->core, b->run.add ? &o->linear.weights_add : &o->linear.weights,
+                              pointers, err);
 }
 
 static tutti_status linear_data(image *b, int i, tutti_error *err)
 {
-    void *const pointers[] = { at(b, i, MASKED) != NULL ? at(b, i, MASKED) : at(b, i, SLOPE), (void *)value(b, i, 0),
-                               at(b, i, BACK) };
+    void *const pointers[] = { at(b, i, MASKED) != NULL ? at(b, i, MASKED) : at(b, i, SLOPE),
+                               (void *)value(b, i, 0), at(b, i, BACK) };
     return tutti_nn_dn_op_run(&b->core, &ops_of(b, i)->linear.data, pointers, err);
 }
 
@@ -299,7 +309,8 @@ static void branch_back(const image *b, int i)
     if (same_shape(m->out, end->out)) {
         b->loops->add((size_t)(b->samples * nn_values(m->out)), residual, slope);
     } else {
-        const nn_maps small = maps_of(end->out, b->samples, m->rows), large = maps_of(m->out, b->samples, m->rows);
+        const nn_maps small = maps_of(end->out, b->samples, m->rows),
+                      large = maps_of(m->out, b->samples, m->rows);
         b->loops->shortcut_back(&small, &large, (size_t)end->stride, residual, slope);
     }
 }
@@ -347,14 +358,16 @@ static tutti_status back_map(image *b, int i, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status image_weights(void *self, int unit, int64_t first, int64_t count, tutti_error *err)
+static tutti_status image_weights(void *self, int unit, int64_t first, int64_t count,
+                                  tutti_error *err)
 {
     image *b = self;
     const int before = tutti_nn_dn_enter(&b->core);
     tutti_status status = TUTTI_OK;
 
     (void)first, (void)count;
-    for (int i = b->net->unit_map[unit + 1] - 1; i >= b->net->unit_map[unit] && status == TUTTI_OK; i--)
+    for (int i = b->net->unit_map[unit + 1] - 1; i >= b->net->unit_map[unit] && status == TUTTI_OK;
+         i--)
         status = back_map(b, i, err);
     return tutti_nn_dn_leave(before, status);
 }
@@ -371,7 +384,8 @@ static tutti_status image_data(void *self, int unit, int64_t first, int64_t coun
         return TUTTI_OK;
     before = tutti_nn_dn_enter(&b->core);
     b->core.scratch = at(b, i, BACK_SCRATCH);
-    return tutti_nn_dn_leave(before, kind == TUTTI_LAYER_CONV2D ? conv_data(b, i, err) : linear_data(b, i, err));
+    return tutti_nn_dn_leave(before, kind == TUTTI_LAYER_CONV2D ? conv_data(b, i, err)
+                                                                : linear_data(b, i, err));
 }
 
 /* ---- opening and closing ---- */
@@ -399,16 +413,19 @@ static tutti_status open_copies(image *b, tutti_error *err)
     tutti_status status;
 
     if (wanted == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the list of %d parameters", b->net->param_count);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the list of %d parameters",
+                          b->net->param_count);
     for (int i = 0; i < b->net->map_count; i++)
         if (b->net->maps[i].layer.kind == TUTTI_LAYER_LINEAR)
-            wanted[b->net->maps[i].param] = (dn_wanted){ b->net->maps[i].weights, b->net->maps[i].unit };
+            wanted[b->net->maps[i].param] =
+                (dn_wanted){ b->net->maps[i].weights, b->net->maps[i].unit };
     status = tutti_nn_dn_copies_open(&b->core, wanted, b->net->param_count, err);
     tutti_free(wanted);
     return status;
 }
 
-static tutti_status image_open(void **out, const nn_net *net, const nn_settings *settings, tutti_error *err)
+static tutti_status image_open(void **out, const nn_net *net, const nn_settings *settings,
+                               tutti_error *err)
 {
     const size_t n = (size_t)net->image->map_count;
     image *b = tutti_alloc(1, sizeof *b);
@@ -416,7 +433,8 @@ static tutti_status image_open(void **out, const nn_net *net, const nn_settings 
 
     *out = NULL;
     if (b == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the backend's %zu bytes", sizeof *b);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the backend's %zu bytes",
+                          sizeof *b);
     b->net = net->image;
     b->math = nn_math_of(settings->cpu);
     b->loops = nn_loops_of(settings->cpu);
@@ -432,10 +450,12 @@ static tutti_status image_open(void **out, const nn_net *net, const nn_settings 
         l->forward = tutti_alloc(n, sizeof *l->forward);
         l->back = k == true && b->net->recomputes ? tutti_alloc(n, sizeof *l->back) : l->forward;
         if (l->map == NULL || l->forward == NULL || l->back == NULL)
-            status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to plan the buffers of %zu layers", n);
+            status = tutti_fail(err, TUTTI_ERR_MEMORY, 0,
+                                "no memory to plan the buffers of %zu layers", n);
     }
     if (status == TUTTI_OK)
-        status = tutti_nn_layered_open(&b->base, settings, (b->net->recomputes ? 2 : 1) * IMAGE_BUFFERS * n + 2, err);
+        status = tutti_nn_layered_open(&b->base, settings,
+                                       (b->net->recomputes ? 2 : 1) * IMAGE_BUFFERS * n + 2, err);
     if (status == TUTTI_OK)
         status = open_copies(b, err);
     if (status == TUTTI_OK)
@@ -459,7 +479,8 @@ static size_t image_bytes(const void *self)
 {
     const image *b = self;
     return sizeof *b +
-           (size_t)b->net->map_count * (2 * sizeof(image_sizes) + (b->net->recomputes ? 3 : 2) * sizeof(image_place)) +
+           (size_t)b->net->map_count *
+               (2 * sizeof(image_sizes) + (b->net->recomputes ? 3 : 2) * sizeof(image_place)) +
            tutti_nn_layered_bytes(&b->base);
 }
 
@@ -474,7 +495,8 @@ static int image_describe(const void *self, char *text, size_t bytes)
         const dn_op *const products[] = { &l->forward, &l->weights, &l->weights_add, &l->data };
         length = tutti_nn_dn_describe(products, TUTTI_LENGTH(products), text, bytes, length);
         for (int k = 0; k < OPS; k++)
-            length = tutti_nn_dn_describe((const dn_op *const[]){ &o->op[k] }, 1, text, bytes, length);
+            length =
+                tutti_nn_dn_describe((const dn_op *const[]){ &o->op[k] }, 1, text, bytes, length);
     }
     return length;
 }

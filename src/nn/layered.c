@@ -65,8 +65,8 @@ static tutti_status resize(nn_layered *l, size_t bytes, tutti_error *err)
     l->arena_bytes = 0;
     l->arena = tutti_alloc(1, bytes);
     if (l->arena == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for %zu bytes of activations; use a smaller batch",
-                          bytes);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
+                          "no memory for %zu bytes of activations; use a smaller batch", bytes);
     l->arena_bytes = bytes;
     return TUTTI_OK;
 }
@@ -79,8 +79,8 @@ static void separate_kept(nn_layered *l, nn_buffer_table *table)
         nn_buffer *b = &table->buffer[i];
         if (b->first >= table->backward_begin || b->last < table->backward_begin)
             continue;
-        l->kept[l->kept_count++] =
-            (nn_kept){ b->bytes, l->ops->unit_of(l->self, b->first), l->ops->unit_of(l->self, b->last) };
+        l->kept[l->kept_count++] = (nn_kept){ b->bytes, l->ops->unit_of(l->self, b->first),
+                                              l->ops->unit_of(l->self, b->last) };
         b->kept = l->kept_count;
         b->bytes = 0;
     }
@@ -105,7 +105,8 @@ static tutti_status prepare(nn_layered *l, int64_t samples, bool train, tutti_er
     return TUTTI_OK;
 }
 
-tutti_status tutti_nn_layered_begin(nn_layered *l, int64_t samples, bool train, int64_t *filled, tutti_error *err)
+tutti_status tutti_nn_layered_begin(nn_layered *l, int64_t samples, bool train, int64_t *filled,
+                                    tutti_error *err)
 {
     const int before = tutti_nn_dn_enter(l->core);
 
@@ -114,20 +115,23 @@ tutti_status tutti_nn_layered_begin(nn_layered *l, int64_t samples, bool train, 
 }
 
 /* ---- opening and closing ---- */
-tutti_status tutti_nn_layered_open(nn_layered *l, const nn_settings *settings, size_t buffers, tutti_error *err)
+tutti_status tutti_nn_layered_open(nn_layered *l, const nn_settings *settings, size_t buffers,
+                                   tutti_error *err)
 {
     int64_t filled;
 
     for (int k = 0; k < 2; k++) {
         l->tables[k]->buffer = tutti_alloc(buffers, sizeof *l->tables[k]->buffer);
         if (l->tables[k]->buffer == NULL)
-            return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to plan the places of %zu buffers", buffers);
+            return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
+                              "no memory to plan the places of %zu buffers", buffers);
         l->tables[k]->capacity = (int)buffers;
     }
     if (l->stage) {
         l->kept = tutti_alloc(buffers, sizeof *l->kept);
         if (l->kept == NULL)
-            return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a list of %zu buffers", buffers);
+            return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a list of %zu buffers",
+                              buffers);
     }
     TUTTI_TRY(tutti_nn_dn_core_open(l->core, settings, err));
     return tutti_nn_layered_begin(l, l->block, true, &filled, err);
@@ -154,6 +158,6 @@ void tutti_nn_layered_evaluated(nn_layered *l)
 
 size_t tutti_nn_layered_bytes(const nn_layered *l)
 {
-    return 2 * (size_t)l->tables[true]->capacity * sizeof(nn_buffer) + tutti_nn_dn_copies_bytes(l->core) +
-           l->arena_bytes;
+    return 2 * (size_t)l->tables[true]->capacity * sizeof(nn_buffer) +
+           tutti_nn_dn_copies_bytes(l->core) + l->arena_bytes;
 }

@@ -52,12 +52,13 @@ static const tutti_option resnet_options[] = {
     { "depth", TUTTI_INT, TUTTI_AT(resnet, depth), 20, 8, DEPTH_MAX, NULL,
       "layers with weights: 6n + 2, that is 8, 14, 20, ..." },
     { "recompute", TUTTI_BOOL, TUTTI_AT(resnet, recompute), 0, 0, 1, NULL,
-      "keep what goes into each block alone, and compute the rest again in backward: less memory, the same bits" },
+      "keep what goes into each block alone, and compute the rest again in backward: less memory, "
+      "the same bits" },
     { 0 },
 };
 
-static tutti_status resnet_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int capacity,
-                                  int *count, tutti_error *err)
+static tutti_status resnet_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers,
+                                  int capacity, int *count, tutti_error *err)
 {
     const int64_t depth = ((const resnet *)self)->depth;
     const bool segments = ((const resnet *)self)->recompute;
@@ -68,9 +69,10 @@ static tutti_status resnet_layers(const void *self, const tutti_nn_task *task, t
     *count = 0;
     if ((depth - 2) % 6 != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "resnet of depth %lld: it must be 6n + 2, for %d stages of n blocks of two convolutions; "
-                          "near are %lld and %lld",
-                          (long long)depth, STAGES, (long long)(6 * blocks + 2), (long long)(6 * blocks + 8));
+                          "resnet of depth %lld: it must be 6n + 2, for %d stages of n blocks of "
+                          "two convolutions; near are %lld and %lld",
+                          (long long)depth, STAGES, (long long)(6 * blocks + 2),
+                          (long long)(6 * blocks + 8));
     conv_norm(&l, "", 0, 16, 1, false);
     relu(&l);
     for (int stage = 0; stage < STAGES; stage++)
@@ -84,14 +86,16 @@ static tutti_status resnet_layers(const void *self, const tutti_nn_task *task, t
             relu(&l);
         }
     append_layer(&l, (tutti_layer){ .kind = TUTTI_LAYER_AVGPOOL });
-    append_layer(&l, (tutti_layer){ .kind = TUTTI_LAYER_LINEAR, .out = task->classes, .name = "fc" });
+    append_layer(&l,
+                 (tutti_layer){ .kind = TUTTI_LAYER_LINEAR, .out = task->classes, .name = "fc" });
     *count = l.count;
     return TUTTI_OK;
 }
 
 const tutti_model_ops tutti_nn_resnet = {
     .name = "resnet",
-    .title = "a residual network with batch norm for small images (28x28, 32x32): three stages of 16, 32, 64 channels",
+    .title = "a residual network with batch norm for small images (28x28, 32x32): three stages of "
+             "16, 32, 64 channels",
     .options = resnet_options,
     .self_bytes = sizeof(resnet),
     .layers = resnet_layers,
@@ -104,12 +108,13 @@ static const tutti_option vgg_options[] = {
     { "size", TUTTI_CHOICE, TUTTI_AT(vgg, size), 0, 0, 0, "small",
       "small: three pairs of convolutions of 32, 64 and 128 channels" },
     { "recompute", TUTTI_BOOL, TUTTI_AT(vgg, recompute), 0, 0, 1, NULL,
-      "keep what goes into each pair alone, and compute the rest again in backward: less memory, the same bits" },
+      "keep what goes into each pair alone, and compute the rest again in backward: less memory, "
+      "the same bits" },
     { 0 },
 };
 
-static tutti_status vgg_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int capacity,
-                               int *count, tutti_error *err)
+static tutti_status vgg_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers,
+                               int capacity, int *count, tutti_error *err)
 {
     const bool segments = ((const vgg *)self)->recompute; /* there is one size */
     list l = { layers, capacity, 0 };
@@ -117,9 +122,10 @@ static tutti_status vgg_layers(const void *self, const tutti_nn_task *task, tutt
 
     *count = 0;
     if (task->height < VGG_SIDE_MIN || task->width < VGG_SIDE_MIN)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "vgg needs images of at least %dx%d; this task has %dx%d; mlp takes any size", VGG_SIDE_MIN,
-                          VGG_SIDE_MIN, task->height, task->width);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "vgg needs images of at least %dx%d; this task has %dx%d; mlp takes any size",
+            VGG_SIDE_MIN, VGG_SIDE_MIN, task->height, task->width);
     for (int stage = 0; stage < STAGES; stage++) {
         snprintf(prefix, sizeof prefix, "s%d.", stage);
         for (int k = 1; k <= 2; k++) {
@@ -131,14 +137,16 @@ static tutti_status vgg_layers(const void *self, const tutti_nn_task *task, tutt
     append_layer(&l, (tutti_layer){ .kind = TUTTI_LAYER_FLATTEN });
     append_layer(&l, (tutti_layer){ .kind = TUTTI_LAYER_LINEAR, .out = 256, .name = "f1" });
     relu(&l);
-    append_layer(&l, (tutti_layer){ .kind = TUTTI_LAYER_LINEAR, .out = task->classes, .name = "f2" });
+    append_layer(&l,
+                 (tutti_layer){ .kind = TUTTI_LAYER_LINEAR, .out = task->classes, .name = "f2" });
     *count = l.count;
     return TUTTI_OK;
 }
 
 const tutti_model_ops tutti_nn_vgg = {
     .name = "vgg",
-    .title = "pairs of 3x3 convolutions with batch norm and pooling, two linear layers, for small images",
+    .title = "pairs of 3x3 convolutions with batch norm and pooling, two linear layers, for small "
+             "images",
     .options = vgg_options,
     .self_bytes = sizeof(vgg),
     .layers = vgg_layers,

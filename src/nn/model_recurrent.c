@@ -17,8 +17,8 @@ static const tutti_option wordlm_options[] = {
     { 0 },
 };
 
-static tutti_status wordlm_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int capacity,
-                                  int *count, tutti_error *err)
+static tutti_status wordlm_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers,
+                                  int capacity, int *count, tutti_error *err)
 {
     const wordlm *w = self;
     const tutti_layer list[] = {
@@ -30,14 +30,15 @@ static tutti_status wordlm_layers(const void *self, const tutti_nn_task *task, t
 
     *count = 0;
     if (task->context == 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "wordlm needs windows of tokens; "
-                          "this task has samples of %d x %d x %d values; --data moby-dick is a text",
-                          task->channels, task->height, task->width);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "wordlm needs windows of tokens; this task has samples of %d x %d x %d values; --data "
+            "moby-dick is a text",
+            task->channels, task->height, task->width);
     if (w->vocab != 0 && w->vocab != task->classes)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "wordlm with vocab=%lld on data of %d different tokens; leave vocab out", (long long)w->vocab,
-                          task->classes);
+                          "wordlm with vocab=%lld on data of %d different tokens; leave vocab out",
+                          (long long)w->vocab, task->classes);
     for (size_t i = 0; i < TUTTI_LENGTH(list); i++) {
         if (i == 2 && w->dim == w->hidden)
             continue;
@@ -61,39 +62,45 @@ const tutti_model_ops tutti_nn_wordlm = {
    layer. An image is taken row by row, so it runs on any samples of one channel ---- */
 typedef struct blstm { int64_t layers, hidden; bool recompute; } blstm;
 static const tutti_option blstm_options[] = {
-    { "layers", TUTTI_INT, TUTTI_AT(blstm, layers), 2, 1, 100, NULL, "of LSTMs, each in both directions" },
+    { "layers", TUTTI_INT, TUTTI_AT(blstm, layers), 2, 1, 100, NULL,
+      "of LSTMs, each in both directions" },
     { "hidden", TUTTI_INT, TUTTI_AT(blstm, hidden), 128, 1, 65536, NULL, "values of a direction" },
     { "recompute", TUTTI_BOOL, TUTTI_AT(blstm, recompute), 0, 0, 1, NULL,
-      "keep what goes into each LSTM alone, and compute the rest again in backward: less memory, the same bits" },
+      "keep what goes into each LSTM alone, and compute the rest again in backward: less memory, "
+      "the same bits" },
     { 0 },
 };
 
-static tutti_status blstm_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int capacity,
-                                 int *count, tutti_error *err)
+static tutti_status blstm_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers,
+                                 int capacity, int *count, tutti_error *err)
 {
     const blstm *m = self;
 
     *count = 0;
     if (task->context != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "blstm needs samples of frames, and the task has windows of %d tokens; wordlm takes tokens",
+                          "blstm needs samples of frames, and the task has windows of %d tokens; "
+                          "wordlm takes tokens",
                           task->context);
     if (task->height < 2)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "blstm needs samples of several frames; this task has samples of %d x %d x %d values",
-                          task->channels, task->height, task->width);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "blstm needs samples of several frames; this task has samples of %d x %d x %d values",
+            task->channels, task->height, task->width);
     *count = (int)m->layers + 3;
     for (int i = 0; i < *count && i < capacity; i++) {
         if (i == 0)
             layers[i] = (tutti_layer){ .kind = TUTTI_LAYER_FRAMES };
         else if (i == *count - 1)
-            layers[i] = (tutti_layer){ .kind = TUTTI_LAYER_LINEAR, .out = task->classes, .name = "head" };
+            layers[i] =
+                (tutti_layer){ .kind = TUTTI_LAYER_LINEAR, .out = task->classes, .name = "head" };
         else if (i == *count - 2)
             layers[i] = (tutti_layer){ .kind = TUTTI_LAYER_MEAN };
         else
-            layers[i] = (tutti_layer){
-                .kind = TUTTI_LAYER_LSTM, .out = (int)m->hidden, .both = true, .segment = m->recompute && i > 1
-            };
+            layers[i] = (tutti_layer){ .kind = TUTTI_LAYER_LSTM,
+                                       .out = (int)m->hidden,
+                                       .both = true,
+                                       .segment = m->recompute && i > 1 };
         if (layers[i].kind == TUTTI_LAYER_LSTM)
             snprintf(layers[i].name, sizeof layers[i].name, "lstm.%d", (i - 1) % 1000);
     }

@@ -13,19 +13,21 @@ static const int64_t values_max = (int64_t)1 << 28; /* floats: 1 GiB a sample or
 
 static tutti_status check_task(const tutti_nn_task *t, int least_classes, tutti_error *err)
 {
-    if (t->channels < 1 || t->height < 1 || t->width < 1 || t->channels > SIDE_MAX || t->height > SIDE_MAX ||
-        t->width > SIDE_MAX)
+    if (t->channels < 1 || t->height < 1 || t->width < 1 || t->channels > SIDE_MAX ||
+        t->height > SIDE_MAX || t->width > SIDE_MAX)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "a task of samples of %d x %d x %d (channels x height x width): each must be from 1 to %d",
+                          "a task of samples of %d x %d x %d (channels x height x width): each "
+                          "must be from 1 to %d",
                           t->channels, t->height, t->width, SIDE_MAX);
     if ((int64_t)t->channels * t->height > values_max / t->width)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "a task of samples of %d x %d x %d values: more than %lld are not supported", t->channels,
-                          t->height, t->width, (long long)values_max);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "a task of samples of %d x %d x %d values: more than %lld are not supported",
+            t->channels, t->height, t->width, (long long)values_max);
     if (t->classes < least_classes || t->classes > CLASSES_MAX)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "a task of %d classes: labels are bytes, so it must be from %d to %d", t->classes,
-                          least_classes, CLASSES_MAX);
+                          "a task of %d classes: labels are bytes, so it must be from %d to %d",
+                          t->classes, least_classes, CLASSES_MAX);
     return TUTTI_OK;
 }
 
@@ -68,15 +70,16 @@ bool tutti_nn_layer_of_tokens(tutti_layer_kind kind)
 }
 
 /* Does the layer's window fit into the images? */
-static tutti_status check_window(const tutti_layer *layer, int i, const nn_shape *shape, tutti_error *err)
+static tutti_status check_window(const tutti_layer *layer, int i, const nn_shape *shape,
+                                 tutti_error *err)
 {
     if (layer->kernel >= 1 && layer->kernel <= shape->height && layer->kernel <= shape->width)
         return TUTTI_OK;
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "layer %d (%s): a window of %dx%d does not fit into images of %lldx%lld; "
-                      "use larger images or fewer layers",
-                      i, tutti_nn_layer_name(layer->kind), layer->kernel, layer->kernel, (long long)shape->height,
-                      (long long)shape->width);
+                      "layer %d (%s): a window of %dx%d does not fit into images of %lldx%lld; use "
+                      "larger images or fewer layers",
+                      i, tutti_nn_layer_name(layer->kind), layer->kernel, layer->kernel,
+                      (long long)shape->height, (long long)shape->width);
 }
 
 /* Sets the window of a convolution's unit, and the shape that it makes of *shape. */
@@ -108,30 +111,38 @@ static tutti_status add_unit(nn_net *net, int i, nn_shape *shape, tutti_error *e
     const int64_t in = nn_values(*shape);
 
     if (net->unit_count == NN_UNITS_MAX)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d: more than %d layers with parameters are not supported", i,
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "layer %d: more than %d layers with parameters are not supported", i,
                           NN_UNITS_MAX);
     if (layer->out < 1 || layer->out > OUT_MAX)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (%s) has %d outputs; it must have from 1 to %d", i,
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "layer %d (%s) has %d outputs; it must have from 1 to %d", i,
                           tutti_nn_layer_name(layer->kind), layer->out, OUT_MAX);
     if (layer->segment && (layer->kind != TUTTI_LAYER_LINEAR || net->unit_count == 0 ||
                            net->unit_count != net->conv_count))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "layer %d (%s) begins a segment; behind plain convolutions only the first linear layer can",
+                          "layer %d (%s) begins a segment; behind plain convolutions only the "
+                          "first linear layer can",
                           i, tutti_nn_layer_name(layer->kind));
     net->recomputes = net->recomputes || layer->segment;
-    *u =
-        (nn_unit){ .kind = layer->kind, .index = i, .first = net->unit_count == 0 ? 0 : i, .end = i + 1, .in = *shape };
+    *u = (nn_unit){ .kind = layer->kind,
+                    .index = i,
+                    .first = net->unit_count == 0 ? 0 : i,
+                    .end = i + 1,
+                    .in = *shape };
     if (layer->kind == TUTTI_LAYER_LINEAR) {
         u->fan_in = (size_t)in;
         u->wide = (nn_shape){ layer->out, 1, 1 };
     } else {
         TUTTI_TRY(set_window(net, u, layer, shape, err));
     }
-    if ((int64_t)u->fan_in > values_max / layer->out || u->wide.height * u->wide.width > values_max / layer->out)
+    if ((int64_t)u->fan_in > values_max / layer->out ||
+        u->wide.height * u->wide.width > values_max / layer->out)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "layer %d (%s) of %d outputs on %lld inputs: "
-                          "tensors of more than %lld values are not supported",
-                          i, tutti_nn_layer_name(layer->kind), layer->out, (long long)in, (long long)values_max);
+                          "layer %d (%s) of %d outputs on %lld inputs: tensors of more than %lld "
+                          "values are not supported",
+                          i, tutti_nn_layer_name(layer->kind), layer->out, (long long)in,
+                          (long long)values_max);
     u->weights = u->fan_in * (size_t)layer->out;
     u->flops = 2.0 * (double)u->weights * (double)(u->wide.height * u->wide.width);
     u->out = *shape = u->wide;
@@ -161,7 +172,8 @@ static tutti_status add_follower(nn_net *net, int i, nn_shape *shape, tutti_erro
     nn_unit *u = net->unit_count > 0 ? &net->units[net->unit_count - 1] : NULL;
 
     if (layer->segment)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (%s) begins a segment; it has no parameters", i,
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "layer %d (%s) begins a segment; it has no parameters", i,
                           tutti_nn_layer_name(layer->kind));
     if (layer->kind == TUTTI_LAYER_FLATTEN) {
         *shape = (nn_shape){ nn_values(*shape), 1, 1 };
@@ -171,44 +183,53 @@ static tutti_status add_follower(nn_net *net, int i, nn_shape *shape, tutti_erro
     }
     if (layer->kind == TUTTI_LAYER_QUADRATIC)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "layer %d (quadratic) is a network by itself and follows no other layer", i);
+                          "layer %d (quadratic) is a network by itself and follows no other layer",
+                          i);
     if (tutti_nn_layer_of_tokens(layer->kind))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "layer %d (%s) works on tokens or frames; "
-                          "a network of tokens begins with an embedding, one of frames with frames",
+                          "layer %d (%s) works on tokens or frames; a network of tokens begins "
+                          "with an embedding, one of frames with frames",
                           i, tutti_nn_layer_name(layer->kind));
     if (u == NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (%s) has no linear or conv2d layer before it", i,
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "layer %d (%s) has no linear or conv2d layer before it", i,
                           tutti_nn_layer_name(layer->kind));
     if (layer->kind == TUTTI_LAYER_RELU) {
         if (u->relu)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "layer %d (relu) follows another relu with no linear or conv2d layer between", i);
+            return tutti_fail(
+                err, TUTTI_ERR_USAGE, 0,
+                "layer %d (relu) follows another relu with no linear or conv2d layer between", i);
         u->relu = true;
     } else if (layer->kind == TUTTI_LAYER_MAXPOOL2D) {
         TUTTI_TRY(add_pooling(u, layer, i, shape, err));
     } else {
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d is of the unknown kind %d", i, (int)layer->kind);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d is of the unknown kind %d", i,
+                          (int)layer->kind);
     }
     u->end = i + 1;
     return TUTTI_OK;
 }
 
 /* Builds a quadratic, which is the whole network. flops: a product and a sum for each value. */
-static tutti_status build_quadratic(nn_net *net, const tutti_layer *layer, int count, tutti_error *err)
+static tutti_status build_quadratic(nn_net *net, const tutti_layer *layer, int count,
+                                    tutti_error *err)
 {
     const nn_shape sample = { net->task.channels, net->task.height, net->task.width };
     const size_t dim = (size_t)nn_values(sample);
 
     if (count != 1)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "a quadratic is a network by itself, without other layers; this one has %d layers", count);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "a quadratic is a network by itself, without other layers; this one has %d layers",
+            count);
     if (layer->out < 1 || (size_t)layer->out != dim)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "a quadratic of dim %d on samples of %zu values; give it the dim of its data", layer->out,
-                          dim);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "a quadratic of dim %d on samples of %zu values; give it the dim of its data",
+            layer->out, dim);
     if (!(layer->condition >= 1) || !isfinite(layer->condition))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a quadratic of condition %g; it must be 1 or more and finite",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "a quadratic of condition %g; it must be 1 or more and finite",
                           layer->condition);
     net->layers[0] = *layer;
     net->layer_count = net->unit_count = 1;
@@ -229,14 +250,17 @@ static tutti_status build_units(nn_net *net, const tutti_layer *layers, int coun
     nn_shape shape;
     bool flattened = false;
     if (count < 1 || count > NN_LAYERS_MAX)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a network of %d layers: it must have from 1 to %d", count,
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "a network of %d layers: it must have from 1 to %d", count,
                           NN_LAYERS_MAX);
     shape = (nn_shape){ task->channels, task->height, task->width };
     for (int i = 0; i < count; i++) {
         net->layers[i] = layers[i];
         net->layer_count = i + 1;
-        if (flattened && (layers[i].kind == TUTTI_LAYER_CONV2D || layers[i].kind == TUTTI_LAYER_MAXPOOL2D))
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (%s) comes after a flatten; it needs images", i,
+        if (flattened &&
+            (layers[i].kind == TUTTI_LAYER_CONV2D || layers[i].kind == TUTTI_LAYER_MAXPOOL2D))
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "layer %d (%s) comes after a flatten; it needs images", i,
                               tutti_nn_layer_name(layers[i].kind));
         flattened = flattened || layers[i].kind == TUTTI_LAYER_FLATTEN;
         TUTTI_TRY(layers[i].kind == TUTTI_LAYER_LINEAR || layers[i].kind == TUTTI_LAYER_CONV2D
@@ -244,10 +268,11 @@ static tutti_status build_units(nn_net *net, const tutti_layer *layers, int coun
                       : add_follower(net, i, &shape, err));
     }
     if (layers[count - 1].kind != TUTTI_LAYER_LINEAR || layers[count - 1].out != task->classes)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "a network must end in a linear layer of as many outputs as the task has classes (%d); "
-                          "this one ends in %s with %d",
-                          task->classes, tutti_nn_layer_name(layers[count - 1].kind), layers[count - 1].out);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "a network must end in a linear layer of as many outputs as the task has classes (%d); "
+            "this one ends in %s with %d",
+            task->classes, tutti_nn_layer_name(layers[count - 1].kind), layers[count - 1].out);
     return TUTTI_OK;
 }
 
@@ -262,8 +287,8 @@ tutti_status tutti_nn_net_build(nn_net *net, const tutti_layer *layers, int coun
     if (task->context != 0)
         return tutti_fail(
             err, TUTTI_ERR_USAGE, 0,
-            "this network takes images or vectors, and the task has windows of %d tokens; "
-            "gpt and wordlm take tokens",
+            "this network takes images or vectors, and the task has windows of %d tokens; gpt and "
+            "wordlm take tokens",
             task->context);
     if (task->tables != 0)
         return tutti_fail(
@@ -300,7 +325,8 @@ int tutti_nn_net_param_count(const nn_net *net)
 void tutti_nn_net_params(const nn_net *net, tutti_nn_param *params, int capacity)
 {
     if (net->sequence != NULL || net->image != NULL) {
-        const tutti_nn_param *from = net->sequence != NULL ? net->sequence->params : net->image->params;
+        const tutti_nn_param *from =
+            net->sequence != NULL ? net->sequence->params : net->image->params;
         for (int k = 0; k < tutti_nn_net_param_count(net) && k < capacity; k++)
             params[k] = from[k];
         return;
@@ -308,8 +334,14 @@ void tutti_nn_net_params(const nn_net *net, tutti_nn_param *params, int capacity
     if (nn_quadratic(net)) {
         const size_t dim = net->units[0].weights;
         if (capacity > 0)
-            params[0] = (tutti_nn_param){ .name = "x", .dims = 1, .dim = { dim }, .count = dim, .rows = dim, .cols = 1,
-                                          .start = net->layers[0].simplex ? (float)(1 / (double)dim) : 0 };
+            params[0] =
+                (tutti_nn_param){ .name = "x",
+                                  .dims = 1,
+                                  .dim = { dim },
+                                  .count = dim,
+                                  .rows = dim,
+                                  .cols = 1,
+                                  .start = net->layers[0].simplex ? (float)(1 / (double)dim) : 0 };
         return;
     }
     for (int k = 0; k < 2 * net->unit_count && k < capacity; k++) {
@@ -336,8 +368,8 @@ void tutti_nn_net_params(const nn_net *net, tutti_nn_param *params, int capacity
     }
 }
 
-tutti_status tutti_nn_params(const char *model, const tutti_nn_task *task, tutti_nn_param *params, int capacity,
-                             int *count, tutti_error *err)
+tutti_status tutti_nn_params(const char *model, const tutti_nn_task *task, tutti_nn_param *params,
+                             int capacity, int *count, tutti_error *err)
 {
     nn_net net;
 
@@ -370,8 +402,9 @@ void tutti_nn_net_statistics(const nn_net *net, tutti_nn_statistic *statistics, 
     }
 }
 
-tutti_status tutti_nn_statistics(const char *model, const tutti_nn_task *task, tutti_nn_statistic *statistics,
-                                 int capacity, int *count, tutti_error *err)
+tutti_status tutti_nn_statistics(const char *model, const tutti_nn_task *task,
+                                 tutti_nn_statistic *statistics, int capacity, int *count,
+                                 tutti_error *err)
 {
     nn_net net;
 
@@ -385,13 +418,17 @@ tutti_status tutti_nn_statistics(const char *model, const tutti_nn_task *task, t
 
 /* PyTorch's reset_parameters of Linear and Conv2d: kaiming_uniform with a = sqrt(5) is
    +-1/sqrt(fan_in), as for the bias. */
-void tutti_nn_initialise(const tutti_nn_param *param, int forward_index, uint64_t seed, float *values)
+void tutti_nn_initialise(const tutti_nn_param *param, int forward_index, uint64_t seed,
+                         float *values)
 {
-    const tutti_rng rng = { .seed = seed, .stream = (uint64_t)forward_index + ((uint64_t)param->nth << 40), .step = 0 };
+    const tutti_rng rng = { .seed = seed,
+                            .stream = (uint64_t)forward_index + ((uint64_t)param->nth << 40),
+                            .step = 0 };
     const double bound = param->fan_in > 0 ? 1.0 / sqrt((double)param->fan_in) : 0;
 
     for (size_t i = 0; i < param->count && param->deviation > 0; i++)
         values[i] = (float)((double)param->deviation * tutti_normal(rng, i));
     for (size_t i = 0; i < param->count && !(param->deviation > 0); i++)
-        values[i] = param->fan_in == 0 ? param->start : (float)((2.0 * tutti_uniform(rng, i) - 1.0) * bound);
+        values[i] = param->fan_in == 0 ? param->start
+                                       : (float)((2.0 * tutti_uniform(rng, i) - 1.0) * bound);
 }

@@ -36,7 +36,8 @@ static int64_t block_of(const nn_net *net)
    backend pads rows to such a multiple. most: tutti_nn_options.windows. */
 static int64_t eval_samples_of(const nn_net *net, const nn_backend *ops, int64_t most)
 {
-    const int64_t step = 48, windows = net->sequence != NULL ? BLOCK_TOKENS / net->sequence->context : 0;
+    const int64_t step = 48,
+                  windows = net->sequence != NULL ? BLOCK_TOKENS / net->sequence->context : 0;
 
     if (net->sequence == NULL)
         return ops->eval_samples;
@@ -114,7 +115,8 @@ static tutti_status outline(tutti_nn *nn, tutti_error *err)
     nn->count = tutti_alloc((size_t)nn->params, sizeof *nn->count);
     nn->width = tutti_alloc((size_t)nn->params, sizeof *nn->width);
     if (nn->unit == NULL || nn->count == NULL || nn->width == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the table of %d layers with parameters", nn->units);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
+                          "no memory for the table of %d layers with parameters", nn->units);
     for (int u = 0; u < nn->units && im != NULL; u++)
         outline_image(nn, im, u);
     if (s == NULL && im == NULL)
@@ -134,13 +136,18 @@ static tutti_status open_statistics(tutti_nn *nn, float *given, tutti_error *err
     nn->statistics = im != NULL ? im->running : 0;
     if (nn->statistics == 0)
         return TUTTI_OK;
-    nn->running = given != NULL ? given : (nn->own_running = tutti_alloc(nn->statistics, sizeof *nn->running));
-    nn->block_statistics = tutti_alloc(nn->statistics, (size_t)nn->backend_count * sizeof *nn->block_statistics);
+    nn->running = given != NULL
+                      ? given
+                      : (nn->own_running = tutti_alloc(nn->statistics, sizeof *nn->running));
+    nn->block_statistics =
+        tutti_alloc(nn->statistics, (size_t)nn->backend_count * sizeof *nn->block_statistics);
     nn->mean_statistics = tutti_alloc(nn->statistics, sizeof *nn->mean_statistics);
     if (nn->running == NULL || nn->block_statistics == NULL || nn->mean_statistics == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for %zu running statistics", nn->statistics);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for %zu running statistics",
+                          nn->statistics);
     for (int i = 0; i < im->map_count && given == NULL; i++)
-        for (size_t c = 0; c < im->maps[i].weights && im->maps[i].layer.kind == TUTTI_LAYER_BATCH_NORM; c++)
+        for (size_t c = 0;
+             c < im->maps[i].weights && im->maps[i].layer.kind == TUTTI_LAYER_BATCH_NORM; c++)
             nn->running[im->maps[i].running + im->maps[i].weights + c] = 1;
     return TUTTI_OK;
 }
@@ -153,7 +160,8 @@ float *tutti_nn_running(tutti_nn *nn, size_t *count)
 
 /* Allocates the list of backends: one for each block of a pass that runs unit by unit, else one. A
    pass of a single block runs unit by unit as it is. */
-static tutti_status open_backends(tutti_nn *nn, bool by_unit, nn_settings *settings, tutti_error *err)
+static tutti_status open_backends(tutti_nn *nn, bool by_unit, nn_settings *settings,
+                                  tutti_error *err)
 {
     const int64_t blocks = (nn->batch + nn->block - 1) / nn->block;
 
@@ -163,7 +171,8 @@ static tutti_status open_backends(tutti_nn *nn, bool by_unit, nn_settings *setti
     nn->runs = tutti_alloc((size_t)nn->backend_count, sizeof *nn->runs);
     settings->copies = nn->by_unit ? &nn->copies : NULL;
     if (nn->backends == NULL || nn->runs == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the list of %d blocks", nn->backend_count);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the list of %d blocks",
+                          nn->backend_count);
     return TUTTI_OK;
 }
 
@@ -183,8 +192,8 @@ static tutti_status check_precision(const nn_net *net, const nn_backend *ops,
             err, TUTTI_ERR_USAGE, 0,
             ops != &tutti_nn_onednn
                 ? "the backend '%s' computes in one precision, %s is not possible; use onednn"
-                : "a quadratic on '%s' has no products, %s would change nothing; "
-                  "use F32 (--precision fp32)",
+                : "a quadratic on '%s' has no products, %s would change nothing; use F32 "
+                  "(--precision fp32)",
             ops->name, tutti_dtype_name(o->precision));
     return TUTTI_OK;
 }
@@ -238,9 +247,11 @@ static tutti_status open_times(tutti_nn *nn, const nn_net *net, tutti_error *err
                             nn->times.count);
 }
 
-tutti_status tutti_nn_open_net(tutti_nn **out, const nn_net *net, const tutti_nn_options *options, tutti_error *err)
+tutti_status tutti_nn_open_net(tutti_nn **out, const nn_net *net, const tutti_nn_options *options,
+                               tutti_error *err)
 {
-    const tutti_nn_options o = options != NULL ? *options : (tutti_nn_options){ .batch = NN_BATCH_DEFAULT };
+    const tutti_nn_options o =
+        options != NULL ? *options : (tutti_nn_options){ .batch = NN_BATCH_DEFAULT };
     const nn_backend *ops = find_backend(o.backend);
     nn_settings settings;
     nn_net mine = *net;
@@ -264,12 +275,13 @@ tutti_status tutti_nn_open_net(tutti_nn **out, const nn_net *net, const tutti_nn
     nn->block = block_of(net);
     nn->eval_samples = eval_samples_of(net, ops, o.windows);
     nn->times.clock = o.clock;
-    settings = (nn_settings){ .batch = o.batch < nn->block ? o.batch : nn->block,
-                              .eval_samples = nn->eval_samples,
-                              .threads = o.threads == 0 ? 1 : o.threads,
-                              .precision = o.precision,
-                              .cpu = o.device != NULL ? tutti_device_cpu(o.device) : tutti_cpu_best(),
-                              .times = &nn->times };
+    settings =
+        (nn_settings){ .batch = o.batch < nn->block ? o.batch : nn->block,
+                       .eval_samples = nn->eval_samples,
+                       .threads = o.threads == 0 ? 1 : o.threads,
+                       .precision = o.precision,
+                       .cpu = o.device != NULL ? tutti_device_cpu(o.device) : tutti_cpu_best(),
+                       .times = &nn->times };
     status = outline(nn, err);
     if (status == TUTTI_OK)
         status = open_times(nn, net, err);
@@ -327,8 +339,8 @@ static tutti_status check_kind(const tutti_nn *nn, nn_sample_kind given, tutti_e
 
     if (nn_kind_of(nn) == given)
         return TUTTI_OK;
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a pass of %s through a network that takes %s", names[given],
-                      names[nn_kind_of(nn)]);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a pass of %s through a network that takes %s",
+                      names[given], names[nn_kind_of(nn)]);
 }
 
 /* Returns a run over samples, with nothing else set. */
@@ -454,7 +466,8 @@ void tutti_nn_flops(const tutti_nn *nn, double *forward, double *backward)
     *forward = *backward = 0;
     for (int u = 0; u < nn->units; u++) {
         *forward += nn->unit[u].flops;
-        *backward += nn->unit[u].flops * (u > 0 || nn->net.enters ? 2 : 1) + nn->unit[u].flops_again;
+        *backward +=
+            nn->unit[u].flops * (u > 0 || nn->net.enters ? 2 : 1) + nn->unit[u].flops_again;
     }
 }
 
@@ -469,13 +482,15 @@ int tutti_nn_times(tutti_nn *nn, tutti_nn_time *times, int capacity)
                                             : NULL;
         const double flops = s != NULL ? s->nodes[i].flops : nn->unit[i].flops;
         const bool first =
-            s != NULL ? i <= nn_unit_param_node(s, 0) : i == 0; /* the slope of its input is not computed */
+            /* the slope of its input is not computed */
+            s != NULL ? i <= nn_unit_param_node(s, 0) : i == 0;
         times[i] = (tutti_nn_time){ .forward = (double)nn->times.spent[i][0] * 1e-9,
                                     .backward = (double)nn->times.spent[i][1] * 1e-9,
                                     .flops = flops * (first ? 2 : 3) * (double)nn->timed_samples };
         if (im != NULL) /* a unit is called as its parameters are */
             snprintf(times[i].name, sizeof times[i].name, "%.*s",
-                     (int)(strrchr(im->params[nn->unit[i].param].name, '.') - im->params[nn->unit[i].param].name),
+                     (int)(strrchr(im->params[nn->unit[i].param].name, '.') -
+                           im->params[nn->unit[i].param].name),
                      im->params[nn->unit[i].param].name);
         else if (s == NULL)
             snprintf(times[i].name, sizeof times[i].name, "%s %d", tutti_nn_layer_name(l->kind),
@@ -492,14 +507,16 @@ int tutti_nn_times(tutti_nn *nn, tutti_nn_time *times, int capacity)
 
 size_t tutti_nn_bytes(const tutti_nn *nn)
 {
-    const size_t table = (size_t)nn->units * sizeof *nn->unit + (size_t)nn->params * sizeof *nn->count,
+    const size_t table =
+                     (size_t)nn->units * sizeof *nn->unit + (size_t)nn->params * sizeof *nn->count,
                  blocks = (size_t)nn->backend_count;
     size_t bytes = 0;
 
     for (size_t k = 0; k < blocks; k++)
         bytes += nn->ops->bytes(nn->backends[k]);
     return sizeof *nn + table + blocks * (sizeof *nn->backends + sizeof *nn->runs) +
-           nn->statistics * ((1 + blocks) * sizeof(float) + sizeof(double)) + tutti_nn_sums_bytes(nn) + bytes;
+           nn->statistics * ((1 + blocks) * sizeof(float) + sizeof(double)) +
+           tutti_nn_sums_bytes(nn) + bytes;
 }
 
 /* Training frees no memory, so the peak since the last evaluation is the present. */

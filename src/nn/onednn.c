@@ -35,7 +35,8 @@ static tutti_status onednn_begin(void *self, const nn_run *run, tutti_error *err
     for (int images = 0; images <= DN_TILE; images++)
         memset(b->tiles[images].sum_begun, 0, sizeof b->tiles[images].sum_begun);
     if (!run->train && b->net->conv_count == 0 && run->samples < DN_EVAL_SAMPLES) {
-        const size_t values = (size_t)nn_values(b->net->units[0].in), given = (size_t)run->samples * values;
+        const size_t values = (size_t)nn_values(b->net->units[0].in),
+                     given = (size_t)run->samples * values;
         float *filled = dn_at(b, 0, DN_FILLED);
         memcpy(filled, run->x, given * sizeof *filled);
         memset(filled + given, 0, (DN_EVAL_SAMPLES * values - given) * sizeof *filled);
@@ -54,17 +55,20 @@ static bool is_conv(const onednn *b, int unit)
     return unit < b->net->conv_count;
 }
 
-static tutti_status onednn_forward(void *self, int unit, int64_t first, int64_t count, tutti_error *err)
+static tutti_status onednn_forward(void *self, int unit, int64_t first, int64_t count,
+                                   tutti_error *err)
 {
     onednn *b = self;
     const int before = tutti_nn_dn_enter(&b->core);
 
     b->core.scratch = dn_at(b, unit, DN_FORWARD_SCRATCH);
-    return tutti_nn_dn_leave(before, is_conv(b, unit) ? tutti_nn_dn_conv_forward(b, unit, first, count, false, err)
-                                                      : tutti_nn_dn_linear_forward(b, unit, err));
+    return tutti_nn_dn_leave(
+        before, is_conv(b, unit) ? tutti_nn_dn_conv_forward(b, unit, first, count, false, err)
+                                 : tutti_nn_dn_linear_forward(b, unit, err));
 }
 
-static tutti_status onednn_again(void *self, int unit, int64_t first, int64_t count, tutti_error *err)
+static tutti_status onednn_again(void *self, int unit, int64_t first, int64_t count,
+                                 tutti_error *err)
 {
     onednn *b = self;
     const int before = tutti_nn_dn_enter(&b->core);
@@ -73,30 +77,34 @@ static tutti_status onednn_again(void *self, int unit, int64_t first, int64_t co
     return tutti_nn_dn_leave(before, tutti_nn_dn_conv_forward(b, unit, first, count, true, err));
 }
 
-static tutti_status onednn_weights(void *self, int unit, int64_t first, int64_t count, tutti_error *err)
+static tutti_status onednn_weights(void *self, int unit, int64_t first, int64_t count,
+                                   tutti_error *err)
 {
     onednn *b = self;
     const int before = tutti_nn_dn_enter(&b->core);
 
     b->core.scratch = dn_at(b, unit, DN_WEIGHTS_SCRATCH);
-    return tutti_nn_dn_leave(before, is_conv(b, unit) ? tutti_nn_dn_conv_weights(b, unit, first, count, err)
-                                                      : tutti_nn_dn_linear_weights(b, unit, err));
+    return tutti_nn_dn_leave(before, is_conv(b, unit)
+                                         ? tutti_nn_dn_conv_weights(b, unit, first, count, err)
+                                         : tutti_nn_dn_linear_weights(b, unit, err));
 }
 
-static tutti_status onednn_data(void *self, int unit, int64_t first, int64_t count, tutti_error *err)
+static tutti_status onednn_data(void *self, int unit, int64_t first, int64_t count,
+                                tutti_error *err)
 {
     onednn *b = self;
     const int before = tutti_nn_dn_enter(&b->core);
 
     b->core.scratch = dn_at(b, unit, DN_DATA_SCRATCH);
-    return tutti_nn_dn_leave(before, is_conv(b, unit) ? tutti_nn_dn_conv_data(b, unit, first, count, err)
-                                                      : tutti_nn_dn_linear_data(b, unit, err));
+    return tutti_nn_dn_leave(before, is_conv(b, unit)
+                                         ? tutti_nn_dn_conv_data(b, unit, first, count, err)
+                                         : tutti_nn_dn_linear_data(b, unit, err));
 }
 
 /* -log softmax(y)[label] = m + log sum exp(y - m) - y[label] with m the largest: nothing overflows.
    In double, one sample after another. */
-void tutti_nn_dn_entropy(const nn_run *run, size_t classes, const float *y, double divisor, float *slope, double *sum,
-                         int64_t *correct)
+void tutti_nn_dn_entropy(const nn_run *run, size_t classes, const float *y, double divisor,
+                         float *slope, double *sum, int64_t *correct)
 {
     *sum = 0;
     *correct = 0;
@@ -158,7 +166,8 @@ static tutti_status open_copies(onednn *b, tutti_error *err)
     return tutti_nn_dn_copies_open(&b->core, wanted, nn_param_count(b->net), err);
 }
 
-static tutti_status onednn_open(void **out, const nn_net *net, const nn_settings *settings, tutti_error *err)
+static tutti_status onednn_open(void **out, const nn_net *net, const nn_settings *settings,
+                                tutti_error *err)
 {
     onednn *b = tutti_alloc(1, sizeof *b);
     tutti_status status;
@@ -166,7 +175,8 @@ static tutti_status onednn_open(void **out, const nn_net *net, const nn_settings
 
     *out = NULL;
     if (b == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the backend's %zu bytes", sizeof *b);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the backend's %zu bytes",
+                          sizeof *b);
     b->net = net;
     b->loops = nn_loops_of(settings->cpu);
     b->batch = settings->batch;
@@ -217,14 +227,15 @@ static int onednn_describe(const void *self, char *text, size_t bytes)
     for (int u = 0; u < b->net->unit_count; u++) {
         if (is_conv(b, u)) {
             const dn_conv *c = &tile->units[u];
-            const dn_op *const ops[] = { &c->pack_forward,   &c->conv_input,    &c->conv,          &c->flatten,
-                                         &c->unflatten,      &c->weights_input, &c->weights_slope, &c->weights,
-                                         &c->unpack_weights, &c->pack_data,     &c->data_slope,    &c->data,
+            const dn_op *const ops[] = { &c->pack_forward,  &c->conv_input, &c->conv,
+                                         &c->flatten,       &c->unflatten,  &c->weights_input,
+                                         &c->weights_slope, &c->weights,    &c->unpack_weights,
+                                         &c->pack_data,     &c->data_slope, &c->data,
                                          &c->data_result };
             length = tutti_nn_dn_describe(ops, TUTTI_LENGTH(ops), text, bytes, length);
             if (c->plain)
-                length =
-                    tutti_nn_append_text(text, bytes, length, "conv2d %d weights: our own\n", b->net->units[u].index);
+                length = tutti_nn_append_text(text, bytes, length, "conv2d %d weights: our own\n",
+                                              b->net->units[u].index);
         } else {
             const dn_linear *l = &b->full.units[u];
             const dn_op *const ops[] = { &l->forward, &l->weights, &l->weights_add, &l->data };

@@ -50,7 +50,8 @@ enum {
     LAYOUTS
 };
 
-static tutti_status layouts(const dn_core *core, nn_md m[LAYOUTS], const nn_unit *u, int64_t images, tutti_error *err)
+static tutti_status layouts(const dn_core *core, nn_md m[LAYOUTS], const nn_unit *u, int64_t images,
+                            tutti_error *err)
 {
     const nn_shape in = u->in, out = u->out, wide = u->wide;
     const int64_t k = u->kernel;
@@ -70,15 +71,15 @@ static tutti_status layouts(const dn_core *core, nn_md m[LAYOUTS], const nn_unit
     };
     for (size_t i = 0; i < TUTTI_LENGTH(list); i++) {
         const bool narrow = list[i].which >= NARROW_IN;
-        const bool any = narrow || list[i].which == ANY_IN || list[i].which == ANY_OUT || list[i].which == ANY_WIDE ||
-                         list[i].which == ANY_W;
+        const bool any = narrow || list[i].which == ANY_IN || list[i].which == ANY_OUT ||
+                         list[i].which == ANY_WIDE || list[i].which == ANY_W;
         dnnl_dims_t strides;
         dnnl_status_t made;
         strides[list[i].n - 1] = 1;
         for (int d = list[i].n - 1; d > 0; d--)
             strides[d - 1] = strides[d] * list[i].dims[d];
-        made = nn_md_make(&m[list[i].which], list[i].n, list[i].dims, narrow ? tutti_nn_dn_narrow_type(core) : dnnl_f32,
-                          any ? NULL : strides);
+        made = nn_md_make(&m[list[i].which], list[i].n, list[i].dims,
+                          narrow ? tutti_nn_dn_narrow_type(core) : dnnl_f32, any ? NULL : strides);
         if (made != dnnl_success)
             return tutti_nn_dn_failed(made, u, "layout", err);
     }
@@ -87,8 +88,9 @@ static tutti_status layouts(const dn_core *core, nn_md m[LAYOUTS], const nn_unit
 
 static dn_conv_maps maps_of(const nn_md *m)
 {
-    return (dn_conv_maps){ nn_md_of(&m[NARROW_IN]), nn_md_of(&m[NARROW_W]), nn_md_of(&m[NARROW_WIDE]),
-                           nn_md_of(&m[ANY_IN]),    nn_md_of(&m[ANY_W]),    nn_md_of(&m[ANY_WIDE]),
+    return (dn_conv_maps){ nn_md_of(&m[NARROW_IN]),   nn_md_of(&m[NARROW_W]),
+                           nn_md_of(&m[NARROW_WIDE]), nn_md_of(&m[ANY_IN]),
+                           nn_md_of(&m[ANY_W]),       nn_md_of(&m[ANY_WIDE]),
                            nn_md_of(&m[BIAS]) };
 }
 
@@ -100,7 +102,9 @@ static tutti_status describe_pooling(dn_conv *c, const nn_unit *u, int64_t image
     const struct {
         dnnl_format_tag_t tag;
         size_t lanes;
-    } layouts[] = { { dnnl_nChw16c, 16 }, { dnnl_nChw8c, 8 }, { dnnl_nhwc, channels }, { dnnl_nchw, 1 } };
+    } layouts[] = {
+        { dnnl_nChw16c, 16 }, { dnnl_nChw8c, 8 }, { dnnl_nhwc, channels }, { dnnl_nchw, 1 }
+    };
     const dnnl_dims_t wide = { images, u->wide.channels, u->wide.height, u->wide.width },
                       out = { images, u->out.channels, u->out.height, u->out.width };
     const nn_mdref is = tutti_nn_dn_md(&c->conv, DNNL_ARG_DST);
@@ -116,13 +120,13 @@ static tutti_status describe_pooling(dn_conv *c, const nn_unit *u, int64_t image
             return tutti_nn_dn_failed(made, u, "layout of pooling", err);
         if (same) {
             const size_t lanes = layouts[i].lanes;
-            c->wide = (nn_maps){ (size_t)images, (channels + lanes - 1) / lanes * lanes, (size_t)u->wide.height,
-                                 (size_t)u->wide.width, lanes };
+            c->wide = (nn_maps){ (size_t)images, (channels + lanes - 1) / lanes * lanes,
+                                 (size_t)u->wide.height, (size_t)u->wide.width, lanes };
             return TUTTI_OK;
         }
     }
-    return tutti_nn_dn_failed(dnnl_unimplemented, u, "layout of a convolution's output, which pooling does not know",
-                              err);
+    return tutti_nn_dn_failed(dnnl_unimplemented, u,
+                              "layout of a convolution's output, which pooling does not know", err);
 }
 
 /* The layouts of a convolution, and of its input, and whether it is the network's first or last. */
@@ -165,8 +169,10 @@ static size_t bytes_of(const dn_op *op, int arg)
 /* Returns true if loops.h computes the weights' gradients. */
 static bool is_plain(const dn_conv *c, const nn_unit *u, const dn_core *core)
 {
-    const bool fills = bytes_of(&c->weights, DNNL_ARG_SRC) > c->wide.images * (size_t)nn_values(u->in) * sizeof(float);
-    const bool full = c->wide.channels == (size_t)u->wide.channels && c->wide.lanes % NN_LANES == 0; /* blocks */
+    const bool fills = bytes_of(&c->weights, DNNL_ARG_SRC) >
+                       c->wide.images * (size_t)nn_values(u->in) * sizeof(float);
+    /* blocks */
+    const bool full = c->wide.channels == (size_t)u->wide.channels && c->wide.lanes % NN_LANES == 0;
 
     return u->pool > 0 && fills && full && tutti_nn_dn_narrow_type(core) == dnnl_f32;
 }
@@ -175,7 +181,8 @@ static tutti_status build_backward(onednn *b, dn_conv *c, const nn_unit *u, cons
                                    tutti_error *err)
 {
     const nn_md *m = at->m;
-    static const int weights_args[] = { DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_BIAS };
+    static const int weights_args[] = { DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_WEIGHTS,
+                                        DNNL_ARG_DIFF_BIAS };
     static const int data_args[] = { DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_SRC };
     const nn_mdref wide = tutti_nn_dn_md(&c->conv, DNNL_ARG_DST);
     const dn_conv_maps maps = maps_of(m);
@@ -221,17 +228,20 @@ static tutti_status build_backward(onednn *b, dn_conv *c, const nn_unit *u, cons
 static void measure(onednn *b, dn_conv *c, int unit, bool last)
 {
     const nn_unit *u = &b->net->units[unit];
-    const size_t out = dnnl_memory_desc_get_size(out_md(c)), wide = bytes_of(&c->conv, DNNL_ARG_DST);
-    const size_t gradient = c->plain ? u->weights * sizeof(float) : bytes_of(&c->weights, DNNL_ARG_DIFF_WEIGHTS),
+    const size_t out = dnnl_memory_desc_get_size(out_md(c)),
+                 wide = bytes_of(&c->conv, DNNL_ARG_DST);
+    const size_t gradient = c->plain ? u->weights * sizeof(float)
+                                     : bytes_of(&c->weights, DNNL_ARG_DIFF_WEIGHTS),
                  bias = (size_t)u->wide.channels * sizeof(float);
     const dn_op *const forward[] = { &c->conv, &c->flatten, &c->pack_forward, &c->conv_input };
-    const dn_op *const weights[] = { &c->unflatten, &c->weights, &c->weights_input, &c->weights_slope,
-                                     &c->unpack_weights };
+    const dn_op *const weights[] = { &c->unflatten, &c->weights, &c->weights_input,
+                                     &c->weights_slope, &c->unpack_weights };
     const dn_op *const data[] = { &c->data, &c->pack_data, &c->data_slope, &c->data_result };
 
     c->bytes[DN_ACT] = c->bytes[DN_SLOPE] = out;
     c->bytes[DN_ROWS] = last ? (size_t)nn_values(u->out) * sizeof(float) : 0; /* of an image */
-    c->bytes[DN_WORKSPACE] = u->pool > 0 ? out / sizeof(float) * nn_argmax_bytes((size_t)u->pool) : 0;
+    c->bytes[DN_WORKSPACE] =
+        u->pool > 0 ? out / sizeof(float) * nn_argmax_bytes((size_t)u->pool) : 0;
     c->bytes[DN_WIDE] = c->bytes[DN_WIDE_SLOPE] = u->pool > 0 ? wide : 0;
     c->bytes[DN_INPUT] = bytes_of(&c->conv_input, DNNL_ARG_TO);
     c->bytes[DN_WEIGHTS_INPUT] = bytes_of(&c->weights_input, DNNL_ARG_TO);
@@ -255,9 +265,10 @@ static void measure(onednn *b, dn_conv *c, int unit, bool last)
 
 static void close_unit(dn_conv *c)
 {
-    dn_op *const ops[] = { &c->conv,          &c->flatten,    &c->unflatten,      &c->weights,    &c->data,
-                           &c->pack_forward,  &c->pack_data,  &c->unpack_weights, &c->conv_input, &c->weights_input,
-                           &c->weights_slope, &c->data_slope, &c->data_result };
+    dn_op *const ops[] = { &c->conv,       &c->flatten,       &c->unflatten,     &c->weights,
+                           &c->data,       &c->pack_forward,  &c->pack_data,     &c->unpack_weights,
+                           &c->conv_input, &c->weights_input, &c->weights_slope, &c->data_slope,
+                           &c->data_result };
     for (size_t i = 0; i < TUTTI_LENGTH(ops); i++)
         tutti_nn_dn_op_close(ops[i]);
     nn_md_free(&c->pooled);
@@ -281,7 +292,8 @@ tutti_status tutti_nn_dn_conv_plan(onednn *b, int64_t images, tutti_error *err)
         return TUTTI_OK;
     plan->units = tutti_alloc((size_t)convs, sizeof *plan->units);
     if (plan->units == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a plan of %lld images", (long long)images);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a plan of %lld images",
+                          (long long)images);
     for (int u = 0; u < convs && status == TUTTI_OK; u++) {
         const nn_unit *unit = &b->net->units[u];
         dn_conv *c = &plan->units[u];
@@ -323,7 +335,8 @@ static void *act_of(const onednn *b, int unit, int64_t first)
 
 static void *workspace_of(const onednn *b, int unit, int64_t first)
 {
-    return (char *)dn_at(b, unit, DN_WORKSPACE) + (size_t)(first / DN_TILE) * b->layout->workspace_step[unit];
+    return (char *)dn_at(b, unit, DN_WORKSPACE) +
+           (size_t)(first / DN_TILE) * b->layout->workspace_step[unit];
 }
 
 /* Reorders *x to another layout, if the op has a primitive; *x is then the reordered buffer. */
@@ -356,7 +369,8 @@ static void *input_of(const onednn *b, int unit, int64_t first, int64_t count)
 
 /* Copies the weights to the layout of a primitive, unless *version says that the copy has the
    values of this run. */
-static tutti_status copy_weights(onednn *b, dn_op *pack, int unit, void *copy, uint64_t *version, tutti_error *err)
+static tutti_status copy_weights(onednn *b, dn_op *pack, int unit, void *copy, uint64_t *version,
+                                 tutti_error *err)
 {
     void *const pointers[] = { (void *)b->run.values[nn_weight(b->net, unit)], copy };
 
@@ -367,7 +381,8 @@ static tutti_status copy_weights(onednn *b, dn_op *pack, int unit, void *copy, u
     return TUTTI_OK;
 }
 
-tutti_status tutti_nn_dn_conv_forward(onednn *b, int unit, int64_t first, int64_t count, bool again, tutti_error *err)
+tutti_status tutti_nn_dn_conv_forward(onednn *b, int unit, int64_t first, int64_t count, bool again,
+                                      tutti_error *err)
 {
     const nn_unit *u = &b->net->units[unit];
     dn_conv *c = unit_of(b, unit, count);
@@ -375,7 +390,8 @@ tutti_status tutti_nn_dn_conv_forward(onednn *b, int unit, int64_t first, int64_
          *wide = u->pool > 0 ? dn_at(b, unit, again ? DN_AGAIN_WIDE : DN_WIDE) : out;
     void *x = input_of(b, unit, first, count);
 
-    TUTTI_TRY(reorder(b, &c->conv_input, dn_at(b, unit, again ? DN_AGAIN_INPUT : DN_INPUT), &x, err));
+    TUTTI_TRY(
+        reorder(b, &c->conv_input, dn_at(b, unit, again ? DN_AGAIN_INPUT : DN_INPUT), &x, err));
     TUTTI_TRY(copy_weights(b, &c->pack_forward, unit, copy, &c->forward_version, err));
     {
         void *const pointers[] = { x, copy, (void *)b->run.values[nn_bias(b->net, unit)], wide };
@@ -387,7 +403,8 @@ tutti_status tutti_nn_dn_conv_forward(onednn *b, int unit, int64_t first, int64_
                                      b->run.train ? workspace_of(b, unit, first) : NULL },
                       wide, out, u->relu);
     if (c->flatten.primitive != NULL && !again) {
-        float *rows = b->net->leaves && unit == b->net->unit_count - 1 ? b->run.out : dn_at(b, unit, DN_ROWS);
+        float *rows =
+            b->net->leaves && unit == b->net->unit_count - 1 ? b->run.out : dn_at(b, unit, DN_ROWS);
         void *const pointers[] = { out, rows + first * nn_values(u->out) };
         TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &c->flatten, pointers, err));
     }
@@ -398,7 +415,8 @@ tutti_status tutti_nn_dn_conv_forward(onednn *b, int unit, int64_t first, int64_
 static tutti_status write_gradient(onednn *b, dn_conv *c, int unit, bool add, tutti_error *err)
 {
     const nn_unit *u = &b->net->units[unit];
-    float *weights = b->run.gradients[nn_weight(b->net, unit)], *bias = b->run.gradients[nn_bias(b->net, unit)];
+    float *weights = b->run.gradients[nn_weight(b->net, unit)],
+          *bias = b->run.gradients[nn_bias(b->net, unit)];
     float *plain = dn_at(b, unit, DN_PLAIN), *bias_sum = dn_at(b, unit, DN_BIAS_SUM);
     void *const pointers[] = { dn_at(b, unit, DN_SUM), add ? plain : weights };
 
@@ -439,18 +457,22 @@ static void some_plain_weights(void *arg, size_t first, size_t count, int thread
                                w->slope, w->weights, w->bias);
 }
 
-tutti_status tutti_nn_dn_conv_weights(onednn *b, int unit, int64_t first, int64_t count, tutti_error *err)
+tutti_status tutti_nn_dn_conv_weights(onednn *b, int unit, int64_t first, int64_t count,
+                                      tutti_error *err)
 {
     const nn_unit *u = &b->net->units[unit];
     const int64_t left = b->run.samples - first - count;
     dn_conv *c = unit_of(b, unit, count);
     bool *begun = &b->tiles[count].sum_begun[unit];
-    float *sum = dn_at(b, unit, DN_SUM), *part = dn_at(b, unit, DN_PART), *bias_sum = dn_at(b, unit, DN_BIAS_SUM),
-          *bias_part = dn_at(b, unit, DN_BIAS_PART);
-    void *x = input_of(b, unit, first, count), *given = dn_at(b, unit, DN_SLOPE), *slope = slope_of(b, unit);
+    float *sum = dn_at(b, unit, DN_SUM), *part = dn_at(b, unit, DN_PART),
+          *bias_sum = dn_at(b, unit, DN_BIAS_SUM), *bias_part = dn_at(b, unit, DN_BIAS_PART);
+    void *x = input_of(b, unit, first, count), *given = dn_at(b, unit, DN_SLOPE),
+         *slope = slope_of(b, unit);
 
     if (c->unflatten.primitive != NULL) {
-        void *const pointers[] = { (float *)dn_at(b, unit, DN_ROWS_SLOPE) + first * nn_values(u->out), given };
+        void *const pointers[] = {
+            (float *)dn_at(b, unit, DN_ROWS_SLOPE) + first * nn_values(u->out), given
+        };
         TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &c->unflatten, pointers, err));
     }
     if (u->pool > 0)
@@ -465,7 +487,8 @@ tutti_status tutti_nn_dn_conv_weights(onednn *b, int unit, int64_t first, int64_
     if (c->plain) {
         plain_weights w = { b->loops,
                             &c->wide,
-                            { c->wide.images, (size_t)u->in.channels, (size_t)u->in.height, (size_t)u->in.width, 1 },
+                            { c->wide.images, (size_t)u->in.channels, (size_t)u->in.height,
+                              (size_t)u->in.width, 1 },
                             (size_t)u->kernel,
                             x,
                             slope,
@@ -480,14 +503,18 @@ tutti_status tutti_nn_dn_conv_weights(onednn *b, int unit, int64_t first, int64_
         b->loops->add(c->bytes[DN_SUM] / sizeof(float), part, sum);
         b->loops->add((size_t)u->wide.channels, bias_part, bias_sum);
     }
-    *begun = left >= count; /* otherwise the next tile, if any, is of another size, or all are done */
-    return *begun ? TUTTI_OK : write_gradient(b, c, unit, b->run.add || (count < DN_TILE && first > 0), err);
+    /* otherwise the next tile, if any, is of another size, or all are done */
+    *begun = left >= count;
+    return *begun ? TUTTI_OK
+                  : write_gradient(b, c, unit, b->run.add || (count < DN_TILE && first > 0), err);
 }
 
-tutti_status tutti_nn_dn_conv_data(onednn *b, int unit, int64_t first, int64_t count, tutti_error *err)
+tutti_status tutti_nn_dn_conv_data(onednn *b, int unit, int64_t first, int64_t count,
+                                   tutti_error *err)
 {
     dn_conv *c = unit_of(b, unit, count);
-    void *copy = b->arena + c->data_copy, *slope = slope_of(b, unit), *to = dn_at(b, unit - 1, DN_SLOPE);
+    void *copy = b->arena + c->data_copy, *slope = slope_of(b, unit),
+         *to = dn_at(b, unit - 1, DN_SLOPE);
     void *result = c->data_result.primitive != NULL ? dn_at(b, unit, DN_DATA_RESULT) : to;
 
     (void)first;

@@ -25,7 +25,8 @@ static const char *status_text(dnnl_status_t status)
     }
 }
 
-tutti_status tutti_nn_dn_failed(dnnl_status_t status, const nn_unit *unit, const char *what, tutti_error *err)
+tutti_status tutti_nn_dn_failed(dnnl_status_t status, const nn_unit *unit, const char *what,
+                                tutti_error *err)
 {
     return tutti_fail(err, status == dnnl_out_of_memory ? TUTTI_ERR_MEMORY : TUTTI_ERR_STATE, 0,
                       "oneDNN %d.%d: %s %d, %s: %s", DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR,
@@ -38,7 +39,8 @@ bool tutti_nn_dn_usable(const_dnnl_primitive_desc_t pd, dnnl_status_t status)
     const char *name = "";
 
     return status == dnnl_success &&
-           dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, (void *)&name) == dnnl_success &&
+           dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, (void *)&name) ==
+               dnnl_success &&
            strncmp(name, "ref", 3) != 0;
 }
 
@@ -56,8 +58,8 @@ tutti_status tutti_nn_dn_op_open(dn_core *core, dn_op *op, dn_label of, dn_made 
     if (status == dnnl_success && strncmp(name, "ref", 3) == 0) {
         result = tutti_fail(
             err, TUTTI_ERR_USAGE, 0,
-            "oneDNN %d.%d has only its slow reference code (%s) for %s %d, %s, on this CPU; "
-            "use the backend 'reference' or another shape",
+            "oneDNN %d.%d has only its slow reference code (%s) for %s %d, %s, on this CPU; use "
+            "the backend 'reference' or another shape",
             DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, name, tutti_nn_layer_name(of.unit->kind),
             of.unit->index, of.what);
         goto out;
@@ -71,8 +73,8 @@ tutti_status tutti_nn_dn_op_open(dn_core *core, dn_op *op, dn_label of, dn_made 
     op->count = 0;
     for (int i = 0; i <= count && status == dnnl_success; i++) {
         op->args[i] = (dnnl_exec_arg_t){ .arg = i < count ? args.arg[i] : DNNL_ARG_SCRATCHPAD };
-        status = dnnl_memory_create(&op->args[i].memory, tutti_nn_dn_md(op, op->args[i].arg), core->engine,
-                                    DNNL_MEMORY_NONE);
+        status = dnnl_memory_create(&op->args[i].memory, tutti_nn_dn_md(op, op->args[i].arg),
+                                    core->engine, DNNL_MEMORY_NONE);
         op->count += status == dnnl_success;
     }
     if (status == dnnl_success)
@@ -131,7 +133,8 @@ tutti_status tutti_nn_dn_op_run(dn_core *core, dn_op *op, void *const *pointers,
     dnnl_status_t status = dnnl_success;
 
     for (int i = 0; i < op->count; i++)
-        ready[i] = i < op->count - 1 ? tutti_nn_dn_operand_ready(core, op, i, pointers[i]) : core->scratch;
+        ready[i] =
+            i < op->count - 1 ? tutti_nn_dn_operand_ready(core, op, i, pointers[i]) : core->scratch;
     if (op->part_count > 0)
         status = tutti_nn_dn_parts_run(core, op, ready);
     else {
@@ -148,15 +151,17 @@ tutti_status tutti_nn_dn_op_run(dn_core *core, dn_op *op, void *const *pointers,
     if (status == dnnl_success)
         return TUTTI_OK;
     return tutti_fail(err, status == dnnl_out_of_memory ? TUTTI_ERR_MEMORY : TUTTI_ERR_STATE, 0,
-                      "oneDNN %d.%d: running %s (%s): %s", DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, op->label,
-                      op->implementation, status_text(status));
+                      "oneDNN %d.%d: running %s (%s): %s", DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR,
+                      op->label, op->implementation, status_text(status));
 }
 
-int tutti_nn_dn_describe(const dn_op *const *ops, size_t count, char *text, size_t bytes, int length)
+int tutti_nn_dn_describe(const dn_op *const *ops, size_t count, char *text, size_t bytes,
+                         int length)
 {
     for (size_t i = 0; i < count; i++)
         if (ops[i]->primitive != NULL)
-            length = tutti_nn_append_text(text, bytes, length, "%s: %s\n", ops[i]->label, ops[i]->implementation);
+            length = tutti_nn_append_text(text, bytes, length, "%s: %s\n", ops[i]->label,
+                                          ops[i]->implementation);
     return length;
 }
 
@@ -174,7 +179,8 @@ tutti_status tutti_nn_dn_leave(int before, tutti_status status)
     return status;
 }
 
-static dnnl_status_t attribute(dnnl_primitive_attr_t *attr, dnnl_status_t (*append)(dnnl_post_ops_t))
+static dnnl_status_t attribute(dnnl_primitive_attr_t *attr,
+                               dnnl_status_t (*append)(dnnl_post_ops_t))
 {
     dnnl_post_ops_t ops = NULL;
     dnnl_status_t status = dnnl_primitive_attr_create(attr);
@@ -216,7 +222,8 @@ tutti_status tutti_nn_dn_core_open(dn_core *core, const nn_settings *settings, t
     if (made == dnnl_success)
         return TUTTI_OK;
     return tutti_fail(err, made == dnnl_out_of_memory ? TUTTI_ERR_MEMORY : TUTTI_ERR_STATE, 0,
-                      "oneDNN %d.%d: making an engine: %s", DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, status_text(made));
+                      "oneDNN %d.%d: making an engine: %s", DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR,
+                      status_text(made));
 }
 
 void tutti_nn_dn_core_close(dn_core *core)

@@ -24,7 +24,8 @@ tutti_status tutti_nn_dn_linear_build(dn_core *core, dn_linear *l, const nn_unit
     const dn_matrix x = { rows, in, in, 1 }, y = { rows, out, wide, 1 }, w = { out, in, in, 1 },
                     w_turned = { in, out, 1, in }, y_turned = { out, rows, 1, wide };
     /* the product for the weights' gradient reads no weight */
-    const int first = flags & DN_NARROW ? DN_NARROW_X : 0, both = flags & DN_NARROW ? DN_NARROW_X | DN_NARROW_W : 0;
+    const int first = flags & DN_NARROW ? DN_NARROW_X : 0,
+              both = flags & DN_NARROW ? DN_NARROW_X | DN_NARROW_W : 0;
     tutti_status status;
 
     status = tutti_nn_dn_product(
@@ -106,20 +107,23 @@ static void some_sums(void *arg, size_t first, size_t count, int thread)
     (void)thread;
     for (size_t k = first; k < first + count; k++) {
         const size_t row = k * NN_ROWS, some = s->rows - row < NN_ROWS ? s->rows - row : NN_ROWS;
-        s->loops->bias(some, s->columns, NULL, s->x + row * s->columns, s->partials + k * s->columns, false);
+        s->loops->bias(some, s->columns, NULL, s->x + row * s->columns,
+                       s->partials + k * s->columns, false);
     }
 }
 
-void tutti_nn_dn_column_sums(const dn_core *core, const nn_loops *loops, size_t rows, size_t columns, float *x,
-                             float *partials)
+void tutti_nn_dn_column_sums(const dn_core *core, const nn_loops *loops, size_t rows,
+                             size_t columns, float *x, float *partials)
 {
     sums s = { loops, rows, columns, x, partials };
 
-    tutti_nn_parallel(core->threads, tutti_nn_dn_partials(rows), nn_least_items(NN_ROWS * columns), some_sums, &s);
+    tutti_nn_parallel(core->threads, tutti_nn_dn_partials(rows), nn_least_items(NN_ROWS * columns),
+                      some_sums, &s);
     tutti_nn_dn_add_partials(loops, rows, columns, partials);
 }
 
-tutti_status tutti_nn_dn_linear_plan(onednn *b, int64_t rows, bool train, dn_linear_plan **out, tutti_error *err)
+tutti_status tutti_nn_dn_linear_plan(onednn *b, int64_t rows, bool train, dn_linear_plan **out,
+                                     tutti_error *err)
 {
     dn_linear_plan *plan = slot_of_plan(b, rows, train);
     tutti_status status = TUTTI_OK;
@@ -129,7 +133,8 @@ tutti_status tutti_nn_dn_linear_plan(onednn *b, int64_t rows, bool train, dn_lin
         tutti_nn_dn_linear_close(b, plan);
         plan->units = tutti_alloc((size_t)b->net->unit_count, sizeof *plan->units);
         if (plan->units == NULL)
-            return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a plan of %lld samples", (long long)rows);
+            return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a plan of %lld samples",
+                              (long long)rows);
         plan->rows = rows;
         plan->train = train;
         for (int u = b->net->conv_count; u < b->net->unit_count && status == TUTTI_OK; u++) {
@@ -163,11 +168,14 @@ static const float *input(const onednn *b, int unit)
 
 tutti_status tutti_nn_dn_linear_forward(onednn *b, int unit, tutti_error *err)
 {
-    void *const pointers[] = { (void *)input(b, unit), (void *)b->run.values[nn_weight(b->net, unit)],
-                               dn_at(b, unit, DN_ACT), (void *)b->run.values[nn_bias(b->net, unit)] };
+    void *const pointers[] = { (void *)input(b, unit),
+                               (void *)b->run.values[nn_weight(b->net, unit)],
+                               dn_at(b, unit, DN_ACT),
+                               (void *)b->run.values[nn_bias(b->net, unit)] };
     TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &b->linear->units[unit].forward, pointers, err));
     if (b->net->leaves && unit == b->net->unit_count - 1)
-        memcpy(b->run.out, pointers[2], (size_t)(b->run.samples * b->net->units[unit].wide.channels) * sizeof(float));
+        memcpy(b->run.out, pointers[2],
+               (size_t)(b->run.samples * b->net->units[unit].wide.channels) * sizeof(float));
     return TUTTI_OK;
 }
 
@@ -176,16 +184,19 @@ tutti_status tutti_nn_dn_linear_weights(onednn *b, int unit, tutti_error *err)
     const nn_unit *u = &b->net->units[unit];
     dn_linear *l = &b->linear->units[unit];
     float *slope = dn_at(b, unit, DN_ROWS_SLOPE);
-    void *const pointers[] = { slope, (void *)input(b, unit), b->run.gradients[nn_weight(b->net, unit)] };
+    void *const pointers[] = { slope, (void *)input(b, unit),
+                               b->run.gradients[nn_weight(b->net, unit)] };
 
-    b->loops->bias((size_t)b->run.samples, (size_t)u->wide.channels, u->relu ? dn_at(b, unit, DN_ACT) : NULL, slope,
+    b->loops->bias((size_t)b->run.samples, (size_t)u->wide.channels,
+                   u->relu ? dn_at(b, unit, DN_ACT) : NULL, slope,
                    b->run.gradients[nn_bias(b->net, unit)], b->run.add);
     return tutti_nn_dn_op_run(&b->core, b->run.add ? &l->weights_add : &l->weights, pointers, err);
 }
 
 tutti_status tutti_nn_dn_linear_data(onednn *b, int unit, tutti_error *err)
 {
-    void *const pointers[] = { dn_at(b, unit, DN_ROWS_SLOPE), (void *)b->run.values[nn_weight(b->net, unit)],
+    void *const pointers[] = { dn_at(b, unit, DN_ROWS_SLOPE),
+                               (void *)b->run.values[nn_weight(b->net, unit)],
                                unit > 0 ? dn_at(b, unit - 1, DN_ROWS_SLOPE) : b->run.back };
     return tutti_nn_dn_op_run(&b->core, &b->linear->units[unit].data, pointers, err);
 }

@@ -55,7 +55,8 @@ static tutti_status step_product(dn_core *core, dn_op *op, dn_op *pack, dn_label
         dnnl_status_t made = nn_md_make(&plain, 2, size, dnnl_f32, step);
         if (made == dnnl_success)
             made = dnnl_reorder_primitive_desc_create(&pd, nn_md_of(&plain), core->engine,
-                                                      tutti_nn_dn_md(op, DNNL_ARG_WEIGHTS), core->engine, core->plain);
+                                                      tutti_nn_dn_md(op, DNNL_ARG_WEIGHTS),
+                                                      core->engine, core->plain);
         status = tutti_nn_dn_op_open(core, pack, (dn_label){ of.unit, pack_what },
                                      (dn_made){ pd, made }, (dn_args){ args, 2 }, err);
     }
@@ -66,8 +67,8 @@ static tutti_status step_product(dn_core *core, dn_op *op, dn_op *pack, dn_label
 static tutti_status build_forward(dn_core *core, dn_lstm *l, const nn_unit *u, tutti_error *err)
 {
     const int64_t width = l->width;
-    const dn_matrix x = { l->windows, width, l->directions * width, 1 }, w = { width, 4 * width, 1, width },
-                    y = { l->windows, 4 * width, 4 * width, 1 };
+    const dn_matrix x = { l->windows, width, l->directions * width, 1 },
+                    w = { width, 4 * width, 1, width }, y = { l->windows, 4 * width, 4 * width, 1 };
 
     return step_product(core, &l->step, &l->pack_step, (dn_label){ u, "moment" },
                         &(dn_gemm){ x, w, false, y, 0, core->sum }, err);
@@ -76,9 +77,11 @@ static tutti_status build_forward(dn_core *core, dn_lstm *l, const nn_unit *u, t
 static tutti_status build_backward(dn_core *core, dn_lstm *l, const nn_unit *u, tutti_error *err)
 {
     const int64_t width = l->width, rows = l->windows * (l->length - 1);
-    const dn_matrix g = { l->windows, 4 * width, 4 * width, 1 }, h_slope = { l->windows, width, width, 1 },
+    const dn_matrix g = { l->windows, 4 * width, 4 * width, 1 },
+                    h_slope = { l->windows, width, width, 1 },
                     g_transposed = { 4 * width, rows, 1, 4 * width };
-    const dn_matrix h = { rows, width, l->directions * width, 1 }, w = { 4 * width, width, width, 1 };
+    const dn_matrix h = { rows, width, l->directions * width, 1 },
+                    w = { 4 * width, width, width, 1 };
 
     TUTTI_TRY(step_product(core, &l->back, &l->pack_back, (dn_label){ u, "moment back" },
                            &(dn_gemm){ g, w, false, h_slope, 0, core->plain }, err));
@@ -90,7 +93,9 @@ static tutti_status build_backward(dn_core *core, dn_lstm *l, const nn_unit *u, 
 
 static size_t packed_bytes(const dn_op *op)
 {
-    return op->primitive != NULL ? lines(dnnl_memory_desc_get_size(tutti_nn_dn_md(op, DNNL_ARG_WEIGHTS))) : 0;
+    return op->primitive != NULL
+               ? lines(dnnl_memory_desc_get_size(tutti_nn_dn_md(op, DNNL_ARG_WEIGHTS)))
+               : 0;
 }
 
 static size_t most_scratch(const dn_op *const *ops, size_t count)
@@ -107,20 +112,26 @@ static size_t most_scratch(const dn_op *const *ops, size_t count)
 static void measure(dn_lstm *l)
 {
     const dn_op *const forward[] = { &l->layer.forward, &l->step, &l->pack_step };
-    const dn_op *const back[] = { &l->layer.weights, &l->layer.weights_add, &l->layer.data, &l->layer.data_add,
-                                  &l->back,          &l->pack_back,         &l->hidden,     &l->hidden_add };
+    const dn_op *const back[] = { &l->layer.weights, &l->layer.weights_add,
+                                  &l->layer.data,    &l->layer.data_add,
+                                  &l->back,          &l->pack_back,
+                                  &l->hidden,        &l->hidden_add };
     const size_t width = (size_t)l->width;
 
     l->forward_packed = most_scratch(forward, TUTTI_LENGTH(forward));
     l->forward_bytes = l->forward_packed + packed_bytes(&l->step) + floats(4 * width);
     l->back_packed = most_scratch(back, TUTTI_LENGTH(back));
-    l->back_bytes = l->back_packed + packed_bytes(&l->back) + 2 * floats((size_t)l->windows * width) +
+    l->back_bytes = l->back_packed + packed_bytes(&l->back) +
+                    2 * floats((size_t)l->windows * width) +
                     floats(tutti_nn_dn_partials((size_t)(l->windows * l->length)) * 4 * width);
 }
 
-tutti_status tutti_nn_dn_lstm_build(dn_core *core, dn_lstm *l, int index, int64_t in, bool train, tutti_error *err)
+tutti_status tutti_nn_dn_lstm_build(dn_core *core, dn_lstm *l, int index, int64_t in, bool train,
+                                    tutti_error *err)
 {
-    const nn_unit u = { .kind = TUTTI_LAYER_LSTM, .index = index, .in = { in, 1, 1 }, .wide = { 4 * l->width, 1, 1 } };
+    const nn_unit u = {
+        .kind = TUTTI_LAYER_LSTM, .index = index, .in = { in, 1, 1 }, .wide = { 4 * l->width, 1, 1 }
+    };
     tutti_status status = tutti_nn_dn_linear_build(
         core, &l->layer, &u, (dn_output){ u.wide.channels, l->windows * l->length },
         train ? DN_WEIGHTS | DN_DATA | (l->directions > 1 ? DN_DATA_ADD : 0) : 0, err);
@@ -135,7 +146,8 @@ tutti_status tutti_nn_dn_lstm_build(dn_core *core, dn_lstm *l, int index, int64_
 
 void tutti_nn_dn_lstm_free(dn_lstm *l)
 {
-    dn_op *const ops[] = { &l->step, &l->pack_step, &l->back, &l->pack_back, &l->hidden, &l->hidden_add };
+    dn_op *const ops[] = { &l->step,      &l->pack_step, &l->back,
+                           &l->pack_back, &l->hidden,    &l->hidden_add };
 
     tutti_nn_dn_linear_free(&l->layer);
     for (size_t i = 0; i < TUTTI_LENGTH(ops); i++)
@@ -145,9 +157,10 @@ void tutti_nn_dn_lstm_free(dn_lstm *l)
 
 int tutti_nn_dn_lstm_describe(const dn_lstm *l, char *text, size_t bytes, int length)
 {
-    const dn_op *const ops[] = { &l->layer.forward,     &l->step,   &l->back,       &l->layer.weights,
-                                 &l->layer.weights_add, &l->hidden, &l->hidden_add, &l->layer.data,
-                                 &l->layer.data_add };
+    const dn_op *const ops[] = {
+        &l->layer.forward, &l->step,       &l->back,       &l->layer.weights, &l->layer.weights_add,
+        &l->hidden,        &l->hidden_add, &l->layer.data, &l->layer.data_add
+    };
 
     return tutti_nn_dn_describe(ops, TUTTI_LENGTH(ops), text, bytes, length);
 }
@@ -229,21 +242,24 @@ static void some_slopes(void *arg, size_t first, size_t count, int thread)
                        m->dc + at);
 }
 
-tutti_status tutti_nn_dn_lstm_forward(dn_core *core, dn_lstm *l, const nn_math *math, const dn_lstm_run *r,
-                                      tutti_error *err)
+tutti_status tutti_nn_dn_lstm_forward(dn_core *core, dn_lstm *l, const nn_math *math,
+                                      const dn_lstm_run *r, tutti_error *err)
 {
     const size_t width = (size_t)l->width;
-    float *packed = packed_at(r, l->forward_packed), *bias = packed_at(r, l->forward_packed + packed_bytes(&l->step));
+    float *packed = packed_at(r, l->forward_packed),
+          *bias = packed_at(r, l->forward_packed + packed_bytes(&l->step));
 
     core->scratch = r->scratch;
     for (int k = 0; k < l->directions; k++) {
         const direction d = direction_of(l, r, k);
         const float *const *w = r->values + k * TENSORS;
         math->sum(4 * width, w[B_IH], w[B_HH], bias);
-        TUTTI_TRY(tutti_nn_dn_op_run(core, &l->layer.forward,
-                                     (void *const[]){ (void *)r->x, (void *)w[W_IH], d.gates, bias }, err));
+        TUTTI_TRY(tutti_nn_dn_op_run(
+            core, &l->layer.forward,
+            (void *const[]){ (void *)r->x, (void *)w[W_IH], d.gates, bias }, err));
         if (l->length > 1)
-            TUTTI_TRY(tutti_nn_dn_op_run(core, &l->pack_step, (void *const[]){ (void *)w[W_HH], packed }, err));
+            TUTTI_TRY(tutti_nn_dn_op_run(core, &l->pack_step,
+                                         (void *const[]){ (void *)w[W_HH], packed }, err));
         for (int64_t t = 0; t < l->length; t++) {
             const size_t at = row_of(&d, t), last = t > 0 ? row_of(&d, t - 1) : 0;
             time_step m = { .math = math,
@@ -254,8 +270,9 @@ tutti_status tutti_nn_dn_lstm_forward(dn_core *core, dn_lstm *l, const nn_math *
                             .out = d.rows + at * d.stride,
                             .before = t > 0 ? d.cells + last * width : NULL };
             if (t > 0)
-                TUTTI_TRY(tutti_nn_dn_op_run(core, &l->step,
-                                             (void *const[]){ d.rows + last * d.stride, packed, m.gates }, err));
+                TUTTI_TRY(tutti_nn_dn_op_run(
+                    core, &l->step, (void *const[]){ d.rows + last * d.stride, packed, m.gates },
+                    err));
             tutti_nn_parallel(core->threads, d.windows, nn_least_items(4 * width), some_gates, &m);
         }
     }
@@ -263,8 +280,8 @@ tutti_status tutti_nn_dn_lstm_forward(dn_core *core, dn_lstm *l, const nn_math *
 }
 
 /* Writes or adds the gradients of both biases, which are equal. */
-static void bias_gradients(const dn_core *core, const nn_loops *loops, const direction *d, float *const *gradient,
-                           float *sum, bool add)
+static void bias_gradients(const dn_core *core, const nn_loops *loops, const direction *d,
+                           float *const *gradient, float *sum, bool add)
 {
     const size_t columns = 4 * d->width;
 
@@ -277,8 +294,8 @@ static void bias_gradients(const dn_core *core, const nn_loops *loops, const dir
     }
 }
 
-static tutti_status hidden_gradient(dn_core *core, dn_lstm *l, const direction *d, float *gradient, bool add,
-                                    tutti_error *err)
+static tutti_status hidden_gradient(dn_core *core, dn_lstm *l, const direction *d, float *gradient,
+                                    bool add, tutti_error *err)
 {
     /* first row of all time steps but the first, and of all but the last */
     const size_t next = d->reversed ? 0 : d->windows, before = d->reversed ? d->windows : 0;
@@ -288,18 +305,19 @@ static tutti_status hidden_gradient(dn_core *core, dn_lstm *l, const direction *
             memset(gradient, 0, 4 * d->width * d->width * sizeof *gradient);
         return TUTTI_OK;
     }
-    return tutti_nn_dn_op_run(core, add ? &l->hidden_add : &l->hidden,
-                              (void *const[]){ d->gates + next * 4 * d->width, d->rows + before * d->stride, gradient },
-                              err);
+    return tutti_nn_dn_op_run(
+        core, add ? &l->hidden_add : &l->hidden,
+        (void *const[]){ d->gates + next * 4 * d->width, d->rows + before * d->stride, gradient },
+        err);
 }
 
-tutti_status tutti_nn_dn_lstm_weights(dn_core *core, dn_lstm *l, const nn_math *math, const nn_loops *loops,
-                                      const dn_lstm_run *r, tutti_error *err)
+tutti_status tutti_nn_dn_lstm_weights(dn_core *core, dn_lstm *l, const nn_math *math,
+                                      const nn_loops *loops, const dn_lstm_run *r, tutti_error *err)
 {
     const size_t width = (size_t)l->width, values = floats((size_t)l->windows * width);
     const size_t own = l->back_packed + packed_bytes(&l->back);
-    float *packed = packed_at(r, l->back_packed), *dh = packed_at(r, own), *dc = packed_at(r, own + values),
-          *sum = packed_at(r, own + 2 * values);
+    float *packed = packed_at(r, l->back_packed), *dh = packed_at(r, own),
+          *dc = packed_at(r, own + values), *sum = packed_at(r, own + 2 * values);
 
     core->scratch = r->scratch;
     for (int k = 0; k < l->directions; k++) {
@@ -307,8 +325,9 @@ tutti_status tutti_nn_dn_lstm_weights(dn_core *core, dn_lstm *l, const nn_math *
         float *const *g = r->gradients + k * TENSORS;
         const float *slope = r->slope + (size_t)k * width;
         if (l->length > 1)
-            TUTTI_TRY(tutti_nn_dn_op_run(core, &l->pack_back,
-                                         (void *const[]){ (void *)r->values[k * TENSORS + W_HH], packed }, err));
+            TUTTI_TRY(tutti_nn_dn_op_run(
+                core, &l->pack_back,
+                (void *const[]){ (void *)r->values[k * TENSORS + W_HH], packed }, err));
         for (int64_t t = l->length - 1; t >= 0; t--) {
             const size_t at = row_of(&d, t);
             const bool last = t == l->length - 1;
@@ -323,7 +342,8 @@ tutti_status tutti_nn_dn_lstm_weights(dn_core *core, dn_lstm *l, const nn_math *
                             .dc = dc };
             if (!last)
                 TUTTI_TRY(tutti_nn_dn_op_run(
-                    core, &l->back, (void *const[]){ d.gates + row_of(&d, t + 1) * 4 * width, packed, dh }, err));
+                    core, &l->back,
+                    (void *const[]){ d.gates + row_of(&d, t + 1) * 4 * width, packed, dh }, err));
             tutti_nn_parallel(core->threads, d.windows, nn_least_items(4 * width), some_slopes, &m);
         }
         TUTTI_TRY(tutti_nn_dn_op_run(core, r->add ? &l->layer.weights_add : &l->layer.weights,
@@ -334,13 +354,15 @@ tutti_status tutti_nn_dn_lstm_weights(dn_core *core, dn_lstm *l, const nn_math *
     return TUTTI_OK;
 }
 
-tutti_status tutti_nn_dn_lstm_data(dn_core *core, dn_lstm *l, const dn_lstm_run *r, tutti_error *err)
+tutti_status tutti_nn_dn_lstm_data(dn_core *core, dn_lstm *l, const dn_lstm_run *r,
+                                   tutti_error *err)
 {
     core->scratch = r->scratch;
     for (int k = 0; k < l->directions; k++) {
         const direction d = direction_of(l, r, k);
-        TUTTI_TRY(tutti_nn_dn_op_run(core, k > 0 ? &l->layer.data_add : &l->layer.data,
-                                     (void *const[]){ d.gates, (void *)r->values[k * TENSORS + W_IH], r->back }, err));
+        TUTTI_TRY(tutti_nn_dn_op_run(
+            core, k > 0 ? &l->layer.data_add : &l->layer.data,
+            (void *const[]){ d.gates, (void *)r->values[k * TENSORS + W_IH], r->back }, err));
     }
     return TUTTI_OK;
 }

@@ -40,10 +40,12 @@ static int slope_end(const onednn *b, int unit)
     return weights_at(b, unit) + (unit > 0 || b->net->enters);
 }
 
-static void add_buffer(buffer_list *l, int unit, enum dn_buffer buffer, size_t bytes, int first, int last)
+static void add_buffer(buffer_list *l, int unit, enum dn_buffer buffer, size_t bytes, int first,
+                       int last)
 {
-    l->list[l->count++] =
-        (nn_buffer){ .bytes = bytes, .first = first, .last = last, .result = &l->layout->offset[unit][buffer] };
+    l->list[l->count++] = (nn_buffer){
+        .bytes = bytes, .first = first, .last = last, .result = &l->layout->offset[unit][buffer]
+    };
 }
 
 /* Returns the unit whose backward has a moment. */
@@ -89,7 +91,8 @@ static size_t lines(size_t bytes)
 static void conv_back_buffers(buffer_list *l, int u, size_t plain_rows, int block, int end)
 {
     const onednn *b = l->b;
-    const int convs = b->net->conv_count, last = convs - 1, weights = weights_at(b, u), data = weights + 1;
+    const int convs = b->net->conv_count, last = convs - 1, weights = weights_at(b, u),
+              data = weights + 1;
     const bool pools = b->net->units[u].pool > 0;
     if (u == last)
         add_buffer(l, u, DN_ROWS_SLOPE, plain_rows, weights_at(b, convs) + 1, end);
@@ -112,7 +115,8 @@ static void conv_buffers(buffer_list *l, int u, bool train, int64_t rows)
     const onednn *b = l->b;
     const int convs = b->net->conv_count, last = convs - 1;
     const bool again = b->net->recomputes;
-    const int block = weights_at(b, last) - (again ? convs : 0), end = weights_at(b, 0); /* of the backward tiles */
+    /* of the backward tiles */
+    const int block = weights_at(b, last) - (again ? convs : 0), end = weights_at(b, 0);
     const size_t tiles = !train ? 0 : again ? 1 : (size_t)((rows + DN_TILE - 1) / DN_TILE);
     const size_t plain_rows = (size_t)rows * largest(b, u, DN_ROWS);
 
@@ -129,7 +133,8 @@ static void conv_buffers(buffer_list *l, int u, bool train, int64_t rows)
     l->layout->act_step[u] = again ? 0 : lines(largest(b, u, DN_ACT));
     l->layout->workspace_step[u] = again ? 0 : lines(largest(b, u, DN_WORKSPACE));
     (again ? add_buffer : keep)(l, u, DN_ACT, lines(largest(b, u, DN_ACT)) * tiles, 0, end);
-    (again ? add_buffer : keep)(l, u, DN_WORKSPACE, lines(largest(b, u, DN_WORKSPACE)) * tiles, 0, end);
+    (again ? add_buffer : keep)(l, u, DN_WORKSPACE, lines(largest(b, u, DN_WORKSPACE)) * tiles, 0,
+                                end);
     if (again) {
         const int now = block + u;
         add_buffer(l, u, DN_AGAIN_INPUT, largest(b, u, DN_INPUT), now, now);
@@ -154,18 +159,21 @@ static void linear_buffers(buffer_list *l, int u, bool train, int64_t rows)
     keep(l, u, DN_ACT, bytes, u, unit->relu ? weights_at(b, u)
                                  : !last ? weights_at(b, u + 1)
                                  : b->net->leaves ? u : b->net->unit_count);
-    add_buffer(l, u, DN_ROWS_SLOPE, bytes, last ? b->net->unit_count : weights_at(b, u) - 1, slope_end(b, u));
+    add_buffer(l, u, DN_ROWS_SLOPE, bytes, last ? b->net->unit_count : weights_at(b, u) - 1,
+               slope_end(b, u));
 }
 
 static tutti_status lay_out(onednn *b, bool train, tutti_error *err)
 {
     const nn_net *net = b->net;
     const int64_t rows = train ? b->batch : DN_EVAL_SAMPLES;
-    buffer_list l = { b, tutti_alloc((size_t)net->unit_count * DN_BUFFERS, sizeof *l.list), &b->layouts[train], 0 };
+    buffer_list l = { b, tutti_alloc((size_t)net->unit_count * DN_BUFFERS, sizeof *l.list),
+                      &b->layouts[train], 0 };
     tutti_status status;
 
     if (l.list == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to plan the buffers of %d layers", net->unit_count);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to plan the buffers of %d layers",
+                          net->unit_count);
     memset(l.layout->offset, 0, sizeof l.layout->offset);
     memset(l.layout->kept, 0, sizeof l.layout->kept);
     b->kept_count = train ? 0 : b->kept_count;
@@ -175,13 +183,15 @@ static tutti_status lay_out(onednn *b, bool train, tutti_error *err)
         else
             linear_buffers(&l, u, train, rows);
         add_buffer(&l, u, DN_FORWARD_SCRATCH, l.layout->scratch[u][0], u, u);
-        add_buffer(&l, u, DN_WEIGHTS_SCRATCH, l.layout->scratch[u][1], weights_at(b, u), weights_at(b, u));
-        add_buffer(&l, u, DN_DATA_SCRATCH, l.layout->scratch[u][2], slope_end(b, u), slope_end(b, u));
+        add_buffer(&l, u, DN_WEIGHTS_SCRATCH, l.layout->scratch[u][1], weights_at(b, u),
+                   weights_at(b, u));
+        add_buffer(&l, u, DN_DATA_SCRATCH, l.layout->scratch[u][2], slope_end(b, u),
+                   slope_end(b, u));
     }
     if (!train)
         add_buffer(&l, 0, DN_FILLED,
-                   (size_t)(net->conv_count > 0 ? DN_TILE : DN_EVAL_SAMPLES) * (size_t)nn_values(net->units[0].in) *
-                       sizeof(float),
+                   (size_t)(net->conv_count > 0 ? DN_TILE : DN_EVAL_SAMPLES) *
+                       (size_t)nn_values(net->units[0].in) * sizeof(float),
                    0, 0);
     status = tutti_nn_arena_plan(l.list, l.count, &l.layout->end, err);
     for (int u = 0; u < net->unit_count; u++) /* after the copies */
@@ -210,7 +220,8 @@ static size_t place_copy(onednn *b, int images, int unit, bool data)
     for (int larger = DN_TILE; larger > images; larger--)
         if (b->tiles[larger].made &&
             dnnl_memory_desc_equal(copy_md(&b->tiles[larger].units[unit], data), copy_md(c, data)))
-            return data ? b->tiles[larger].units[unit].data_copy : b->tiles[larger].units[unit].forward_copy;
+            return data ? b->tiles[larger].units[unit].data_copy
+                        : b->tiles[larger].units[unit].forward_copy;
     b->copies_end += lines(bytes);
     return at;
 }
@@ -228,7 +239,8 @@ static void place_copies(onednn *b)
         }
 }
 
-void tutti_nn_dn_require_scratch(onednn *b, bool train, int unit, enum dn_buffer scratch, const dn_op *op)
+void tutti_nn_dn_require_scratch(onednn *b, bool train, int unit, enum dn_buffer scratch,
+                                 const dn_op *op)
 {
     size_t *most = &b->layouts[train].scratch[unit][scratch - DN_FORWARD_SCRATCH];
 
@@ -252,8 +264,8 @@ static tutti_status resize(onednn *b, size_t bytes, tutti_error *err)
     place_copies(b);
     b->arena = tutti_alloc(1, bytes);
     if (b->arena == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for %zu bytes of activations; use a smaller batch",
-                          bytes);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
+                          "no memory for %zu bytes of activations; use a smaller batch", bytes);
     b->arena_bytes = bytes;
     return TUTTI_OK;
 }
@@ -277,6 +289,7 @@ void tutti_nn_dn_memory_trim(onednn *b)
     /* Without memory for either, the next run tries again. */
     if (!training->made && lay_out(b, true, NULL) != TUTTI_OK)
         return;
-    if (b->arena_bytes != training->end) /* the evaluation's plan of tiles may have added copies, too */
+    if (b->arena_bytes !=
+        training->end) /* the evaluation's plan of tiles may have added copies, too */
         resize(b, training->end, NULL);
 }

@@ -28,7 +28,9 @@ enum { WORTH = 1 << 15, STRETCH = 1024 };
 
 dnnl_data_type_t tutti_nn_dn_narrow_type(const dn_core *core)
 {
-    return core->precision == TUTTI_BF16 ? dnnl_bf16 : core->precision == TUTTI_F16 ? dnnl_f16 : dnnl_f32;
+    return core->precision == TUTTI_BF16  ? dnnl_bf16
+           : core->precision == TUTTI_F16 ? dnnl_f16
+                                          : dnnl_f32;
 }
 
 void tutti_nn_dn_operand(dn_core *core, dn_op *op, int index, size_t values, bool narrow)
@@ -43,7 +45,9 @@ void tutti_nn_dn_operand(dn_core *core, dn_op *op, int index, size_t values, boo
     takes = nn_md_type(md) != dnnl_f32;
     core->widens = core->widens || !takes;
     o->form = takes ? narrow ? DN_AS_IS : DN_NARROWED : narrow ? DN_WIDENED : DN_ROUNDED;
-    o->values = values > 0 ? values : dnnl_memory_desc_get_size(md) / (takes ? sizeof(uint16_t) : sizeof(float));
+    o->values = values > 0
+                    ? values
+                    : dnnl_memory_desc_get_size(md) / (takes ? sizeof(uint16_t) : sizeof(float));
     if (o->form == DN_AS_IS)
         return;
     o->offset = (op->scratch + NN_ARENA_LINE - 1) / NN_ARENA_LINE * NN_ARENA_LINE;
@@ -55,7 +59,8 @@ static dnnl_status_t describe_conv(const dn_core *core, dnnl_primitive_desc_t *p
                                    const_dnnl_primitive_desc_t hint)
 {
     const dn_conv_maps *m = c->maps;
-    const nn_mdref src = takes ? m->narrow_src : m->src, weights = takes ? m->narrow_weights : m->weights,
+    const nn_mdref src = takes ? m->narrow_src : m->src,
+                   weights = takes ? m->narrow_weights : m->weights,
                    dst = takes ? m->narrow_dst : m->dst;
 
     *pd = NULL;
@@ -78,8 +83,9 @@ tutti_status tutti_nn_dn_conv(dn_core *core, dn_op *op, dn_label of, const dn_co
     bool takes = core->precision != TUTTI_F32;
     const_dnnl_primitive_desc_t hint = NULL;
     dnnl_primitive_desc_t pd;
-    dnnl_status_t status =
-        forward != NULL ? dnnl_primitive_get_primitive_desc(forward->primitive, &hint) : dnnl_success;
+    dnnl_status_t status = forward != NULL
+                               ? dnnl_primitive_get_primitive_desc(forward->primitive, &hint)
+                               : dnnl_success;
 
     if (status != dnnl_success)
         return tutti_nn_dn_failed(status, of.unit, of.what, err);
@@ -141,7 +147,8 @@ static void round_part(void *arg, size_t first, size_t count, int thread)
         const size_t at = k * STRETCH, n = stretch_of(c, at, STRETCH);
         tutti_cast(c->core->device, tutti_host((void *)(uintptr_t)(c->wide + at), n, TUTTI_F32),
                    tutti_host(some, n, c->core->precision));
-        tutti_cast(c->core->device, tutti_host(some, n, c->core->precision), tutti_host(c->result + at, n, TUTTI_F32));
+        tutti_cast(c->core->device, tutti_host(some, n, c->core->precision),
+                   tutti_host(c->result + at, n, TUTTI_F32));
     }
 }
 
@@ -174,14 +181,16 @@ static size_t place_copies(dn_copies *c, const dn_wanted *wanted, bool by_unit)
             continue;
         at = by_unit && wanted[k].unit != unit ? 0 : at;
         unit = wanted[k].unit;
-        c->list[k] = (dn_copy){ .to = c->memory != NULL ? c->memory + at : NULL, .count = wanted[k].values };
+        c->list[k] =
+            (dn_copy){ .to = c->memory != NULL ? c->memory + at : NULL, .count = wanted[k].values };
         at += lines(wanted[k].values);
         most = at > most ? at : most;
     }
     return most;
 }
 
-tutti_status tutti_nn_dn_copies_open(dn_core *core, const dn_wanted *wanted, int n, tutti_error *err)
+tutti_status tutti_nn_dn_copies_open(dn_core *core, const dn_wanted *wanted, int n,
+                                     tutti_error *err)
 {
     const bool by_unit = core->shared_copies != NULL;
     dn_copies *c = by_unit ? *core->shared_copies : NULL;
@@ -199,7 +208,8 @@ tutti_status tutti_nn_dn_copies_open(dn_core *core, const dn_wanted *wanted, int
             c->memory = tutti_alloc(c->values, sizeof *c->memory);
         }
         if (c == NULL || c->list == NULL || (c->memory == NULL && c->values > 0))
-            return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for copies of weights in 16 bits");
+            return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
+                              "no memory for copies of weights in 16 bits");
         place_copies(c, wanted, by_unit);
         if (by_unit)
             *core->shared_copies = c;
@@ -224,9 +234,10 @@ void tutti_nn_dn_copies_close(dn_core *core)
 size_t tutti_nn_dn_copies_bytes(const dn_core *core)
 {
     const dn_copies *c = core->copies;
-    return c == NULL ? 0
-                     : (sizeof *c + (size_t)c->count * sizeof *c->list + c->values * sizeof *c->memory) /
-                           (size_t)c->users;
+    return c == NULL
+               ? 0
+               : (sizeof *c + (size_t)c->count * sizeof *c->list + c->values * sizeof *c->memory) /
+                     (size_t)c->users;
 }
 
 void tutti_nn_dn_copies_begin(dn_core *core, const float *const *values, bool same)
@@ -277,7 +288,9 @@ void *tutti_nn_dn_operand_ready(dn_core *core, const dn_op *op, int index, void 
 {
     const dn_operand *o = &op->operands[index];
     void *const converted = (char *)core->scratch + o->offset;
-    conversion c = { .core = core, .n = o->values, .wide = given, .narrow = given, .result = converted };
+    conversion c = {
+        .core = core, .n = o->values, .wide = given, .narrow = given, .result = converted
+    };
     uint16_t *copy;
 
     if (o->form == DN_AS_IS)
@@ -290,6 +303,8 @@ void *tutti_nn_dn_operand_ready(dn_core *core, const dn_op *op, int index, void 
         return converted;
     }
     c.narrow = o->form == DN_NARROWED ? converted : given;
-    convert(&c, o->form == DN_NARROWED ? narrow_part : o->form == DN_WIDENED ? widen_part : round_part);
+    convert(&c, o->form == DN_NARROWED  ? narrow_part
+                : o->form == DN_WIDENED ? widen_part
+                                        : round_part);
     return converted;
 }

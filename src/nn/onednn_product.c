@@ -11,8 +11,12 @@
 #include <string.h>
 
 enum {
-    X, W, Y, BIAS,       /* pointers of a run */
-    PART = 64,           /* columns; a multiple of the kernels' blocks, so that only the last part has an edge */
+    X,
+    W,
+    Y,
+    BIAS, /* pointers of a run */
+    PART =
+        64, /* columns; a multiple of the kernels' blocks, so that only the last part has an edge */
     WORTH_FLOPS = 250000 /* what a thread is woken for (parallel.h) */
 };
 
@@ -33,7 +37,9 @@ static dnnl_status_t make_md(nn_md *md, dn_matrix m, dnnl_data_type_t type)
 /* The number of values from the first to the last; 0: the matrix has a layout of its own. */
 static size_t span(dn_matrix m)
 {
-    return m.column_step > 0 ? (size_t)((m.rows - 1) * m.row_step + (m.columns - 1) * m.column_step + 1) : 0;
+    return m.column_step > 0
+               ? (size_t)((m.rows - 1) * m.row_step + (m.columns - 1) * m.column_step + 1)
+               : 0;
 }
 
 /* Makes the descriptor of a product with operands of a type. *pd is NULL on failure. */
@@ -129,7 +135,8 @@ static tutti_status split_product(dn_core *core, dn_op *op, dn_label of, const d
     }
     if (scratch > op->scratch)
         op->scratch = scratch;
-    op->part_steps[W] = (size_t)w.column_step * (type == dnnl_f32 ? sizeof(float) : sizeof(uint16_t));
+    op->part_steps[W] =
+        (size_t)w.column_step * (type == dnnl_f32 ? sizeof(float) : sizeof(uint16_t));
     op->part_steps[Y] = (size_t)y.column_step * sizeof(float);
     op->part_steps[BIAS] = sizeof(float);
     op->part_least = flops < WORTH_FLOPS ? (size_t)(WORTH_FLOPS / flops) : 1;
@@ -149,8 +156,9 @@ static void some_parts(void *arg, size_t first, size_t count, int thread)
         struct dn_part *p = &r->op->parts[k];
         p->status = dnnl_success;
         for (int i = 0; i < p->op.count && p->status == dnnl_success; i++) {
-            char *at = i < p->op.count - 1 ? (char *)r->pointers[i] + p->column * r->op->part_steps[i]
-                                           : r->scratch + p->scratch;
+            char *at = i < p->op.count - 1
+                           ? (char *)r->pointers[i] + p->column * r->op->part_steps[i]
+                           : r->scratch + p->scratch;
             p->status = dnnl_memory_set_data_handle(p->op.args[i].memory, at);
         }
         if (p->status == dnnl_success)

@@ -31,14 +31,18 @@ static void move_statistics(tutti_nn *nn, int64_t samples)
 }
 
 /* ---- hooks and accounts ---- */
-tutti_status tutti_nn_acquire_unit(const tutti_nn_hooks *h, int unit, bool backward, tutti_error *err)
+tutti_status tutti_nn_acquire_unit(const tutti_nn_hooks *h, int unit, bool backward,
+                                   tutti_error *err)
 {
-    return h != NULL && h->unit_acquire != NULL ? h->unit_acquire(h->user, unit, backward, err) : TUTTI_OK;
+    return h != NULL && h->unit_acquire != NULL ? h->unit_acquire(h->user, unit, backward, err)
+                                                : TUTTI_OK;
 }
 
-tutti_status tutti_nn_release_unit(const tutti_nn_hooks *h, int unit, bool backward, tutti_error *err)
+tutti_status tutti_nn_release_unit(const tutti_nn_hooks *h, int unit, bool backward,
+                                   tutti_error *err)
 {
-    return h != NULL && h->unit_release != NULL ? h->unit_release(h->user, unit, backward, err) : TUTTI_OK;
+    return h != NULL && h->unit_release != NULL ? h->unit_release(h->user, unit, backward, err)
+                                                : TUTTI_OK;
 }
 
 static tutti_status ready(const tutti_nn *nn, const tutti_nn_hooks *h, int unit, tutti_error *err)
@@ -74,7 +78,8 @@ static bool timed_here(const tutti_nn *nn)
     return nn->times.clock != NULL && nn->net.sequence == NULL;
 }
 
-tutti_status tutti_nn_forward_unit(tutti_nn *nn, int unit, int64_t first, int64_t count, tutti_error *err)
+tutti_status tutti_nn_forward_unit(tutti_nn *nn, int unit, int64_t first, int64_t count,
+                                   tutti_error *err)
 {
     const int64_t begun = nn_times_begin(&nn->times);
 
@@ -118,7 +123,8 @@ static tutti_status forward_pass(tutti_nn *nn, int64_t samples, const tutti_nn_h
 }
 
 tutti_status tutti_nn_backward_unit(tutti_nn *nn, int unit, int64_t first, int64_t count, bool last,
-                                    const nn_stack *sums, const tutti_nn_hooks *hooks, tutti_error *err)
+                                    const nn_stack *sums, const tutti_nn_hooks *hooks,
+                                    tutti_error *err)
 {
     int64_t begun = nn_times_begin(&nn->times);
 
@@ -131,7 +137,8 @@ tutti_status tutti_nn_backward_unit(tutti_nn *nn, int unit, int64_t first, int64
     if (last && sums != NULL)
         for (int k = 0; k < nn->unit[unit].params; k++)
             tutti_nn_stack_merge(nn, sums, nn->unit[unit].param + k);
-    for (int k = nn->unit[unit].param; k < nn->unit[unit].param + nn->unit[unit].params && last && nn->last_block; k++)
+    for (int k = nn->unit[unit].param;
+         k < nn->unit[unit].param + nn->unit[unit].params && last && nn->last_block; k++)
         if (nn->width[k] > 0)
             tutti_nn_scatter_rows(nn, k, hooks);
     if (last)
@@ -152,7 +159,8 @@ bool tutti_nn_ends_segment(const tutti_nn *nn, int unit)
     return segment >= 0 && (unit + 1 == nn->units || nn->unit[unit + 1].segment != segment);
 }
 
-tutti_status tutti_nn_forward_again(tutti_nn *nn, int unit, int64_t first, int64_t count, tutti_error *err)
+tutti_status tutti_nn_forward_again(tutti_nn *nn, int unit, int64_t first, int64_t count,
+                                    tutti_error *err)
 {
     const int64_t begun = nn_times_begin(&nn->times);
 
@@ -164,8 +172,8 @@ tutti_status tutti_nn_forward_again(tutti_nn *nn, int unit, int64_t first, int64
 }
 
 /* Recomputes the units of a segment, from its first to `last`. They stay acquired. */
-static tutti_status segment_again(tutti_nn *nn, int last, int64_t samples, const tutti_nn_hooks *hooks,
-                                  tutti_error *err)
+static tutti_status segment_again(tutti_nn *nn, int last, int64_t samples,
+                                  const tutti_nn_hooks *hooks, tutti_error *err)
 {
     for (int u = nn->unit[last].segment; u <= last; u++) {
         if (!nn->unit[u].again)
@@ -178,8 +186,8 @@ static tutti_status segment_again(tutti_nn *nn, int last, int64_t samples, const
     return TUTTI_OK;
 }
 
-tutti_status tutti_nn_backward_tiles(tutti_nn *nn, int64_t samples, const nn_stack *sums, const tutti_nn_hooks *hooks,
-                                     tutti_error *err)
+tutti_status tutti_nn_backward_tiles(tutti_nn *nn, int64_t samples, const nn_stack *sums,
+                                     const tutti_nn_hooks *hooks, tutti_error *err)
 {
     int64_t first = 0;
 
@@ -198,8 +206,8 @@ tutti_status tutti_nn_backward_tiles(tutti_nn *nn, int64_t samples, const nn_sta
 
 /* Runs backward of one block. sums: NULL if the pass has one block; hooks: NULL unless it is the
    last block. samples = 0: only calls hooks. */
-static tutti_status backward_pass(tutti_nn *nn, int64_t samples, const nn_stack *sums, const tutti_nn_hooks *hooks,
-                                  tutti_error *err)
+static tutti_status backward_pass(tutti_nn *nn, int64_t samples, const nn_stack *sums,
+                                  const tutti_nn_hooks *hooks, tutti_error *err)
 {
     const int convs = nn->convs;
 
@@ -228,24 +236,29 @@ tutti_status tutti_nn_check_samples(const tutti_nn *nn, const nn_run *run, tutti
 
     for (int64_t i = 0; i < run->samples && nn_kind_of(nn) != NN_TOKENS && !nn->net.leaves; i++)
         if (run->labels[i] >= classes)
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the label of sample %lld is %d; the task has classes 0 to %d",
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                              "the label of sample %lld is %d; the task has classes 0 to %d",
                               (long long)i, run->labels[i], classes - 1);
     if (nn_kind_of(nn) == NN_CATEGORIES && !nn->net.enters) {
         const size_t tables = (size_t)nn->net.sequence->tables, n = (size_t)run->samples * tables,
                      bad = tutti_nn_first_above(n, run->rows, nn->net.sequence->rows);
         if (bad < n)
             return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                              "category %zu of sample %zu is row %u; its table has rows 0 to %u", bad % tables,
-                              bad / tables, run->rows[bad], nn->net.sequence->rows - 1);
+                              "category %zu of sample %zu is row %u; its table has rows 0 to %u",
+                              bad % tables, bad / tables, run->rows[bad],
+                              nn->net.sequence->rows - 1);
     }
-    for (int which = nn->net.enters; which < 2 - nn->net.leaves && nn_kind_of(nn) == NN_TOKENS; which++) {
+    for (int which = nn->net.enters; which < 2 - nn->net.leaves && nn_kind_of(nn) == NN_TOKENS;
+         which++) {
         const uint32_t *tokens = which == 0 ? run->tokens : run->next;
-        const size_t context = (size_t)nn->net.sequence->context, n = (size_t)run->samples * context,
+        const size_t context = (size_t)nn->net.sequence->context,
+                     n = (size_t)run->samples * context,
                      bad = tutti_nn_first_above(n, tokens, (uint32_t)classes);
         if (bad < n)
             return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
                               "the %s of place %zu of sample %zu is %u; the vocabulary is 0 to %d",
-                              which == 0 ? "token" : "label", bad % context, bad / context, tokens[bad], classes - 1);
+                              which == 0 ? "token" : "label", bad % context, bad / context,
+                              tokens[bad], classes - 1);
     }
     return TUTTI_OK;
 }
@@ -270,8 +283,8 @@ void tutti_nn_run_from(const tutti_nn *nn, nn_run *run, int64_t first)
         run->logits += first;
 }
 
-static tutti_status pass_in_blocks(tutti_nn *nn, const nn_run *whole, double divisor, const tutti_nn_hooks *hooks,
-                                   double *loss_sum, tutti_error *err)
+static tutti_status pass_in_blocks(tutti_nn *nn, const nn_run *whole, double divisor,
+                                   const tutti_nn_hooks *hooks, double *loss_sum, tutti_error *err)
 {
     nn_stack s;
     double total = 0;
@@ -290,7 +303,8 @@ static tutti_status pass_in_blocks(tutti_nn *nn, const nn_run *whole, double div
         nn->last_block = last;
         nn->prepared = false;
         TUTTI_TRY(nn->ops->begin(nn->backend, &run, err));
-        TUTTI_TRY(forward_pass(nn, run.samples, first == 0 ? hooks : NULL, last ? hooks : NULL, err));
+        TUTTI_TRY(
+            forward_pass(nn, run.samples, first == 0 ? hooks : NULL, last ? hooks : NULL, err));
         nn->ops->loss(nn->backend, divisor, &sum, &correct);
         total += sum;
         tutti_nn_add_statistics(nn, nn->block_statistics, run.samples);
@@ -311,19 +325,20 @@ static void end_pass(tutti_nn *nn, int64_t samples)
     move_statistics(nn, samples);
 }
 
-tutti_status tutti_nn_train(tutti_nn *nn, nn_run run, double divisor, const tutti_nn_hooks *hooks, double *loss_sum,
-                            tutti_error *err)
+tutti_status tutti_nn_train(tutti_nn *nn, nn_run run, double divisor, const tutti_nn_hooks *hooks,
+                            double *loss_sum, tutti_error *err)
 {
     const int64_t samples = run.samples;
     int64_t correct;
     double sum = 0;
 
     if (samples < 0 || samples > nn->batch)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a pass of %lld samples; the network was opened for 0 to %lld",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "a pass of %lld samples; the network was opened for 0 to %lld",
                           (long long)samples, (long long)nn->batch);
     if (!(divisor > 0) || !isfinite(divisor))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a pass with the divisor %g; it must be positive and finite",
-                          divisor);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "a pass with the divisor %g; it must be positive and finite", divisor);
     TUTTI_TRY(tutti_nn_check_samples(nn, &run, err));
     TUTTI_TRY(tutti_nn_acquire_rows(nn, &run, hooks, err));
 
@@ -346,7 +361,8 @@ tutti_status tutti_nn_train(tutti_nn *nn, nn_run run, double divisor, const tutt
     nn->backend = nn->backends[0];
     if (samples == 0) {
         TUTTI_TRY(forward_pass(nn, 0, hooks, hooks, err));
-        for (int k = 0; k < nn->params; k++) { /* only after unit_acquire may gradients be written */
+        for (int k = 0; k < nn->params; k++) {
+            /* only after unit_acquire may gradients be written */
             nn->tables[k].n = 0;
             if (!run.add && nn->width[k] == 0)
                 memset(run.gradients[k], 0, nn->count[k] * sizeof(float));
@@ -354,7 +370,8 @@ tutti_status tutti_nn_train(tutti_nn *nn, nn_run run, double divisor, const tutt
         return backward_pass(nn, 0, NULL, hooks, err);
     }
     if (samples > nn->block) {
-        TUTTI_TRY((nn->by_unit ? tutti_nn_pass_by_unit : pass_in_blocks)(nn, &run, divisor, hooks, loss_sum, err));
+        TUTTI_TRY((nn->by_unit ? tutti_nn_pass_by_unit : pass_in_blocks)(nn, &run, divisor, hooks,
+                                                                         loss_sum, err));
         end_pass(nn, samples);
         return TUTTI_OK;
     }
@@ -372,19 +389,21 @@ tutti_status tutti_nn_train(tutti_nn *nn, nn_run run, double divisor, const tutt
 /* Returns where the outputs of sample `first` are written. */
 static float *outputs_at(const tutti_nn *nn, int64_t first)
 {
-    const int64_t positions = nn_kind_of(nn) == NN_TOKENS && nn->position < 0 ? nn->net.sequence->context : 1;
+    const int64_t positions =
+        nn_kind_of(nn) == NN_TOKENS && nn->position < 0 ? nn->net.sequence->context : 1;
 
     return nn->outputs != NULL ? nn->outputs + first * positions * nn->net.task.classes : NULL;
 }
 
-tutti_status tutti_nn_evaluate_run(tutti_nn *nn, const nn_run *whole, double *loss_sum, int64_t *correct,
-                                   tutti_error *err)
+tutti_status tutti_nn_evaluate_run(tutti_nn *nn, const nn_run *whole, double *loss_sum,
+                                   int64_t *correct, tutti_error *err)
 {
     double total = 0;
     int64_t right = 0;
 
     if (whole->samples < 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "an evaluation of %lld samples", (long long)whole->samples);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "an evaluation of %lld samples",
+                          (long long)whole->samples);
     TUTTI_TRY(tutti_nn_check_samples(nn, whole, err));
     nn->backend = nn->backends[0];
     nn->prepared = false; /* these values may differ from the next pass's: it prepares again */
@@ -397,7 +416,8 @@ tutti_status tutti_nn_evaluate_run(tutti_nn *nn, const nn_run *whole, double *lo
         run.running = nn->running;
         run.outputs = outputs_at(nn, first);
         run.position = nn->position;
-        run.samples = whole->samples - first < nn->eval_samples ? whole->samples - first : nn->eval_samples;
+        run.samples =
+            whole->samples - first < nn->eval_samples ? whole->samples - first : nn->eval_samples;
         run.same_weights = first > 0;
         TUTTI_TRY(nn->ops->begin(nn->backend, &run, err));
         TUTTI_TRY(forward_pass(nn, run.samples, nn->evaluation_hooks, nn->evaluation_hooks, err));

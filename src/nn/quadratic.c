@@ -35,7 +35,8 @@ static void quadratic_close(void *self)
     tutti_free(q);
 }
 
-static tutti_status quadratic_open(void **out, const nn_net *net, const nn_settings *settings, tutti_error *err)
+static tutti_status quadratic_open(void **out, const nn_net *net, const nn_settings *settings,
+                                   tutti_error *err)
 {
     quadratic *q = tutti_alloc(1, sizeof *q);
 
@@ -49,7 +50,8 @@ static tutti_status quadratic_open(void **out, const nn_net *net, const nn_setti
     }
     if (q == NULL || q->lambda == NULL || q->sum == NULL) {
         quadratic_close(q);
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a quadratic of dim %zu", net->units[0].weights);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a quadratic of dim %zu",
+                          net->units[0].weights);
     }
     tutti_problem_spectrum((int64_t)q->dim, net->layers[0].condition, q->lambda);
     *out = q;
@@ -73,8 +75,8 @@ static double add_lanes(double *lane)
     return lane[0];
 }
 
-static double sample_loss(size_t dim, const double *restrict lambda, const float *restrict x, const float *restrict xi,
-                          double *restrict sum)
+static double sample_loss(size_t dim, const double *restrict lambda, const float *restrict x,
+                          const float *restrict xi, double *restrict sum)
 {
     double lane[LANES] = { 0 };
     size_t j = 0;
@@ -94,7 +96,8 @@ static double sample_loss(size_t dim, const double *restrict lambda, const float
 }
 
 /* One pass over the samples: their losses, and the differences that backward needs. */
-static tutti_status quadratic_forward(void *self, int unit, int64_t first, int64_t count, tutti_error *err)
+static tutti_status quadratic_forward(void *self, int unit, int64_t first, int64_t count,
+                                      tutti_error *err)
 {
     quadratic *q = self;
 
@@ -102,7 +105,8 @@ static tutti_status quadratic_forward(void *self, int unit, int64_t first, int64
     q->loss_sum = 0;
     memset(q->sum, 0, q->dim * sizeof *q->sum);
     for (int64_t i = 0; i < q->run.samples; i++) {
-        const double loss = sample_loss(q->dim, q->lambda, q->run.values[0], q->run.x + (size_t)i * q->dim, q->sum);
+        const double loss =
+            sample_loss(q->dim, q->lambda, q->run.values[0], q->run.x + (size_t)i * q->dim, q->sum);
         q->loss_sum += loss;
         if (q->run.losses != NULL)
             q->run.losses[i] = (float)loss;
@@ -119,7 +123,8 @@ static void quadratic_loss(void *self, double divisor, double *sum, int64_t *cor
     q->divisor = divisor;
 }
 
-static tutti_status quadratic_weights(void *self, int unit, int64_t first, int64_t count, tutti_error *err)
+static tutti_status quadratic_weights(void *self, int unit, int64_t first, int64_t count,
+                                      tutti_error *err)
 {
     const quadratic *q = self;
     float *g = q->run.gradients[0];
@@ -133,7 +138,8 @@ static tutti_status quadratic_weights(void *self, int unit, int64_t first, int64
 }
 
 /* Unit 0 is the only one and its input's gradient is never requested. */
-static tutti_status quadratic_data(void *self, int unit, int64_t first, int64_t count, tutti_error *err)
+static tutti_status quadratic_data(void *self, int unit, int64_t first, int64_t count,
+                                   tutti_error *err)
 {
     (void)self, (void)unit, (void)first, (void)count;
     return tutti_fail(err, TUTTI_ERR_STATE, 0, "a quadratic has no layer before it");

@@ -13,14 +13,15 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-tutti_status tutti_nn_product_rate(tutti_runtime *clock, int threads, tutti_dtype precision, double seconds,
-                                   double *rate, tutti_error *err)
+tutti_status tutti_nn_product_rate(tutti_runtime *clock, int threads, tutti_dtype precision,
+                                   double seconds, double *rate, tutti_error *err)
 {
     static const dn_matrix square = { SIDE, SIDE, SIDE, 1 }, turned = { SIDE, SIDE, 1, SIDE };
     const nn_unit unit = { .kind = TUTTI_LAYER_LINEAR };
     dn_core core = { 0 };
     dn_op product = { 0 };
-    float *memory = tutti_alloc(4 * SIDE * SIDE, sizeof *memory); /* the last one: both operands in 16 bits */
+    /* the last one: both operands in 16 bits */
+    float *memory = tutti_alloc(4 * SIDE * SIDE, sizeof *memory);
     uint16_t *const narrow = memory != NULL ? (uint16_t *)(void *)(memory + 3 * SIDE * SIDE) : NULL;
     double *took = tutti_alloc(RUNS_MOST, sizeof *took);
     const int64_t end = tutti_now_ns(clock) + (int64_t)(seconds * 1e9);
@@ -31,10 +32,12 @@ tutti_status tutti_nn_product_rate(tutti_runtime *clock, int threads, tutti_dtyp
 
     *rate = 0;
     if (memory == NULL || took == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a product of two matrices of %d x %d", SIDE, SIDE);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0,
+                            "no memory for a product of two matrices of %d x %d", SIDE, SIDE);
     if (status == TUTTI_OK)
         status = tutti_nn_dn_core_open(&core,
-                                       &(nn_settings){ .threads = threads > 0 ? threads : 1, .precision = precision,
+                                       &(nn_settings){ .threads = threads > 0 ? threads : 1,
+                                                       .precision = precision,
                                                        .cpu = tutti_cpu_best() },
                                        err);
     before = tutti_nn_dn_enter(&core);
@@ -44,7 +47,8 @@ tutti_status tutti_nn_product_rate(tutti_runtime *clock, int threads, tutti_dtyp
             &(dn_gemm){ square, turned, false, square, DN_NARROW_X | DN_NARROW_W, core.plain },
             err);
     if (status == TUTTI_OK && (scratch = tutti_alloc(1, product.scratch + 1)) == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for %zu bytes of scratch", product.scratch);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for %zu bytes of scratch",
+                            product.scratch);
     core.scratch = scratch;
     for (size_t i = 0; i < 2 * SIDE * SIDE && status == TUTTI_OK; i++)
         memory[i] = (float)(i % 7) - 3;

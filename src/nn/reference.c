@@ -30,8 +30,10 @@ typedef struct layer { nn_shape in, out; size_t in_values, out_values; } layer;
 typedef struct reference {
     const nn_net *net;
     layer layers[NN_LAYERS_MAX];
-    double *value[NN_LAYERS_MAX + 1];  /* [l]: input of layer l; the last: logits. capacity samples each */
-    double *slope, *other;             /* slope of the layer that backward has reached; memory for the next */
+    /* [l]: input of layer l; the last: logits. capacity samples each */
+    double *value[NN_LAYERS_MAX + 1];
+    /* slope of the layer that backward has reached; memory for the next */
+    double *slope, *other;
     double *weight_sum;                /* gradients of one tensor */
     double *lambda, divisor;           /* of a quadratic */
     int64_t capacity;                  /* samples */
@@ -78,7 +80,9 @@ static void infer(reference *r)
         y->in = s;
         switch (t->kind) {
         case TUTTI_LAYER_LINEAR: s = (nn_shape){ t->out, 1, 1 }; break;
-        case TUTTI_LAYER_CONV2D: s = (nn_shape){ t->out, s.height - t->kernel + 1, s.width - t->kernel + 1 }; break;
+        case TUTTI_LAYER_CONV2D:
+            s = (nn_shape){ t->out, s.height - t->kernel + 1, s.width - t->kernel + 1 };
+            break;
         case TUTTI_LAYER_MAXPOOL2D: s.height /= t->kernel; s.width /= t->kernel; break;
         case TUTTI_LAYER_FLATTEN: s = (nn_shape){ nn_values(s), 1, 1 }; break;
         case TUTTI_LAYER_QUADRATIC: s = (nn_shape){ 1, 1, 1 }; break;
@@ -94,7 +98,8 @@ static void infer(reference *r)
         r->heaviest = net->units[u].weights > r->heaviest ? net->units[u].weights : r->heaviest;
 }
 
-static tutti_status reference_open(void **out, const nn_net *net, const nn_settings *settings, tutti_error *err)
+static tutti_status reference_open(void **out, const nn_net *net, const nn_settings *settings,
+                                   tutti_error *err)
 {
     reference *r = tutti_alloc(1, sizeof *r);
     bool enough = r != NULL;
@@ -106,9 +111,11 @@ static tutti_status reference_open(void **out, const nn_net *net, const nn_setti
         r->capacity = settings->batch > EVAL_SAMPLES ? settings->batch : EVAL_SAMPLES;
         infer(r);
         for (int l = 0; l < net->layer_count && enough; l++)
-            enough = (r->value[l] = doubles(r, (size_t)r->capacity, r->layers[l].in_values)) != NULL;
+            enough =
+                (r->value[l] = doubles(r, (size_t)r->capacity, r->layers[l].in_values)) != NULL;
         enough = enough &&
-                 (r->value[net->layer_count] = doubles(r, (size_t)r->capacity, (size_t)net->task.classes)) != NULL &&
+                 (r->value[net->layer_count] =
+                      doubles(r, (size_t)r->capacity, (size_t)net->task.classes)) != NULL &&
                  (r->slope = doubles(r, (size_t)r->capacity, r->widest)) != NULL &&
                  (r->other = doubles(r, (size_t)r->capacity, r->widest)) != NULL &&
                  (r->weight_sum = doubles(r, 1, r->heaviest)) != NULL;
@@ -120,7 +127,8 @@ static tutti_status reference_open(void **out, const nn_net *net, const nn_setti
     }
     if (!enough) {
         reference_close(r);
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the activations; use a smaller batch");
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
+                          "no memory for the activations; use a smaller batch");
     }
     *out = r;
     return TUTTI_OK;
@@ -148,7 +156,8 @@ static size_t weight_at(const layer *l, int64_t k, int64_t o, int64_t c, int64_t
     return (size_t)(((o * l->in.channels + c) * k + a) * k + e);
 }
 
-static void linear_forward(const layer *l, const float *w, const float *b, const double *x, double *y)
+static void linear_forward(const layer *l, const float *w, const float *b, const double *x,
+                           double *y)
 {
     for (size_t i = 0; i < l->out_values; i++) {
         double sum = (double)b[i];
@@ -158,7 +167,8 @@ static void linear_forward(const layer *l, const float *w, const float *b, const
     }
 }
 
-static void conv_forward(const layer *l, int64_t k, const float *w, const float *b, const double *x, double *y)
+static void conv_forward(const layer *l, int64_t k, const float *w, const float *b, const double *x,
+                         double *y)
 {
     for (int64_t o = 0; o < l->out.channels; o++)
         for (int64_t r = 0; r < l->out.height; r++)
@@ -167,13 +177,15 @@ static void conv_forward(const layer *l, int64_t k, const float *w, const float 
                 for (int64_t c = 0; c < l->in.channels; c++)
                     for (int64_t a = 0; a < k; a++)
                         for (int64_t e = 0; e < k; e++)
-                            sum += (double)w[weight_at(l, k, o, c, a, e)] * x[at(l->in, c, r + a, s + e)];
+                            sum += (double)w[weight_at(l, k, o, c, a, e)] *
+                                   x[at(l->in, c, r + a, s + e)];
                 y[at(l->out, o, r, s)] = sum;
             }
 }
 
 /* Returns the index of the largest value in the window of output (c, r, s). */
-static size_t pool_argmax(const layer *l, int64_t k, const double *x, int64_t c, int64_t r, int64_t s)
+static size_t pool_argmax(const layer *l, int64_t k, const double *x, int64_t c, int64_t r,
+                          int64_t s)
 {
     size_t best = at(l->in, c, r * k, s * k);
 
@@ -226,7 +238,8 @@ static void layer_forward(const reference *r, int index, int unit, const double 
     }
 }
 
-static tutti_status reference_forward(void *self, int unit, int64_t first, int64_t count, tutti_error *err)
+static tutti_status reference_forward(void *self, int unit, int64_t first, int64_t count,
+                                      tutti_error *err)
 {
     const reference *r = self;
     const nn_unit *u = &r->net->units[unit];
@@ -269,12 +282,14 @@ static void reference_loss(void *self, double divisor, double *sum, int64_t *cor
             r->run.losses[i] = (float)loss;
         *correct += isfinite(loss) && best == r->run.labels[i];
         for (int c = 0; c < classes && r->run.train; c++)
-            r->slope[i * classes + c] = (exp(y[c] - most) / total - (c == r->run.labels[i])) / divisor;
+            r->slope[i * classes + c] =
+                (exp(y[c] - most) / total - (c == r->run.labels[i])) / divisor;
     }
 }
 
 /* ---- backward: slope is dy of all samples and becomes dx ---- */
-static void follower_backward(const reference *r, int index, const double *x, const double *dy, double *dx)
+static void follower_backward(const reference *r, int index, const double *x, const double *dy,
+                              double *dx)
 {
     const layer *l = &r->layers[index];
     const int64_t k = r->net->layers[index].kernel;
@@ -305,7 +320,8 @@ static void weight_gradient(reference *r, int index)
     const int64_t k = r->net->layers[index].kernel;
 
     for (int64_t i = 0; i < r->run.samples; i++) {
-        const double *x = r->value[index] + (size_t)i * l->in_values, *dy = r->slope + (size_t)i * l->out_values;
+        const double *x = r->value[index] + (size_t)i * l->in_values,
+                     *dy = r->slope + (size_t)i * l->out_values;
         if (r->net->layers[index].kind == TUTTI_LAYER_LINEAR) {
             for (size_t o = 0; o < l->out_values; o++)
                 for (size_t j = 0; j < l->in_values; j++)
@@ -341,7 +357,8 @@ static void swap(reference *r)
     r->other = t;
 }
 
-static tutti_status reference_weights(void *self, int unit, int64_t first, int64_t count, tutti_error *err)
+static tutti_status reference_weights(void *self, int unit, int64_t first, int64_t count,
+                                      tutti_error *err)
 {
     reference *r = self;
     const nn_unit *u = &r->net->units[unit];
@@ -373,7 +390,8 @@ static tutti_status reference_weights(void *self, int unit, int64_t first, int64
     return TUTTI_OK;
 }
 
-static tutti_status reference_data(void *self, int unit, int64_t first, int64_t count, tutti_error *err)
+static tutti_status reference_data(void *self, int unit, int64_t first, int64_t count,
+                                   tutti_error *err)
 {
     reference *r = self;
     const int index = r->net->units[unit].index;
@@ -399,7 +417,8 @@ static tutti_status reference_data(void *self, int unit, int64_t first, int64_t 
                         for (int64_t p = 0; p < l->out.height; p++)
                             for (int64_t q = 0; q < l->out.width; q++)
                                 dx[at(l->in, c, p + a, q + e)] +=
-                                    (double)w[weight_at(l, k, o, c, a, e)] * dy[at(l->out, o, p, q)];
+                                    (double)w[weight_at(l, k, o, c, a, e)] *
+                                    dy[at(l->out, o, p, q)];
     }
     swap(r);
     return TUTTI_OK;
@@ -417,7 +436,8 @@ static int reference_describe(const void *self, char *text, size_t bytes)
 
     for (int u = 0; u < r->net->unit_count; u++) {
         length = tutti_nn_append_text(text, bytes, length, "%s %d: scalar reference\n",
-                                      tutti_nn_layer_name(r->net->units[u].kind), r->net->units[u].index);
+                                      tutti_nn_layer_name(r->net->units[u].kind),
+                                      r->net->units[u].index);
     }
     return length;
 }

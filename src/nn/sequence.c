@@ -18,18 +18,21 @@ void tutti_nn_sequence_close(nn_sequence *s)
     tutti_free(s);
 }
 
-static tutti_status refuse_size(int i, const nn_node *n, int64_t rows, int64_t columns, tutti_error *err)
+static tutti_status refuse_size(int i, const nn_node *n, int64_t rows, int64_t columns,
+                                tutti_error *err)
 {
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "layer %d (%s) has a matrix of %lld x %lld; "
-                      "widths must be from 1 to %d, and tensors of more than %lld values are not supported",
-                      i, tutti_nn_layer_name(n->layer.kind), (long long)rows, (long long)columns, WIDTH_MAX,
-                      (long long)tensor_max);
+    return tutti_fail(
+        err, TUTTI_ERR_USAGE, 0,
+        "layer %d (%s) has a matrix of %lld x %lld; widths must be from 1 to %d, and tensors of "
+        "more than %lld values are not supported",
+        i, tutti_nn_layer_name(n->layer.kind), (long long)rows, (long long)columns, WIDTH_MAX,
+        (long long)tensor_max);
 }
 
 static bool fits(int64_t rows, int64_t columns)
 {
-    return rows >= 1 && columns >= 1 && rows <= WIDTH_MAX && columns <= WIDTH_MAX && rows <= tensor_max / columns;
+    return rows >= 1 && columns >= 1 && rows <= WIDTH_MAX && columns <= WIDTH_MAX &&
+           rows <= tensor_max / columns;
 }
 
 static tutti_status infer_tables(nn_sequence *s, int i, tutti_error *err)
@@ -41,10 +44,11 @@ static tutti_status infer_tables(nn_sequence *s, int i, tutti_error *err)
     if (l->out < 1 || l->out > (WIDTH_MAX - s->values) / s->tables ||
         (int64_t)s->rows > tensor_max / s->tables / l->out)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "layer %d (tables): %d tables of %u rows of %d values; "
-                          "rows of all tables together must have from 1 to %d values, and all tables at most %lld; "
-                          "give the data fewer rows, or the model a smaller dim",
-                          i, s->tables, s->rows, l->out, WIDTH_MAX - s->values, (long long)tensor_max);
+                          "layer %d (tables): %d tables of %u rows of %d values; rows of all "
+                          "tables together must have from 1 to %d values, and all tables at most "
+                          "%lld; give the data fewer rows, or the model a smaller dim",
+                          i, s->tables, s->rows, l->out, WIDTH_MAX - s->values,
+                          (long long)tensor_max);
     n->out = s->tables * l->out + s->values;
     return TUTTI_OK;
 }
@@ -56,12 +60,13 @@ static tutti_status infer_mean(nn_sequence *s, int i, int branch, tutti_error *e
 
     if (s->tokens || n->length == 1)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (mean): %s", i,
-                          s->tokens
-                              ? "every token has a label, so a network of tokens ends with as many rows as it began"
-                              : "there is one row a sample already");
+                          s->tokens ? "every token has a label, so a network of tokens ends with "
+                                      "as many rows as it began"
+                                    : "there is one row a sample already");
     if (branch >= 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "layer %d (mean) stands in the branch of layer %d, which is not joined yet", i, branch);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "layer %d (mean) stands in the branch of layer %d, which is not joined yet", i, branch);
     n->length = 1;
     return TUTTI_OK;
 }
@@ -95,19 +100,22 @@ static tutti_status infer_tile(nn_sequence *s, int i, tutti_error *err)
     if (l->tile < 0 || l->tile >= l->tiles || (l->tile > 0 && i <= l->tile) ||
         (!nn_last_tile(n) && (next == NULL || !follows(l, next) || next->bare != l->bare)))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "layer %d (linear) is tile %d of %d: tiles stand one after another, from 0 to the last, "
-                          "all with a bias or all without", i, l->tile, l->tiles);
+                          "layer %d (linear) is tile %d of %d: tiles stand one after another, from "
+                          "0 to the last, all with a bias or all without",
+                          i, l->tile, l->tiles);
     if (l->tile > 0 && !follows(&n[-1].layer, l))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (linear) is tile %d of %d, and does not follow tile %d",
-                          i, l->tile, l->tiles, l->tile - 1);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "layer %d (linear) is tile %d of %d, and does not follow tile %d", i,
+                          l->tile, l->tiles, l->tile - 1);
     if (next == NULL || (nn_last_tile(n) && next->kind == TUTTI_LAYER_RELU))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "layer %d (linear) is tile %d of %d: %s cannot be in tiles", i, l->tile, l->tiles,
-                          next == NULL ? "the last layer" : "a layer with a relu behind it");
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0, "layer %d (linear) is tile %d of %d: %s cannot be in tiles", i,
+            l->tile, l->tiles, next == NULL ? "the last layer" : "a layer with a relu behind it");
     if (l->out > WIDTH_MAX - (l->tile > 0 ? nn_width_after(&n[-1]) : 0))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "layer %d (linear) is tile %d of %d: all together have more than %d outputs", i, l->tile,
-                          l->tiles, WIDTH_MAX);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "layer %d (linear) is tile %d of %d: all together have more than %d outputs", i,
+            l->tile, l->tiles, WIDTH_MAX);
     if (l->tile > 0) {
         n->in = n[-1].in;
         n->column = nn_width_after(&n[-1]);
@@ -128,10 +136,11 @@ static tutti_status infer_linear(nn_sequence *s, int i, tutti_error *err)
         n[-k].wide = nn_width_after(n);
     n->flops = 2.0 * (double)n->length * (double)n->in * (double)n->out;
     if (l->tied && (!s->tokens || i < s->node_count - 1 || !l->bare || n->in != s->nodes[0].out))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "layer %d (linear) is tied to the embedding's matrix of %d x %d: it must be the last layer, "
-                          "have no bias, and its rows of %d values must be as wide as the embedding's",
-                          i, s->classes, s->nodes[0].out, n->in);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "layer %d (linear) is tied to the embedding's matrix of %d x %d: it must be the last "
+            "layer, have no bias, and its rows of %d values must be as wide as the embedding's",
+            i, s->classes, s->nodes[0].out, n->in);
     return fits(l->out, n->in) ? TUTTI_OK : refuse_size(i, n, l->out, n->in, err);
 }
 
@@ -143,12 +152,13 @@ static tutti_status infer_rotary(nn_sequence *s, int i, tutti_error *err)
     if (s->nodes[i - 1].layer.kind != TUTTI_LAYER_LINEAR || i + 1 == s->node_count ||
         n[1].layer.kind != TUTTI_LAYER_ATTENTION || n[1].layer.heads != l->heads)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "layer %d (rotary) of %d heads must stand between a linear layer "
-                          "and an attention of as many heads", i, l->heads);
+                          "layer %d (rotary) of %d heads must stand between a linear layer and an "
+                          "attention of as many heads", i, l->heads);
     if (l->heads < 1 || n->in % (6 * l->heads) != 0) /* the attention reports other faults */
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "layer %d (rotary) of %d heads on rows of %d values: heads must be of an even width", i,
-                          l->heads, n->in);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "layer %d (rotary) of %d heads on rows of %d values: heads must be of an even width", i,
+            l->heads, n->in);
     return TUTTI_OK;
 }
 
@@ -161,10 +171,11 @@ static tutti_status infer_attention(nn_sequence *s, int i, tutti_error *err)
     /* two products, half of each masked */
     n->flops = 4.0 * (double)s->context * (double)s->context * (double)n->out / 2;
     if (l->heads < 1 || n->in % 3 != 0 || n->out % l->heads != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "layer %d (attention) of %d heads on rows of %d values: "
-                          "they must be queries, keys and values of equal width, a multiple of the heads",
-                          i, l->heads, n->in);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "layer %d (attention) of %d heads on rows of %d values: they must be queries, keys and "
+            "values of equal width, a multiple of the heads",
+            i, l->heads, n->in);
     return TUTTI_OK;
 }
 
@@ -175,8 +186,8 @@ static tutti_status infer_join(nn_sequence *s, int i, int branch, tutti_error *e
     bool linear = false;
 
     if (s->nodes[i - 1].layer.kind == TUTTI_LAYER_JOIN) /* one slope could not be both streams' */
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (join) directly follows another; put a layer between",
-                          i);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "layer %d (join) directly follows another; put a layer between", i);
     n->partner = branch;
     s->nodes[branch].partner = i;
     for (int k = branch; k < i; k++) { /* a layer whose input has a slope in a new buffer */
@@ -185,16 +196,19 @@ static tutti_status infer_join(nn_sequence *s, int i, int branch, tutti_error *e
     }
     if (!linear)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "layer %d (join): its branch, layer %d, has no linear or lstm layer", i, n->partner);
+                          "layer %d (join): its branch, layer %d, has no linear or lstm layer", i,
+                          n->partner);
     if (s->nodes[n->partner].in != n->in)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "layer %d (join): rows of %d values cannot be added to the %d of its branch, layer %d", i,
-                          n->in, s->nodes[n->partner].in, n->partner);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "layer %d (join): rows of %d values cannot be added to the %d of its branch, layer %d",
+            i, n->in, s->nodes[n->partner].in, n->partner);
     return TUTTI_OK;
 }
 
 /* Checks a layer that begins a segment. open: branches not yet joined. */
-static tutti_status check_segment(const nn_sequence *s, int i, const int *open, int depth, tutti_error *err)
+static tutti_status check_segment(const nn_sequence *s, int i, const int *open, int depth,
+                                  tutti_error *err)
 {
     const tutti_layer_kind kind = s->nodes[i].layer.kind;
     int first = i;
@@ -202,12 +216,13 @@ static tutti_status check_segment(const nn_sequence *s, int i, const int *open, 
     while (first > 0 && s->nodes[first - 1].layer.kind == TUTTI_LAYER_BRANCH)
         first--;
     if (kind != TUTTI_LAYER_LAYER_NORM && kind != TUTTI_LAYER_RMS_NORM && kind != TUTTI_LAYER_LSTM)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (%s) begins a segment; only a norm or an lstm can", i,
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "layer %d (%s) begins a segment; only a norm or an lstm can", i,
                           tutti_nn_layer_name(kind));
     if (depth > 0 && open[0] < first)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "layer %d (%s) begins a segment within the branch of layer %d; "
-                          "it must stand outside, or directly behind the branch",
+                          "layer %d (%s) begins a segment within the branch of layer %d; it must "
+                          "stand outside, or directly behind the branch",
                           i, tutti_nn_layer_name(kind), open[0]);
     return TUTTI_OK;
 }
@@ -218,7 +233,10 @@ static tutti_status check_segment(const nn_sequence *s, int i, const int *open, 
 static bool reads_input(const nn_node *n)
 {
     switch (n->layer.kind) {
-    case TUTTI_LAYER_LINEAR: case TUTTI_LAYER_LSTM: case TUTTI_LAYER_GELU: case TUTTI_LAYER_ATTENTION:
+    case TUTTI_LAYER_LINEAR:
+    case TUTTI_LAYER_LSTM:
+    case TUTTI_LAYER_GELU:
+    case TUTTI_LAYER_ATTENTION:
     case TUTTI_LAYER_LAYER_NORM: case TUTTI_LAYER_RMS_NORM: return true;
     default: return false;
     }
@@ -227,7 +245,10 @@ static bool reads_input(const nn_node *n)
 static bool reads_own(const nn_node *n, bool ends)
 {
     switch (n->layer.kind) {
-    case TUTTI_LAYER_LSTM: case TUTTI_LAYER_ATTENTION: case TUTTI_LAYER_LAYER_NORM: case TUTTI_LAYER_RMS_NORM:
+    case TUTTI_LAYER_LSTM:
+    case TUTTI_LAYER_ATTENTION:
+    case TUTTI_LAYER_LAYER_NORM:
+    case TUTTI_LAYER_RMS_NORM:
         return true;
     case TUTTI_LAYER_RELU: return !ends;
     default: return false;
@@ -244,7 +265,8 @@ void tutti_nn_sequence_segments(nn_sequence *s)
         n->dropped = true;
         if (nn_last_tile(n)) {
             ends = n[1].layer.segment || (ends && n[1].layer.kind == TUTTI_LAYER_BRANCH);
-            n->again = reads_own(n, ends) || (!n[1].layer.segment && (n[1].again || reads_input(&n[1])));
+            n->again =
+                reads_own(n, ends) || (!n[1].layer.segment && (n[1].again || reads_input(&n[1])));
         } else {
             n->again = n[1].again; /* all tiles of a layer, or none */
         }
@@ -257,17 +279,20 @@ static tutti_status check_place(const nn_sequence *s, int i, tutti_error *err)
 {
     const tutti_layer *l = &s->nodes[i].layer;
     const char *name = tutti_nn_layer_name(l->kind);
-    if ((l->kind == TUTTI_LAYER_EMBEDDING || l->kind == TUTTI_LAYER_FRAMES || l->kind == TUTTI_LAYER_TABLES) !=
-        (i == 0))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "layer %d (%s): a network of tokens begins with an embedding and has no other, "
-                          "one of frames with frames, one of categories with tables", i, name);
-    if (s->time_major &&
-        (l->kind == TUTTI_LAYER_POSITIONS || l->kind == TUTTI_LAYER_ROTARY || l->kind == TUTTI_LAYER_ATTENTION))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "layer %d (%s) takes rows window by window, "
-                          "and this network has them moment by moment, for %s; leave one of them out",
-                          i, name, s->tokens ? "its lstm" : "its frames");
+    if ((l->kind == TUTTI_LAYER_EMBEDDING || l->kind == TUTTI_LAYER_FRAMES ||
+         l->kind == TUTTI_LAYER_TABLES) != (i == 0))
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "layer %d (%s): a network of tokens begins with an embedding and has no other, one of "
+            "frames with frames, one of categories with tables",
+            i, name);
+    if (s->time_major && (l->kind == TUTTI_LAYER_POSITIONS || l->kind == TUTTI_LAYER_ROTARY ||
+                          l->kind == TUTTI_LAYER_ATTENTION))
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "layer %d (%s) takes rows window by window, and this network has them moment by "
+            "moment, for %s; leave one of them out",
+            i, name, s->tokens ? "its lstm" : "its frames");
     return TUTTI_OK;
 }
 
@@ -331,7 +356,8 @@ static tutti_status infer(nn_sequence *s, int i, int *width, int open[DEPTH_MAX]
     case TUTTI_LAYER_POSITIONS:
         n->params = 1;
         if (i != 1)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (positions) must follow the embedding", i);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "layer %d (positions) must follow the embedding", i);
         return fits(s->context, n->in) ? TUTTI_OK : refuse_size(i, n, s->context, n->in, err);
     case TUTTI_LAYER_FRAMES:
         n->out = s->width;
@@ -353,7 +379,8 @@ static tutti_status infer(nn_sequence *s, int i, int *width, int open[DEPTH_MAX]
     case TUTTI_LAYER_JOIN:
         return open_or_join(s, i, open, depth, err);
     default:
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (%s) does not work on rows of tokens", i, name);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (%s) does not work on rows of tokens",
+                          i, name);
     }
 }
 
@@ -361,7 +388,8 @@ static tutti_status infer(nn_sequence *s, int i, int *width, int open[DEPTH_MAX]
    PyTorch lists them. All are initially uniform within 1 / sqrt(out). */
 static void describe_lstm(nn_sequence *s, int i)
 {
-    static const char *const names[] = { "weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0" };
+    static const char *const names[] = { "weight_ih_l0", "weight_hh_l0", "bias_ih_l0",
+                                         "bias_hh_l0" };
     const nn_node *n = &s->nodes[i];
     const size_t width = (size_t)n->layer.out, in[] = { (size_t)n->in, width, 1, 1 };
 
@@ -377,7 +405,8 @@ static void describe_lstm(nn_sequence *s, int i)
                                .nth = k / 4 * 2 + k % 2 };
         p->count = p->rows * p->cols;
         if (n->layer.name[0] != '\0')
-            snprintf(p->name, sizeof p->name, "%.15s.%s%s", n->layer.name, names[which], k < 4 ? "" : "_reverse");
+            snprintf(p->name, sizeof p->name, "%.15s.%s%s", n->layer.name, names[which],
+                     k < 4 ? "" : "_reverse");
         else
             snprintf(p->name, sizeof p->name, "%d.%s%s", i, names[which], k < 4 ? "" : "_reverse");
     }
@@ -436,12 +465,13 @@ static tutti_status check_categories(const tutti_nn_task *t, tutti_error *err)
                           "a task of %d categories with tables of %u rows and %d classes: "
                           "categories must be from 1 to %d, rows 1 or more, classes 2",
                           t->tables, t->rows, t->classes, WIDTH_MAX);
-    if (t->context != 0 || t->channels < 1 || t->height < 1 || t->width < 1 || t->channels > WIDTH_MAX / t->height ||
-        t->channels * t->height > WIDTH_MAX / 2 / t->width)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "a task of categories and samples of %d x %d x %d values with a context of %d: "
-                          "values must be from 1 to %d, without a context",
-                          t->channels, t->height, t->width, t->context, WIDTH_MAX / 2);
+    if (t->context != 0 || t->channels < 1 || t->height < 1 || t->width < 1 ||
+        t->channels > WIDTH_MAX / t->height || t->channels * t->height > WIDTH_MAX / 2 / t->width)
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "a task of categories and samples of %d x %d x %d values with a context of %d: values "
+            "must be from 1 to %d, without a context",
+            t->channels, t->height, t->width, t->context, WIDTH_MAX / 2);
     return TUTTI_OK;
 }
 
@@ -450,7 +480,8 @@ static bool is_time_major(const tutti_layer *layers, int count)
     bool time_major = false;
 
     for (int i = 0; i < count; i++)
-        time_major = time_major || layers[i].kind == TUTTI_LAYER_LSTM || layers[i].kind == TUTTI_LAYER_FRAMES;
+        time_major = time_major || layers[i].kind == TUTTI_LAYER_LSTM ||
+                     layers[i].kind == TUTTI_LAYER_FRAMES;
     return time_major;
 }
 
@@ -460,13 +491,13 @@ static tutti_status check_task(const nn_sequence *s, const tutti_nn_task *task, 
         return check_categories(task, err);
     if (!s->tokens && task->channels != 1)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "a network of frames on samples of %d x %d x %d values: "
-                          "it takes samples of one channel, 1 x frames x values",
+                          "a network of frames on samples of %d x %d x %d values: it takes samples "
+                          "of one channel, 1 x frames x values",
                           task->channels, task->height, task->width);
     if (s->context < 1 || s->context > CONTEXT_MAX || s->classes < 2 || s->classes > WIDTH_MAX)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "a task of windows of %d tokens out of %d: "
-                          "windows must have from 1 to %d, vocabularies from 2 to %d",
+                          "a task of windows of %d tokens out of %d: windows must have from 1 to "
+                          "%d, vocabularies from 2 to %d",
                           s->context, s->classes, CONTEXT_MAX, WIDTH_MAX);
     return TUTTI_OK;
 }
@@ -478,18 +509,22 @@ static tutti_status check_end(const nn_sequence *s, tutti_error *err)
     if (s->tables > 0 && last->layer.kind == TUTTI_LAYER_LINEAR && last->out == 1)
         return TUTTI_OK;
     if (s->tables > 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "a network of categories must end in a linear layer of one output, the logit; "
-                          "this one ends in %s with %d", tutti_nn_layer_name(last->layer.kind), last->out);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "a network of categories must end in a linear layer of one output, the logit; this one "
+            "ends in %s with %d",
+            tutti_nn_layer_name(last->layer.kind), last->out);
     if (last->layer.kind != TUTTI_LAYER_LINEAR || last->out != s->classes)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "a network of %s must end in a linear layer of as many outputs as there are %s (%d); "
-                          "this one ends in %s with %d",
-                          s->tokens ? "tokens" : "frames", s->tokens ? "tokens" : "classes", s->classes,
-                          tutti_nn_layer_name(last->layer.kind), last->out);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "a network of %s must end in a linear layer of as many outputs as there are %s (%d); "
+            "this one ends in %s with %d",
+            s->tokens ? "tokens" : "frames", s->tokens ? "tokens" : "classes", s->classes,
+            tutti_nn_layer_name(last->layer.kind), last->out);
     if (!s->tokens && last->length > 1)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "a network of frames ends with %d rows a sample, which has one label; it needs a mean layer",
+                          "a network of frames ends with %d rows a sample, which has one label; it "
+                          "needs a mean layer",
                           last->length);
     return TUTTI_OK;
 }
@@ -499,7 +534,8 @@ static tutti_status open_tables(nn_sequence *s, const tutti_layer *layers, int c
                                 const tutti_nn_task *task, tutti_error *err)
 {
     if (s != NULL && count > 0) {
-        const bool tables = layers[0].kind == TUTTI_LAYER_TABLES, frames = layers[0].kind == TUTTI_LAYER_FRAMES;
+        const bool tables = layers[0].kind == TUTTI_LAYER_TABLES,
+                   frames = layers[0].kind == TUTTI_LAYER_FRAMES;
         *s = (nn_sequence){ .context = tables   ? 1
                                        : frames ? task->height
                                                 : task->context,
@@ -509,7 +545,8 @@ static tutti_status open_tables(nn_sequence *s, const tutti_layer *layers, int c
                             .time_major = is_time_major(layers, count),
                             .node_count = count };
         if (tables)
-            s->tables = task->tables, s->rows = task->rows, s->values = task->channels * task->height * task->width;
+            s->tables = task->tables, s->rows = task->rows,
+            s->values = task->channels * task->height * task->width;
         s->nodes = tutti_alloc((size_t)count, sizeof *s->nodes);
         s->unit_node = tutti_alloc((size_t)count + 1, sizeof *s->unit_node);
         s->params = tutti_alloc(8 * (size_t)count, sizeof *s->params);

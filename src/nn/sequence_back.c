@@ -29,14 +29,18 @@ static void bias_part(void *arg, size_t first, size_t count, int thread)
 {
     const loop_args *loop = arg;
     const sequence *b = loop->b;
-    uint16_t *narrow = b->core.precision != TUTTI_F32 ? at(b, b->layout->place[loop->i].given) : NULL;
+    uint16_t *narrow =
+        b->core.precision != TUTTI_F32 ? at(b, b->layout->place[loop->i].given) : NULL;
 
     (void)thread;
     for (size_t k = first; k < first + count; k++) {
-        const size_t place_of = k * NN_ROWS * loop->columns, rows = rows_of_part(rows_of(b, loop->i), k);
-        b->loops->bias(rows, loop->columns, NULL, loop->rows + place_of, loop->sums + k * loop->columns, false);
+        const size_t place_of = k * NN_ROWS * loop->columns,
+                     rows = rows_of_part(rows_of(b, loop->i), k);
+        b->loops->bias(rows, loop->columns, NULL, loop->rows + place_of,
+                       loop->sums + k * loop->columns, false);
         if (narrow != NULL) /* while they are in the cache */
-            tutti_cast(b->core.device, tutti_host(loop->rows + place_of, rows * loop->columns, TUTTI_F32),
+            tutti_cast(b->core.device,
+                       tutti_host(loop->rows + place_of, rows * loop->columns, TUTTI_F32),
                        tutti_host(narrow + place_of, rows * loop->columns, b->core.precision));
     }
 }
@@ -57,16 +61,20 @@ static tutti_status linear_weights(sequence *b, int i, dn_linear *op, size_t col
     const size_t rows = rows_of(b, i), wide = n->layer.tiles > 1 ? (size_t)n->wide : columns;
 
     if (makes_operand_late(b, i))
-        give_operand(b, rows * (size_t)n->in, at(b, b->layout->place[i - 1 - n->layer.tile].out), p->in);
+        give_operand(b, rows * (size_t)n->in, at(b, b->layout->place[i - 1 - n->layer.tile].out),
+                     p->in);
     if (bias != NULL && nn_last_tile(n)) {
-        loop_args loop = { .b = b, .i = i, .columns = wide, .rows = slope, .sums = at(b, p->parts) };
+        loop_args loop = {
+            .b = b, .i = i, .columns = wide, .rows = slope, .sums = at(b, p->parts)
+        };
         run_parallel(b, tutti_nn_dn_partials(rows), NN_ROWS * wide, bias_part, &loop);
         tutti_nn_dn_add_partials(b->loops, rows, wide, loop.sums);
     } else if (nn_last_tile(n))
         give_operand(b, rows * wide, slope, p->given);
     if (bias != NULL)
         store_sum(b, columns, columns_of(b, i, p->parts), bias);
-    return tutti_nn_dn_op_run(&b->core, b->run.add ? &op->weights_add : &op->weights, pointers, err);
+    return tutti_nn_dn_op_run(&b->core, b->run.add ? &op->weights_add : &op->weights, pointers,
+                              err);
 }
 
 static void entropy_back_part(void *arg, size_t first, size_t count, int thread)
@@ -97,7 +105,9 @@ static tutti_status head_back(sequence *b, tutti_error *err)
     }
     for (int first = 0, count = outputs_of(b); first < outputs_of(b); first += count) {
         dn_linear *op = chunk_plan(b, first);
-        void *const pointers[] = { at(b, p->given), (void *)(value(b, head, 0) + (size_t)first * in), at(b, p->back) };
+        void *const pointers[] = { at(b, p->given),
+                                   (void *)(value(b, head, 0) + (size_t)first * in),
+                                   at(b, p->back) };
         loop_args loop = { .b = b, .i = head, .class = (size_t)first, .rows = slope };
         if (outputs_of(b) > HEAD_CHUNK)
             TUTTI_TRY(tutti_nn_seq_logits(b, first, &count, err));
@@ -108,7 +118,8 @@ static tutti_status head_back(sequence *b, tutti_error *err)
                                  &(linear_slopes){ slope, gradient(b, head, 0) + (size_t)first * in,
                                                    bias != NULL ? bias + first : NULL },
                                  err));
-        TUTTI_TRY(tutti_nn_dn_op_run(&b->core, first > 0 ? &op->data_add : &op->data, pointers, err));
+        TUTTI_TRY(
+            tutti_nn_dn_op_run(&b->core, first > 0 ? &op->data_add : &op->data, pointers, err));
     }
     return TUTTI_OK;
 }
@@ -120,7 +131,8 @@ static tutti_status lstm_weights(sequence *b, int i, tutti_error *err)
 
     r.scratch = at(b, p->back_scratch);
     r.slope = at(b, p->slope);
-    return tutti_nn_dn_lstm_weights(&b->core, &plan_of(b)->lstm[b->net->nodes[i].lstm], b->math, b->loops, &r, err);
+    return tutti_nn_dn_lstm_weights(&b->core, &plan_of(b)->lstm[b->net->nodes[i].lstm], b->math,
+                                    b->loops, &r, err);
 }
 
 /* Adds to the columns [first, first + count) of a table. Split by columns, so that a row's sum
@@ -150,7 +162,8 @@ static void table_part(void *arg, size_t first, size_t count, int thread)
     const loop_args *loop = arg;
     const sequence *b = loop->b;
     const size_t n = ids_of(b, b->windows);
-    const uint32_t *order = (const uint32_t *)((const uint64_t *)b->core.scratch + 2 * n), *begin = order + n;
+    const uint32_t *order = (const uint32_t *)((const uint64_t *)b->core.scratch + 2 * n),
+                   *begin = order + n;
 
     (void)thread;
     b->math->sum_rows(loop->columns, first, count, &(nn_grouped){ order, begin }, loop->rows,
@@ -164,7 +177,9 @@ static void sum_table(sequence *b, int i, float *slope)
     nn_rows *rows = &b->run.tables[b->net->nodes[i].param];
     uint64_t *scratch = b->core.scratch;
     uint32_t *order = (uint32_t *)(scratch + 2 * n);
-    loop_args loop = { .b = b, .i = i, .columns = rows->width, .rows = slope, .sums = rows->values };
+    loop_args loop = {
+        .b = b, .i = i, .columns = rows->width, .rows = slope, .sums = rows->values
+    };
 
     rows->n = tutti_nn_unique(n, b->run.tokens, rows->ids, order, order + n, scratch);
     run_parallel(b, rows->n, n * rows->width / rows->n, table_part, &loop);
@@ -217,7 +232,8 @@ static void back_part(void *arg, size_t first, size_t count, int thread)
     const nn_node *n = &b->net->nodes[i];
     const seq_place *p = &b->layout->place[i];
     const size_t width = (size_t)n->out, at_row = first * width;
-    float *const slope = at(b, p->slope), *const back = at(b, p->back), *const in = at(b, p[-1].out);
+    float *const slope = at(b, p->slope), *const back = at(b, p->back),
+                 *const in = at(b, p[-1].out);
 
     switch (n->layer.kind) {
     case TUTTI_LAYER_RELU:
@@ -225,8 +241,12 @@ static void back_part(void *arg, size_t first, size_t count, int thread)
             memcpy(back + at_row, slope + at_row, count * width * sizeof *back);
         b->loops->mask(count * width, (float *)at(b, p->out) + at_row, back + at_row);
         break;
-    case TUTTI_LAYER_GELU: b->math->gelu_back(count * width, in + at_row, slope + at_row, back + at_row); break;
-    case TUTTI_LAYER_BRANCH: b->math->sum(count * width, back + at_row, slope + at_row, back + at_row); break;
+    case TUTTI_LAYER_GELU:
+        b->math->gelu_back(count * width, in + at_row, slope + at_row, back + at_row);
+        break;
+    case TUTTI_LAYER_BRANCH:
+        b->math->sum(count * width, back + at_row, slope + at_row, back + at_row);
+        break;
     case TUTTI_LAYER_ROTARY:
         tutti_nn_seq_rotate(b, i, first, count, true, back);
         break;
@@ -269,11 +289,13 @@ tutti_status tutti_nn_seq_weights(sequence *b, int i, tutti_error *err)
         run_parallel(b, width, rows_of(b, i), embedding_part, &loop);
         break;
     case TUTTI_LAYER_POSITIONS:
-        b->math->positions_back((size_t)b->windows, (size_t)b->net->context * width, at(b, p->slope), gradient(b, i, 0),
-                                b->run.add);
+        b->math->positions_back((size_t)b->windows, (size_t)b->net->context * width,
+                                at(b, p->slope), gradient(b, i, 0), b->run.add);
         break;
     case TUTTI_LAYER_LSTM: return lstm_weights(b, i, err);
-    case TUTTI_LAYER_MEAN: mean_back(rows_of(b, i) * width, n[-1].length, at(b, p->slope), at(b, p->back)); break;
+    case TUTTI_LAYER_MEAN:
+        mean_back(rows_of(b, i) * width, n[-1].length, at(b, p->slope), at(b, p->back));
+        break;
     case TUTTI_LAYER_LAYER_NORM: case TUTTI_LAYER_RMS_NORM: norm_back(b, i); break;
     case TUTTI_LAYER_LINEAR:
         return i == head_index(b)
@@ -283,7 +305,9 @@ tutti_status tutti_nn_seq_weights(sequence *b, int i, tutti_error *err)
                          &(linear_slopes){ at(b, p->slope), gradient(b, i, 0), gradient(b, i, 1) },
                          err);
     case TUTTI_LAYER_FRAMES: break;
-    case TUTTI_LAYER_LEAVE: memcpy(at(b, p->slope), b->run.slope, rows_of(b, i) * width * sizeof(float)); break;
+    case TUTTI_LAYER_LEAVE:
+        memcpy(at(b, p->slope), b->run.slope, rows_of(b, i) * width * sizeof(float));
+        break;
     case TUTTI_LAYER_JOIN:
         break; /* body and branch read its slope unchanged */
     case TUTTI_LAYER_BRANCH:
@@ -303,7 +327,8 @@ static tutti_status linear_data(sequence *b, int i, tutti_error *err)
     void *const pointers[] = { operand_of(b, i, p->given), (void *)value(b, i, 0), at(b, p->back) };
 
     b->core.scratch = at(b, p->back_scratch);
-    return tutti_nn_dn_op_run(&b->core, nn_last_tile(&b->net->nodes[i]) ? &op->data : &op->data_add, pointers, err);
+    return tutti_nn_dn_op_run(&b->core, nn_last_tile(&b->net->nodes[i]) ? &op->data : &op->data_add,
+                              pointers, err);
 }
 
 static tutti_status lstm_data(sequence *b, int i, tutti_error *err)

@@ -10,8 +10,10 @@ tutti_status tutti_nn_seq_logits(sequence *b, int first, int *count, tutti_error
     const int head = head_index(b), left = outputs_of(b) - first;
     const size_t in = (size_t)b->net->nodes[head].in;
     const float *bias = value(b, head, 1);
-    void *const pointers[] = { at(b, b->layout->place[head].in), (void *)(value(b, head, 0) + (size_t)first * in),
-                               at(b, b->layout->place[head].out), bias != NULL ? (void *)(bias + first) : NULL };
+    void *const pointers[] = { at(b, b->layout->place[head].in),
+                               (void *)(value(b, head, 0) + (size_t)first * in),
+                               at(b, b->layout->place[head].out),
+                               bias != NULL ? (void *)(bias + first) : NULL };
 
     *count = left < HEAD_CHUNK ? left : HEAD_CHUNK;
     return tutti_nn_dn_op_run(&b->core, &chunk_plan(b, first)->forward, pointers, err);
@@ -31,8 +33,9 @@ static void entropy_part(void *arg, size_t first, size_t count, int thread)
 /* Copies the logits of `count` classes from `first` on to the run's outputs. */
 static void keep_outputs(const sequence *b, int first, int count)
 {
-    const size_t length = (size_t)b->net->nodes[head_index(b)].length, samples = (size_t)b->run.samples,
-                 all = (size_t)b->net->classes, many = (size_t)count;
+    const size_t length = (size_t)b->net->nodes[head_index(b)].length,
+                 samples = (size_t)b->run.samples, all = (size_t)b->net->classes,
+                 many = (size_t)count;
     const size_t begin = b->run.position < 0 || length == 1 ? 0 : (size_t)b->run.position,
                  end = b->run.position < 0 ? length : begin + 1;
     const float *rows = at(b, b->layout->place[head_index(b)].out);
@@ -40,7 +43,8 @@ static void keep_outputs(const sequence *b, int first, int count)
 
     for (size_t k = 0; k < samples; k++)
         for (size_t t = begin; t < end; t++, to += all)
-            memcpy(to, rows + (b->net->time_major ? t * (size_t)b->windows + k : k * length + t) * many,
+            memcpy(to,
+                   rows + (b->net->time_major ? t * (size_t)b->windows + k : k * length + t) * many,
                    many * sizeof *to);
 }
 
@@ -48,7 +52,8 @@ static tutti_status head_forward(sequence *b, tutti_error *err)
 {
     const int head = head_index(b);
     /* labels of windows that are filled up: none, or 0 */
-    const size_t rows = b->net->time_major ? rows_of(b, head) : (size_t)(b->run.samples * b->net->context);
+    const size_t rows =
+        b->net->time_major ? rows_of(b, head) : (size_t)(b->run.samples * b->net->context);
 
     if (b->net->tables > 0) {
         const float *z = at(b, b->layout->place[head].out);
@@ -62,7 +67,9 @@ static tutti_status head_forward(sequence *b, tutti_error *err)
         return TUTTI_OK;
     }
     for (int first = 0, count; first < b->net->classes; first += count) {
-        loop_args loop = { .b = b, .i = head, .class = (size_t)first, .rows = at(b, b->layout->place[head].out) };
+        loop_args loop = {
+            .b = b, .i = head, .class = (size_t)first, .rows = at(b, b->layout->place[head].out)
+        };
         TUTTI_TRY(tutti_nn_seq_logits(b, first, &count, err));
         if (b->run.outputs != NULL)
             keep_outputs(b, first, count);
@@ -83,7 +90,8 @@ void tutti_nn_seq_rotate(const sequence *b, int i, size_t first, size_t count, b
                     count * context, back, x + first * context * in);
 }
 
-void tutti_nn_seq_drop(const sequence *b, int i, size_t first, size_t count, const float *x, float *y)
+void tutti_nn_seq_drop(const sequence *b, int i, size_t first, size_t count, const float *x,
+                       float *y)
 {
     const nn_node *n = &b->net->nodes[i];
     const size_t width = (size_t)n->out, length = (size_t)n->length, values = length * width,
@@ -98,14 +106,15 @@ void tutti_nn_seq_drop(const sequence *b, int i, size_t first, size_t count, con
                              (float)n->layer.rate, x + row, y + row);
         }
     for (size_t w = first; w < first + count && !b->net->time_major; w++)
-        tutti_nn_dropout(b->math, b->draws, (tutti_rng){ b->run.seed, stream, b->run.first + w }, 0, values,
-                         (float)n->layer.rate, x + w * values, y + w * values);
+        tutti_nn_dropout(b->math, b->draws, (tutti_rng){ b->run.seed, stream, b->run.first + w }, 0,
+                         values, (float)n->layer.rate, x + w * values, y + w * values);
 }
 
 /* run->x is windows x frames x values. */
 static void place_frames(const sequence *b, size_t width, float *y)
 {
-    const size_t length = (size_t)b->net->context, windows = (size_t)b->windows, samples = (size_t)b->run.samples;
+    const size_t length = (size_t)b->net->context, windows = (size_t)b->windows,
+                 samples = (size_t)b->run.samples;
 
     for (size_t t = 0; t < length; t++, y += windows * width) {
         for (size_t w = 0; w < samples; w++)
@@ -118,7 +127,8 @@ static void place_frames(const sequence *b, size_t width, float *y)
 static void place_tables(const sequence *b, int i, float *y)
 {
     const nn_node *n = &b->net->nodes[i];
-    const size_t tables = (size_t)b->net->tables, values = (size_t)b->net->values, wide = (size_t)n->layer.out;
+    const size_t tables = (size_t)b->net->tables, values = (size_t)b->net->values,
+                 wide = (size_t)n->layer.out;
 
     for (size_t r = 0; r < rows_of(b, i); r++, y += n->out) {
         b->math->gather(tables, wide, b->run.tokens + r * tables, value(b, i, 0), y);
@@ -146,7 +156,8 @@ static tutti_status lstm_forward(sequence *b, int i, tutti_error *err)
     dn_lstm_run r = lstm_run(b, i);
 
     r.scratch = at(b, b->layout->place[i].forward_scratch);
-    return tutti_nn_dn_lstm_forward(&b->core, &plan_of(b)->lstm[b->net->nodes[i].lstm], b->math, &r, err);
+    return tutti_nn_dn_lstm_forward(&b->core, &plan_of(b)->lstm[b->net->nodes[i].lstm], b->math, &r,
+                                    err);
 }
 
 /* Computes rows [first, first + count) of a norm or a GELU; y: memory for them. */
@@ -177,7 +188,8 @@ static void narrow_part(const sequence *b, int i, size_t first, size_t count, in
 {
     const nn_node *n = &b->net->nodes[i];
     const size_t width = (size_t)n->out, step = rows_at_once(n), end = first + count;
-    float *scratch = (float *)at(b, b->layout->place[i].forward_scratch) + (size_t)thread * step * width;
+    float *scratch =
+        (float *)at(b, b->layout->place[i].forward_scratch) + (size_t)thread * step * width;
     uint16_t *to = at(b, b->layout->place[i + 1].in);
 
     for (size_t some; first < end; first += some) {
@@ -201,12 +213,15 @@ static void forward_part(void *arg, size_t first, size_t count, int thread)
     const float *x = in != NULL ? in + at_row : NULL;
 
     switch (n->layer.kind) {
-    case TUTTI_LAYER_EMBEDDING: b->math->gather(count, width, b->run.tokens + first, value(b, i, 0), y); break;
+    case TUTTI_LAYER_EMBEDDING:
+        b->math->gather(count, width, b->run.tokens + first, value(b, i, 0), y);
+        break;
     case TUTTI_LAYER_POSITIONS:
         b->math->positions(count, context * width, value(b, i, 0), out + first * context * width);
         break;
     case TUTTI_LAYER_JOIN:
-        b->math->sum(count * width, (float *)at(b, b->layout->place[n->partner].out) + at_row, x, y);
+        b->math->sum(count * width, (float *)at(b, b->layout->place[n->partner].out) + at_row, x,
+                     y);
         break;
     case TUTTI_LAYER_LAYER_NORM: case TUTTI_LAYER_RMS_NORM: case TUTTI_LAYER_GELU:
         if (narrows(b, i))
@@ -239,8 +254,12 @@ tutti_status tutti_nn_seq_forward(sequence *b, int i, tutti_error *err)
 
     switch (n->layer.kind) {
     case TUTTI_LAYER_TABLES: place_tables(b, i, at(b, p->out)); break;
-    case TUTTI_LAYER_ENTER: memcpy(at(b, p->out), b->run.x, rows_of(b, i) * width * sizeof(float)); break;
-    case TUTTI_LAYER_LEAVE: memcpy(b->run.out, at(b, p->out), rows_of(b, i) * width * sizeof(float)); break;
+    case TUTTI_LAYER_ENTER:
+        memcpy(at(b, p->out), b->run.x, rows_of(b, i) * width * sizeof(float));
+        break;
+    case TUTTI_LAYER_LEAVE:
+        memcpy(b->run.out, at(b, p->out), rows_of(b, i) * width * sizeof(float));
+        break;
     case TUTTI_LAYER_FRAMES: place_frames(b, width, at(b, p->out)); break;
     case TUTTI_LAYER_MEAN:
         mean_of_steps(b, rows_of(b, i) * width, n[-1].length, at(b, p[-1].out), at(b, p->out));
@@ -252,8 +271,9 @@ tutti_status tutti_nn_seq_forward(sequence *b, int i, tutti_error *err)
         b->core.scratch = at(b, p->forward_scratch);
         if (nn_first_tile(n) && !narrows(b, i - 1))
             give_operand(b, rows_of(b, i) * (size_t)n->in, at(b, p[-1].out), p->in);
-        return i == head_index(b) ? head_forward(b, err)
-                                  : tutti_nn_dn_op_run(&b->core, &plan_of(b)->linear[i].forward, pointers, err);
+        return i == head_index(b)
+                   ? head_forward(b, err)
+                   : tutti_nn_dn_op_run(&b->core, &plan_of(b)->linear[i].forward, pointers, err);
     }
     case TUTTI_LAYER_BRANCH: case TUTTI_LAYER_RELU: break; /* nothing moves */
     case TUTTI_LAYER_DROPOUT:

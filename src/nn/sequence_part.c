@@ -22,22 +22,28 @@ tutti_status tutti_nn_sequence_cut(const nn_sequence *s, int unit, int *node, tu
     while (*node > 0 && s->nodes[*node - 1].layer.kind == TUTTI_LAYER_BRANCH)
         --*node;
     if (!nn_first_tile(&s->nodes[own]))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "no stage can begin at layer %d (%s), which is tile %d of %d: all must be on one stage", own,
-                          name, s->nodes[own].layer.tile, s->nodes[own].layer.tiles);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "no stage can begin at layer %d (%s), which is tile %d of %d: all must be on one stage",
+            own, name, s->nodes[own].layer.tile, s->nodes[own].layer.tiles);
     if (s->tied)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "no stage can begin at layer %d (%s): the last layer reads the embedding's matrix, so both "
-                          "must be on one stage; use a model whose matrices are not tied", own, name);
+                          "no stage can begin at layer %d (%s): the last layer reads the "
+                          "embedding's matrix, so both must be on one stage; use a model whose "
+                          "matrices are not tied",
+                          own, name);
     for (int i = 0; i < *node; i++)
         if (s->nodes[i].layer.kind == TUTTI_LAYER_BRANCH && s->nodes[i].partner >= *node)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "no stage can begin at layer %d (%s): the branch of layer %d is joined at layer %d only",
+                              "no stage can begin at layer %d (%s): the branch of layer %d is "
+                              "joined at layer %d only",
                               own, name, i, s->nodes[i].partner);
-    if (has_segments(s) && kind != TUTTI_LAYER_LAYER_NORM && kind != TUTTI_LAYER_RMS_NORM && kind != TUTTI_LAYER_LSTM)
+    if (has_segments(s) && kind != TUTTI_LAYER_LAYER_NORM && kind != TUTTI_LAYER_RMS_NORM &&
+        kind != TUTTI_LAYER_LSTM)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "no stage can begin at layer %d (%s): where activations are computed again a stage begins "
-                          "with a norm or an lstm", own, name);
+                          "no stage can begin at layer %d (%s): where activations are computed "
+                          "again a stage begins with a norm or an lstm",
+                          own, name);
     return TUTTI_OK;
 }
 
@@ -83,7 +89,8 @@ static void add_ends(nn_sequence *s, const nn_sequence *whole, int from, int to)
     }
 }
 
-tutti_status tutti_nn_sequence_part(nn_sequence **out, const nn_sequence *whole, int first, int end, tutti_error *err)
+tutti_status tutti_nn_sequence_part(nn_sequence **out, const nn_sequence *whole, int first, int end,
+                                    tutti_error *err)
 {
     const bool enters = first > 0, leaves = end < whole->unit_count;
     int from = 0, to = whole->node_count, least = 0;
@@ -111,7 +118,8 @@ tutti_status tutti_nn_sequence_part(nn_sequence **out, const nn_sequence *whole,
     }
     if (s == NULL || s->nodes == NULL || s->unit_node == NULL || s->params == NULL) {
         tutti_nn_sequence_close(s);
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a stage of %d layers", to - from);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a stage of %d layers",
+                          to - from);
     }
     copy_part(s, whole, from, to, first);
     add_ends(s, whole, from, to);

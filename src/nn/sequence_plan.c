@@ -31,7 +31,8 @@ static void note_bytes(seq_layout *l, int i, bool back, size_t bytes)
 static void note_scratch(seq_layout *l, int i, const dn_linear *op)
 {
     /* backward computes the logits of the head's chunks again */
-    const dn_op *const back[] = { &op->forward, &op->weights, &op->weights_add, &op->data, &op->data_add };
+    const dn_op *const back[] = { &op->forward, &op->weights, &op->weights_add, &op->data,
+                                  &op->data_add };
 
     note_bytes(l, i, false, op->forward.scratch);
     for (size_t k = 0; k < TUTTI_LENGTH(back); k++)
@@ -51,9 +52,11 @@ static tutti_status build_linear(sequence *b, dn_linear *op, int i, const rows_o
     const bool train = of->train;
     const nn_node *n = &b->net->nodes[i];
     const bool relu = i < head_index(b) && n[1].layer.kind == TUTTI_LAYER_RELU;
-    const nn_unit unit = {
-        .kind = TUTTI_LAYER_LINEAR, .index = i, .in = { n->in, 1, 1 }, .wide = { columns, 1, 1 }, .relu = relu
-    };
+    const nn_unit unit = { .kind = TUTTI_LAYER_LINEAR,
+                           .index = i,
+                           .in = { n->in, 1, 1 },
+                           .wide = { columns, 1, 1 },
+                           .relu = relu };
     const bool chunks = i == head_index(b) && n->out > HEAD_CHUNK;
     const int data = nn_last_tile(n) ? DN_DATA | (chunks ? DN_DATA_ADD : 0) : DN_DATA_ADD,
               flags = (n->layer.bare ? DN_BARE : 0) | DN_NARROW | (train ? DN_WEIGHTS | data : 0);
@@ -67,14 +70,16 @@ static tutti_status build_linear(sequence *b, dn_linear *op, int i, const rows_o
     return status;
 }
 
-static tutti_status build_lstm(sequence *b, dn_lstm *l, int i, int64_t windows, bool train, tutti_error *err)
+static tutti_status build_lstm(sequence *b, dn_lstm *l, int i, int64_t windows, bool train,
+                               tutti_error *err)
 {
     const nn_node *n = &b->net->nodes[i];
     tutti_status status;
 
-    *l = (dn_lstm){
-        .windows = windows, .length = n->length, .width = n->layer.out, .directions = n->layer.both ? 2 : 1
-    };
+    *l = (dn_lstm){ .windows = windows,
+                    .length = n->length,
+                    .width = n->layer.out,
+                    .directions = n->layer.both ? 2 : 1 };
     status = tutti_nn_dn_lstm_build(&b->core, l, i, n->in, train, err);
     note_bytes(&b->layouts[train], i, false, l->forward_bytes);
     note_bytes(&b->layouts[train], i, true, l->back_bytes);
@@ -105,10 +110,12 @@ static tutti_status build_plan(void *self, nn_plan *plan, bool train, tutti_erro
 
     if (p != NULL) {
         p->linear = tutti_alloc((size_t)b->net->node_count, sizeof *p->linear);
-        p->lstm = b->net->lstm_count > 0 ? tutti_alloc((size_t)b->net->lstm_count, sizeof *p->lstm) : NULL;
+        p->lstm = b->net->lstm_count > 0 ? tutti_alloc((size_t)b->net->lstm_count, sizeof *p->lstm)
+                                         : NULL;
     }
     if (p == NULL || p->linear == NULL || (b->net->lstm_count > 0 && p->lstm == NULL))
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a plan of %lld windows", (long long)windows);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a plan of %lld windows",
+                          (long long)windows);
     for (int i = 0; i < head && status == TUTTI_OK; i++)
         if (is_linear(b, i))
             status = build_linear(b, &p->linear[i], i, &(rows_of_pass){ windows, train },
@@ -121,7 +128,8 @@ static tutti_status build_plan(void *self, nn_plan *plan, bool train, tutti_erro
 /* ---- memory ---- */
 /* Returns the buffer of an operand of a linear node: `buffer`, or with 16-bit products a new
    one. */
-static int operand(const sequence *b, seq_layout *l, size_t rows, int values, int buffer, int moment)
+static int operand(const sequence *b, seq_layout *l, size_t rows, int values, int buffer,
+                   int moment)
 {
     return b->core.precision == TUTTI_F32
                ? buffer
@@ -173,7 +181,8 @@ static void linear_buffers(const sequence *b, seq_layout *l, int i, size_t rows,
     tutti_nn_buffer_extend(&l->buffers, p->in, now);
 }
 
-static void forward_buffers(const sequence *b, seq_layout *l, int i, int64_t windows, bool train, int now)
+static void forward_buffers(const sequence *b, seq_layout *l, int i, int64_t windows, bool train,
+                            int now)
 {
     const nn_node *n = &b->net->nodes[i];
     const size_t rows = padded_rows(windows, n->length, train);
@@ -187,7 +196,10 @@ static void forward_buffers(const sequence *b, seq_layout *l, int i, int64_t win
         scratch = (size_t)b->core.threads * rows_at_once(n) * (size_t)n->out * sizeof(float);
     }
     switch (n->layer.kind) {
-    case TUTTI_LAYER_POSITIONS: case TUTTI_LAYER_BRANCH: case TUTTI_LAYER_ROTARY: case TUTTI_LAYER_RELU:
+    case TUTTI_LAYER_POSITIONS:
+    case TUTTI_LAYER_BRANCH:
+    case TUTTI_LAYER_ROTARY:
+    case TUTTI_LAYER_RELU:
     case TUTTI_LAYER_LEAVE: break;
     case TUTTI_LAYER_DROPOUT:
     case TUTTI_LAYER_JOIN:
@@ -199,13 +211,14 @@ static void forward_buffers(const sequence *b, seq_layout *l, int i, int64_t win
         break;
     case TUTTI_LAYER_LAYER_NORM: case TUTTI_LAYER_RMS_NORM:
         output_buffer(l, p, kept, narrows(b, i) ? 0 : row_bytes(rows, n->out), now);
-        p->stats =
-            tutti_nn_buffer_new(&l->buffers, row_bytes(rows, n->layer.kind == TUTTI_LAYER_LAYER_NORM ? 2 : 1), now);
+        p->stats = tutti_nn_buffer_new(
+            &l->buffers, row_bytes(rows, n->layer.kind == TUTTI_LAYER_LAYER_NORM ? 2 : 1), now);
         break;
     case TUTTI_LAYER_LSTM:
         output_buffer(l, p, kept, row_bytes(rows, n->out), now);
         p->stats = tutti_nn_buffer_new(
-            &l->buffers, tutti_nn_dn_lstm_kept_bytes((int64_t)rows, n->layer.out, n->layer.both ? 2 : 1), now);
+            &l->buffers,
+            tutti_nn_dn_lstm_kept_bytes((int64_t)rows, n->layer.out, n->layer.both ? 2 : 1), now);
         break;
     case TUTTI_LAYER_ATTENTION: {
         const nn_attention a = attention_of(b, i, windows);
@@ -279,7 +292,8 @@ static int summed_columns(const sequence *b, int i)
 
 /* Declares the buffers of a node's backward. slope: buffer of the slope of its output. Returns the
    buffer of the slope of its input. */
-static int back_buffers(const sequence *b, seq_layout *l, int i, int slope, int64_t windows, int now)
+static int back_buffers(const sequence *b, seq_layout *l, int i, int slope, int64_t windows,
+                        int now)
 {
     const nn_node *n = &b->net->nodes[i];
     const size_t rows = (size_t)(windows * n->length);
@@ -307,7 +321,8 @@ static int back_buffers(const sequence *b, seq_layout *l, int i, int slope, int6
         p->back = tutti_nn_buffer_new(&l->buffers, first ? 0 : row_bytes(rows, n->in), now);
         break;
     case TUTTI_LAYER_MEAN:
-        p->back = tutti_nn_buffer_new(&l->buffers, row_bytes((size_t)(windows * n[-1].length), n->in), now);
+        p->back = tutti_nn_buffer_new(&l->buffers,
+                                      row_bytes((size_t)(windows * n[-1].length), n->in), now);
         break;
     case TUTTI_LAYER_GELU:
     case TUTTI_LAYER_RELU:
@@ -368,7 +383,8 @@ static void begin_back(const sequence *b, seq_layout *l)
         const nn_node *n = &b->net->nodes[i];
         l->back[i] = n->dropped ? nowhere : l->forward[i];
         if (nn_last_tile(n))
-            ends = n->dropped && (n[1].layer.segment || (ends && n[1].layer.kind == TUTTI_LAYER_BRANCH));
+            ends = n->dropped &&
+                   (n[1].layer.segment || (ends && n[1].layer.kind == TUTTI_LAYER_BRANCH));
         if (ends)
             l->back[i].out = l->forward[i].out;
     }
@@ -383,7 +399,8 @@ static int lay_back(const sequence *b, seq_layout *l, int64_t windows)
     int now = n, slope = l->place[n - 1].out; /* the logits become their slope in place */
 
     if (b->net->leaves)
-        slope = tutti_nn_buffer_new(&l->buffers, row_bytes((size_t)(windows * last->length), last->out), n);
+        slope = tutti_nn_buffer_new(&l->buffers,
+                                    row_bytes((size_t)(windows * last->length), last->out), n);
 
     begin_back(b, l);
     for (int end = n, first; end > 0; end = first) {
@@ -441,12 +458,13 @@ static void lay_out(void *self, bool train)
     loss_buffers(b, l, windows, train);
     if (train)
         end = lay_back(b, l, windows);
-    l->tokens_buffer = tutti_nn_buffer_new(&l->buffers,
-                                           !samples                  ? 0
-                                           : b->net->tables > 0      ? ids_of(b, windows) * sizeof(uint32_t)
-                                           : b->net->tokens && moved ? rows * sizeof(uint32_t)
-                                                                     : 0,
-                                           0);
+    l->tokens_buffer =
+        tutti_nn_buffer_new(&l->buffers,
+                            !samples                  ? 0
+                            : b->net->tables > 0      ? ids_of(b, windows) * sizeof(uint32_t)
+                            : b->net->tokens && moved ? rows * sizeof(uint32_t)
+                                                      : 0,
+                            0);
     tutti_nn_buffer_extend(&l->buffers, l->tokens_buffer, train ? end : 0);
 }
 

@@ -15,7 +15,8 @@ static void place_categories(sequence *b)
 
     for (size_t i = 0; i < (size_t)b->windows; i++)
         for (size_t t = 0; t < tables; t++)
-            ids[i * tables + t] = (uint32_t)t * b->net->rows + (i < samples ? b->run.rows[i * tables + t] : 0);
+            ids[i * tables + t] =
+                (uint32_t)t * b->net->rows + (i < samples ? b->run.rows[i * tables + t] : 0);
     b->run.tokens = ids;
 }
 
@@ -23,7 +24,8 @@ static void place_categories(sequence *b)
    0. */
 static void to_time_major(const sequence *b, const uint32_t *from, uint32_t *to)
 {
-    const size_t length = (size_t)b->net->context, windows = (size_t)b->windows, samples = (size_t)b->run.samples;
+    const size_t length = (size_t)b->net->context, windows = (size_t)b->windows,
+                 samples = (size_t)b->run.samples;
 
     for (size_t t = 0; t < length; t++)
         for (size_t w = 0; w < windows; w++)
@@ -81,14 +83,16 @@ static tutti_status sequence_begin(void *self, const nn_run *run, tutti_error *e
     return TUTTI_OK;
 }
 
-static tutti_status sequence_forward(void *self, int unit, int64_t first, int64_t count, tutti_error *err)
+static tutti_status sequence_forward(void *self, int unit, int64_t first, int64_t count,
+                                     tutti_error *err)
 {
     sequence *b = self;
     const int before = tutti_nn_dn_enter(&b->core);
     tutti_status status = TUTTI_OK;
 
     (void)first, (void)count; /* always the whole run */
-    for (int i = b->net->unit_node[unit]; i < b->net->unit_node[unit + 1] && status == TUTTI_OK; i++) {
+    for (int i = b->net->unit_node[unit]; i < b->net->unit_node[unit + 1] && status == TUTTI_OK;
+         i++) {
         const int64_t begun = nn_times_begin(b->times);
         status = tutti_nn_seq_forward(b, i, err);
         nn_times_end(b->times, i, false, begun);
@@ -100,7 +104,8 @@ static tutti_status sequence_forward(void *self, int unit, int64_t first, int64_
    order, as many rows apart as there are windows. */
 static void each_loss(const sequence *b, size_t length, const nn_entropy *states)
 {
-    const size_t apart = b->net->time_major ? (size_t)b->windows : 1, next = b->net->time_major ? 1 : length;
+    const size_t apart = b->net->time_major ? (size_t)b->windows : 1,
+                 next = b->net->time_major ? 1 : length;
 
     for (size_t k = 0; k < (size_t)b->run.samples; k++) {
         double total = 0;
@@ -115,8 +120,8 @@ static void each_loss(const sequence *b, size_t length, const nn_entropy *states
 static void sequence_loss(void *self, double divisor, double *sum, int64_t *correct)
 {
     sequence *b = self;
-    const size_t length = (size_t)b->net->nodes[head_index(b)].length, samples = (size_t)b->run.samples,
-                 steps = b->net->time_major ? length : 1;
+    const size_t length = (size_t)b->net->nodes[head_index(b)].length,
+                 samples = (size_t)b->run.samples, steps = b->net->time_major ? length : 1;
     const nn_entropy *states = at(b, b->layout->state);
     double total = 0;
 
@@ -129,7 +134,8 @@ static void sequence_loss(void *self, double divisor, double *sum, int64_t *corr
     for (size_t t = 0; t < steps; t++) {
         const size_t first = t * (size_t)b->windows;
         size_t right;
-        total += tutti_nn_entropy_loss(samples * length / steps, states + first, b->labels + first, &right);
+        total += tutti_nn_entropy_loss(samples * length / steps, states + first, b->labels + first,
+                                       &right);
         *correct += (int64_t)right;
     }
     if (b->run.losses != NULL)
@@ -138,14 +144,16 @@ static void sequence_loss(void *self, double divisor, double *sum, int64_t *corr
     b->scale = (float)(1 / (divisor * (double)length));
 }
 
-static tutti_status sequence_again(void *self, int unit, int64_t first, int64_t count, tutti_error *err)
+static tutti_status sequence_again(void *self, int unit, int64_t first, int64_t count,
+                                   tutti_error *err)
 {
     sequence *b = self;
     const int before = tutti_nn_dn_enter(&b->core);
     tutti_status status = TUTTI_OK;
 
     (void)first, (void)count;
-    for (int i = b->net->unit_node[unit]; i < b->net->unit_node[unit + 1] && status == TUTTI_OK; i++) {
+    for (int i = b->net->unit_node[unit]; i < b->net->unit_node[unit + 1] && status == TUTTI_OK;
+         i++) {
         const int64_t begun = nn_times_begin(b->times);
         if (b->net->nodes[i].again)
             status = tutti_nn_seq_forward(b, i, err);
@@ -154,14 +162,16 @@ static tutti_status sequence_again(void *self, int unit, int64_t first, int64_t 
     return tutti_nn_dn_leave(before, status);
 }
 
-static tutti_status sequence_weights(void *self, int unit, int64_t first, int64_t count, tutti_error *err)
+static tutti_status sequence_weights(void *self, int unit, int64_t first, int64_t count,
+                                     tutti_error *err)
 {
     sequence *b = self;
     const int before = tutti_nn_dn_enter(&b->core);
     tutti_status status = TUTTI_OK;
 
     (void)first, (void)count;
-    for (int i = b->net->unit_node[unit + 1] - 1; i >= nn_unit_param_node(b->net, unit) && status == TUTTI_OK; i--) {
+    for (int i = b->net->unit_node[unit + 1] - 1;
+         i >= nn_unit_param_node(b->net, unit) && status == TUTTI_OK; i--) {
         const int64_t begun = nn_times_begin(b->times);
         status = tutti_nn_seq_weights(b, i, err);
         nn_times_end(b->times, i, true, begun);
@@ -175,11 +185,13 @@ static tutti_status write_slope(sequence *b, int own, tutti_error *err)
 {
     for (int i = own - 1; i > 0; i--)
         TUTTI_TRY(tutti_nn_seq_weights(b, i, err));
-    memcpy(b->run.back, at(b, b->layout->place[1].back), rows_of(b, 0) * (size_t)b->net->nodes[0].out * sizeof(float));
+    memcpy(b->run.back, at(b, b->layout->place[1].back),
+           rows_of(b, 0) * (size_t)b->net->nodes[0].out * sizeof(float));
     return TUTTI_OK;
 }
 
-static tutti_status sequence_data(void *self, int unit, int64_t first, int64_t count, tutti_error *err)
+static tutti_status sequence_data(void *self, int unit, int64_t first, int64_t count,
+                                  tutti_error *err)
 {
     sequence *b = self;
     const int i = nn_unit_param_node(b->net, unit), before = tutti_nn_dn_enter(&b->core);
@@ -202,7 +214,8 @@ static int angles_owner(const sequence *b, int i)
     const nn_node *n = b->net->nodes;
 
     for (int k = 0; k <= i && n[i].layer.kind == TUTTI_LAYER_ROTARY; k++)
-        if (n[k].layer.kind == TUTTI_LAYER_ROTARY && n[k].in / n[k].layer.heads == n[i].in / n[i].layer.heads)
+        if (n[k].layer.kind == TUTTI_LAYER_ROTARY &&
+            n[k].in / n[k].layer.heads == n[i].in / n[i].layer.heads)
             return k;
     return -1;
 }
@@ -236,7 +249,8 @@ static tutti_status open_extras(sequence *b, const nn_settings *settings, tutti_
 
     b->angles = tutti_alloc((size_t)b->net->node_count, sizeof *b->angles);
     if (b->angles == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the list of %d layers", b->net->node_count);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the list of %d layers",
+                          b->net->node_count);
     for (int i = 0; i < b->net->node_count; i++) {
         const nn_node *n = &b->net->nodes[i];
         if (n->layer.kind == TUTTI_LAYER_DROPOUT && b->draws == NULL)
@@ -247,10 +261,12 @@ static tutti_status open_extras(sequence *b, const nn_settings *settings, tutti_
             b->angles[i] = b->angles[angles_owner(b, i)];
             continue;
         }
-        const size_t width = (size_t)n->in / (3 * (size_t)n->layer.heads), half = context * (width / 2);
+        const size_t width = (size_t)n->in / (3 * (size_t)n->layer.heads),
+                     half = context * (width / 2);
         b->angles[i] = tutti_alloc(2, half * sizeof(float)); /* both within 2^26 */
         if (b->angles[i] == NULL)
-            return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the angles of %zu places", context);
+            return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the angles of %zu places",
+                              context);
         tutti_nn_rotary(context, width, rotary_base, b->angles[i], b->angles[i] + half);
     }
     return TUTTI_OK;
@@ -265,10 +281,12 @@ static tutti_status open_copies(sequence *b, tutti_error *err)
     tutti_status status;
 
     if (wanted == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the list of %d parameters", s->param_count);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the list of %d parameters",
+                          s->param_count);
     for (int i = 0; i < s->node_count; i++)
         for (int k = 0; k < s->nodes[i].reads; k += 4)
-            if (s->nodes[i].layer.kind == TUTTI_LAYER_LINEAR || s->nodes[i].layer.kind == TUTTI_LAYER_LSTM)
+            if (s->nodes[i].layer.kind == TUTTI_LAYER_LINEAR ||
+                s->nodes[i].layer.kind == TUTTI_LAYER_LSTM)
                 wanted[s->nodes[i].param + k] =
                     (dn_wanted){ s->params[s->nodes[i].param + k].count, s->nodes[i].unit };
     status = tutti_nn_dn_copies_open(&b->core, wanted, s->param_count, err);
@@ -276,7 +294,8 @@ static tutti_status open_copies(sequence *b, tutti_error *err)
     return status;
 }
 
-static tutti_status sequence_open(void **out, const nn_net *net, const nn_settings *settings, tutti_error *err)
+static tutti_status sequence_open(void **out, const nn_net *net, const nn_settings *settings,
+                                  tutti_error *err)
 {
     const size_t n = (size_t)net->sequence->node_count;
     sequence *b = tutti_alloc(1, sizeof *b);
@@ -284,7 +303,8 @@ static tutti_status sequence_open(void **out, const nn_net *net, const nn_settin
 
     *out = NULL;
     if (b == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the backend's %zu bytes", sizeof *b);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the backend's %zu bytes",
+                          sizeof *b);
     b->net = net->sequence;
     b->math = nn_math_of(settings->cpu);
     b->loops = nn_loops_of(settings->cpu);
@@ -303,14 +323,16 @@ static tutti_status sequence_open(void **out, const nn_net *net, const nn_settin
         l->scratch = tutti_alloc(2 * n, sizeof *l->scratch);
         l->units = tutti_alloc(3 * n + 1, sizeof *l->units);
         if (l->forward == NULL || l->back == NULL || l->scratch == NULL || l->units == NULL)
-            status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to plan the buffers of %zu layers", n);
+            status = tutti_fail(err, TUTTI_ERR_MEMORY, 0,
+                                "no memory to plan the buffers of %zu layers", n);
     }
     if (status == TUTTI_OK)
         status = open_extras(b, settings, err);
     if (status == TUTTI_OK)
         /* output, statistics, scratch, an operand a node at most, forward and again; slope,
            scratch, parts, an operand; state, filled, labels, pairs, what leaves */
-        status = tutti_nn_layered_open(&b->base, settings, (net->sequence->recomputes ? 12 : 8) * n + 5, err);
+        status = tutti_nn_layered_open(&b->base, settings,
+                                       (net->sequence->recomputes ? 12 : 8) * n + 5, err);
     if (status == TUTTI_OK)
         status = open_copies(b, err);
     if (status == TUTTI_OK)
@@ -342,8 +364,8 @@ static size_t sequence_bytes(const void *self)
 {
     const sequence *b = self;
     return sizeof *b +
-           (size_t)b->net->node_count *
-               ((b->net->recomputes ? 3 : 2) * sizeof(seq_place) + 4 * sizeof(size_t) + 6 * sizeof(int)) +
+           (size_t)b->net->node_count * ((b->net->recomputes ? 3 : 2) * sizeof(seq_place) +
+                                         4 * sizeof(size_t) + 6 * sizeof(int)) +
            tutti_nn_layered_bytes(&b->base);
 }
 
@@ -355,10 +377,12 @@ static int sequence_describe(const void *self, char *text, size_t bytes)
 
     for (int i = 0; i < b->net->node_count; i++) {
         const dn_linear *l = &p->linear[i];
-        const dn_op *const products[] = { &l->forward, &l->weights, &l->weights_add, &l->data, &l->data_add };
+        const dn_op *const products[] = { &l->forward, &l->weights, &l->weights_add, &l->data,
+                                          &l->data_add };
         length = tutti_nn_dn_describe(products, TUTTI_LENGTH(products), text, bytes, length);
         if (b->net->nodes[i].layer.kind == TUTTI_LAYER_LSTM)
-            length = tutti_nn_dn_lstm_describe(&p->lstm[b->net->nodes[i].lstm], text, bytes, length);
+            length =
+                tutti_nn_dn_lstm_describe(&p->lstm[b->net->nodes[i].lstm], text, bytes, length);
     }
     return length;
 }

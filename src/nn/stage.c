@@ -11,7 +11,8 @@ enum { SAMPLE_PARTS = 5, NO_SLOT = -1 };
 typedef enum phase { FREE, FORWARD, FULL, BACKWARD } phase;
 typedef struct slot {
     phase phase;
-    int next;             /* FORWARD, BACKWARD: the unit that is computed next; convolutions count as one */
+    /* FORWARD, BACKWARD: the unit that is computed next; convolutions count as one */
+    int next;
     double loss_sum;      /* BACKWARD */
     nn_run run;
     const float **values; /* [params of the network] */
@@ -24,7 +25,8 @@ typedef struct slot {
 struct tutti_nn_stage {
     tutti_nn *nn;
     tutti_nn_store *store;
-    int first, end, param; /* of the model's units and parameters: [first, end), and the first parameter */
+    /* of the model's units and parameters: [first, end), and the first parameter */
+    int first, end, param;
     size_t enters, leaves;
     int slot_count, kept_capacity;
     slot *slots;
@@ -44,24 +46,28 @@ static tutti_status open_slots(tutti_nn_stage *g, tutti_error *err)
         s->kept = tutti_alloc((size_t)g->kept_capacity + 1, sizeof *s->kept);
         s->bytes = tutti_alloc((size_t)g->kept_capacity + 1, sizeof *s->bytes);
         if (s->values == NULL || s->kept == NULL || s->bytes == NULL)
-            return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for %d slots of a stage", g->slot_count);
+            return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for %d slots of a stage",
+                              g->slot_count);
     }
     return g->slots != NULL ? TUTTI_OK
-                            : tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for %d slots of a stage", g->slot_count);
+                            : tutti_fail(err, TUTTI_ERR_MEMORY, 0,
+                                         "no memory for %d slots of a stage", g->slot_count);
 }
 
 static tutti_status check_options(const tutti_nn_stage_options *o, tutti_error *err)
 {
     if (o->slots < 1 || o->slots > TUTTI_NN_SLOTS_MOST)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a stage of %d slots: it must have from 1 to %d", o->slots,
-                          TUTTI_NN_SLOTS_MOST);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a stage of %d slots: it must have from 1 to %d",
+                          o->slots, TUTTI_NN_SLOTS_MOST);
     if (o->nn.backend != NULL && strcmp(o->nn.backend, "onednn") != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the backend '%.60s' has no stages; use onednn", o->nn.backend);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the backend '%.60s' has no stages; use onednn",
+                          o->nn.backend);
     return TUTTI_OK;
 }
 
 /* Opens the stage's network, which owns what *part owns. */
-static tutti_status open_nn(tutti_nn_stage *g, const nn_net *part, tutti_nn_options options, tutti_error *err)
+static tutti_status open_nn(tutti_nn_stage *g, const nn_net *part, tutti_nn_options options,
+                            tutti_error *err)
 {
     options.by_unit = false;
     options.running = NULL;
@@ -70,7 +76,8 @@ static tutti_status open_nn(tutti_nn_stage *g, const nn_net *part, tutti_nn_opti
     if (g->nn->batch <= g->nn->block)
         return TUTTI_OK;
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "a stage for micro-batches of %lld samples: of this network they have %lld at most, a block",
+                      "a stage for micro-batches of %lld samples: of this network they have %lld "
+                      "at most, a block",
                       (long long)g->nn->batch, (long long)g->nn->block);
 }
 
@@ -87,7 +94,8 @@ tutti_status tutti_nn_stage_open(tutti_nn_stage **out, const char *model, const 
     status = tutti_nn_net_part(&part, &whole, options->first, options->end, err);
     if (status == TUTTI_OK && (g = tutti_alloc(1, sizeof *g)) == NULL) {
         tutti_nn_net_close(&part);
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the %zu bytes of a stage", sizeof *g);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the %zu bytes of a stage",
+                            sizeof *g);
     }
     if (status == TUTTI_OK) {
         *g = (tutti_nn_stage){ .store = options->store,
@@ -96,8 +104,9 @@ tutti_status tutti_nn_stage_open(tutti_nn_stage **out, const char *model, const 
                                .slot_count = options->slots,
                                .busy = NO_SLOT };
         for (int u = options->end; u < tutti_nn_net_units(&whole); u++)
-            g->param += whole.sequence != NULL ? whole.sequence->nodes[nn_unit_param_node(whole.sequence, u)].params
-                                               : nn_unit_params(&whole);
+            g->param += whole.sequence != NULL
+                            ? whole.sequence->nodes[nn_unit_param_node(whole.sequence, u)].params
+                            : nn_unit_params(&whole);
         tutti_nn_net_cut(&whole, options->first, &g->enters, NULL);
         if (part.leaves)
             tutti_nn_net_cut(&whole, options->end, &g->leaves, NULL);
@@ -108,7 +117,8 @@ tutti_status tutti_nn_stage_open(tutti_nn_stage **out, const char *model, const 
         status = open_slots(g, err);
     if (status != TUTTI_OK) {
         tutti_nn_stage_close(g);
-        return tutti_fail_within(err, status, "stage of units %d to %d", options->first, options->end - 1);
+        return tutti_fail_within(err, status, "stage of units %d to %d", options->first,
+                                 options->end - 1);
     }
     *out = g;
     return TUTTI_OK;
@@ -149,14 +159,16 @@ static void sample_parts(const tutti_nn_stage *g, int64_t samples, size_t bytes[
     const nn_sequence *s = net->sequence;
     const size_t n = (size_t)samples, context = s != NULL ? (size_t)s->context : 1;
     const nn_shape sample = { net->task.channels, net->task.height, net->task.width };
-    const bool tokens = s != NULL && s->tokens, again = s != NULL && s->recomputes && !net->enters && !tokens;
+    const bool tokens = s != NULL && s->tokens,
+               again = s != NULL && s->recomputes && !net->enters && !tokens;
 
     memset(bytes, 0, SAMPLE_PARTS * sizeof *bytes);
     bytes[0] = s == NULL || again ? n * (size_t)nn_values(sample) * sizeof(float) : 0;
     bytes[1] = !net->leaves && !tokens ? n : 0;
     bytes[2] = tokens && !net->enters ? n * context * sizeof(uint32_t) : 0;
     bytes[3] = tokens && !net->leaves ? n * context * sizeof(uint32_t) : 0;
-    bytes[4] = s != NULL && s->tables > 0 && !net->enters ? n * (size_t)s->tables * sizeof(uint32_t) : 0;
+    bytes[4] =
+        s != NULL && s->tables > 0 && !net->enters ? n * (size_t)s->tables * sizeof(uint32_t) : 0;
 }
 
 static size_t line_of(size_t bytes)
@@ -189,8 +201,9 @@ void tutti_nn_stage_unit_bytes(const tutti_nn_stage *g, int unit, size_t *alloca
 size_t tutti_nn_stage_bytes(const tutti_nn_stage *g)
 {
     return sizeof *g + tutti_nn_bytes(g->nn) +
-           (size_t)g->slot_count * (sizeof *g->slots + (size_t)g->nn->params * sizeof(float *) +
-                                    (size_t)(g->kept_capacity + 1) * (sizeof(void *) + sizeof(size_t)));
+           (size_t)g->slot_count *
+               (sizeof *g->slots + (size_t)g->nn->params * sizeof(float *) +
+                (size_t)(g->kept_capacity + 1) * (sizeof(void *) + sizeof(size_t)));
 }
 
 /* ---- a slot's memory ---- */
@@ -247,7 +260,8 @@ void tutti_nn_stage_drop(tutti_nn_stage *g, int index)
 
 static tutti_status keep_samples(tutti_nn_stage *g, slot *s, tutti_error *err)
 {
-    const void *from[SAMPLE_PARTS] = { s->run.x, s->run.labels, s->run.tokens, s->run.next, s->run.rows };
+    const void *from[SAMPLE_PARTS] = { s->run.x, s->run.labels, s->run.tokens, s->run.next,
+                                       s->run.rows };
     void *to[SAMPLE_PARTS] = { NULL };
     size_t parts[SAMPLE_PARTS], at = 0;
 
@@ -328,8 +342,8 @@ static slot *free_to_begin(tutti_nn_stage *g, int index, phase wanted, tutti_err
     if (s != NULL && s->phase == wanted && g->busy == NO_SLOT)
         return s;
     if (s != NULL && s->phase == wanted)
-        tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s slot %d: slot %d is in the midst of its own; of a stage one is at a "
-                   "time",
+        tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                   "%s slot %d: slot %d is in the midst of its own; of a stage one is at a time",
                    what[wanted], index, g->busy);
     else
         tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s slot %d: %s", what[wanted], index,
@@ -353,8 +367,9 @@ static tutti_status ended(tutti_nn_stage *g, slot *s, tutti_status status, bool 
     return status;
 }
 
-tutti_status tutti_nn_stage_begin_forward(tutti_nn_stage *g, int index, const tutti_nn_samples *samples,
-                                          const float *in, const float *const *values, float *out, bool *over,
+tutti_status tutti_nn_stage_begin_forward(tutti_nn_stage *g, int index,
+                                          const tutti_nn_samples *samples, const float *in,
+                                          const float *const *values, float *out, bool *over,
                                           tutti_error *err)
 {
     tutti_nn *nn = g->nn;
@@ -364,7 +379,8 @@ tutti_status tutti_nn_stage_begin_forward(tutti_nn_stage *g, int index, const tu
     if (s == NULL)
         return TUTTI_ERR_USAGE;
     if (samples->count < 1 || samples->count > nn->batch)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a micro-batch of %lld samples; the stage was opened for 1 to %lld",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "a micro-batch of %lld samples; the stage was opened for 1 to %lld",
                           (long long)samples->count, (long long)nn->batch);
     for (int k = 0; k < nn->params; k++)
         s->values[k] = values[g->param + k];
@@ -396,8 +412,8 @@ static tutti_status check_kept(const tutti_nn_stage *g, const slot *s, tutti_err
     for (int k = 0; k < n; k++)
         if (s->kept[k] != NULL && list[k].bytes > s->bytes[k])
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "a micro-batch of another size came while one of %lld samples was under way, and needs "
-                              "more; let the largest come first",
+                              "a micro-batch of another size came while one of %lld samples was "
+                              "under way, and needs more; let the largest come first",
                               (long long)s->run.samples);
     return TUTTI_OK;
 }
@@ -434,8 +450,9 @@ static tutti_status backward(tutti_nn_stage *g, slot *s, double divisor, tutti_e
     return backward_next(g, s, err);
 }
 
-tutti_status tutti_nn_stage_begin_backward(tutti_nn_stage *g, int index, const float *slope, double divisor, bool add,
-                                           float *const *gradients, float *back, bool *over, double *loss_sum,
+tutti_status tutti_nn_stage_begin_backward(tutti_nn_stage *g, int index, const float *slope,
+                                           double divisor, bool add, float *const *gradients,
+                                           float *back, bool *over, double *loss_sum,
                                            tutti_error *err)
 {
     tutti_nn *nn = g->nn;
@@ -449,7 +466,8 @@ tutti_status tutti_nn_stage_begin_backward(tutti_nn_stage *g, int index, const f
     if (!(divisor > 0) || !isfinite(divisor)) {
         tutti_nn_stage_drop(g, index);
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "backward of slot %d with the divisor %g; it must be positive and finite", index, divisor);
+                          "backward of slot %d with the divisor %g; it must be positive and finite",
+                          index, divisor);
     }
     s->run.backward = true;
     s->run.add = add;
@@ -476,8 +494,10 @@ tutti_status tutti_nn_stage_go_on(tutti_nn_stage *g, int index, bool *over, tutt
 
     *over = true;
     if (s == NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "slot %d cannot continue: it has no pass in progress", index);
-    return ended(g, s, s->phase == FORWARD ? forward_next(g, s, err) : backward_next(g, s, err), over);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "slot %d cannot continue: it has no pass in progress", index);
+    return ended(g, s, s->phase == FORWARD ? forward_next(g, s, err) : backward_next(g, s, err),
+                 over);
 }
 
 static tutti_status go_on_to_the_end(tutti_nn_stage *g, int index, bool over, tutti_error *err)
@@ -487,8 +507,9 @@ static tutti_status go_on_to_the_end(tutti_nn_stage *g, int index, bool over, tu
     return TUTTI_OK;
 }
 
-tutti_status tutti_nn_stage_forward(tutti_nn_stage *g, int index, const tutti_nn_samples *samples, const float *in,
-                                    const float *const *values, float *out, tutti_error *err)
+tutti_status tutti_nn_stage_forward(tutti_nn_stage *g, int index, const tutti_nn_samples *samples,
+                                    const float *in, const float *const *values, float *out,
+                                    tutti_error *err)
 {
     bool over;
 
@@ -496,11 +517,13 @@ tutti_status tutti_nn_stage_forward(tutti_nn_stage *g, int index, const tutti_nn
     return go_on_to_the_end(g, index, over, err);
 }
 
-tutti_status tutti_nn_stage_backward(tutti_nn_stage *g, int index, const float *slope, double divisor, bool add,
-                                     float *const *gradients, float *back, double *loss_sum, tutti_error *err)
+tutti_status tutti_nn_stage_backward(tutti_nn_stage *g, int index, const float *slope,
+                                     double divisor, bool add, float *const *gradients, float *back,
+                                     double *loss_sum, tutti_error *err)
 {
     bool over;
 
-    TUTTI_TRY(tutti_nn_stage_begin_backward(g, index, slope, divisor, add, gradients, back, &over, loss_sum, err));
+    TUTTI_TRY(tutti_nn_stage_begin_backward(g, index, slope, divisor, add, gradients, back, &over,
+                                            loss_sum, err));
     return go_on_to_the_end(g, index, over, err);
 }

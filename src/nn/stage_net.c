@@ -18,8 +18,9 @@ tutti_status tutti_nn_net_staged(const nn_net *net, tutti_error *err)
         return TUTTI_OK;
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                       "%s; models with stages are mlp, cnn, logistic, gpt, wordlm, blstm and ctr",
-                      net->image != NULL ? "a network of images with batch norms or branches has no stages"
-                                         : "a quadratic is one layer and has no stages");
+                      net->image != NULL
+                          ? "a network of images with batch norms or branches has no stages"
+                          : "a quadratic is one layer and has no stages");
 }
 
 tutti_status tutti_nn_net_cut(const nn_net *net, int unit, size_t *enters, tutti_error *err)
@@ -29,27 +30,31 @@ tutti_status tutti_nn_net_cut(const nn_net *net, int unit, size_t *enters, tutti
     *enters = 0;
     TUTTI_TRY(tutti_nn_net_staged(net, err));
     if (unit < 0 || unit >= units)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "no stage can begin at unit %d: the model has %d layers with parameters, 0 to %d", unit,
-                          units, units - 1);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "no stage can begin at unit %d: the model has %d layers with parameters, 0 to %d", unit,
+            units, units - 1);
     if (unit == 0)
         return TUTTI_OK;
     if (net->sequence != NULL) {
         int node;
         TUTTI_TRY(tutti_nn_sequence_cut(net->sequence, unit, &node, err));
-        *enters = (size_t)net->sequence->nodes[node - 1].length * (size_t)net->sequence->nodes[node - 1].out;
+        *enters = (size_t)net->sequence->nodes[node - 1].length *
+                  (size_t)net->sequence->nodes[node - 1].out;
         return TUTTI_OK;
     }
     if (unit < net->conv_count)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "no stage can begin at layer %d (conv2d): convolutions go through all of their layers in "
-                          "tiles, so that all are on one stage; the next that can begin one is layer %d",
-                          net->units[unit].index, net->units[net->conv_count].index);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "no stage can begin at layer %d (conv2d): convolutions go through all of their layers "
+            "in tiles, so that all are on one stage; the next that can begin one is layer %d",
+            net->units[unit].index, net->units[net->conv_count].index);
     *enters = (size_t)nn_values(net->units[unit].in);
     return TUTTI_OK;
 }
 
-tutti_status tutti_nn_net_part(nn_net *part, const nn_net *whole, int first, int end, tutti_error *err)
+tutti_status tutti_nn_net_part(nn_net *part, const nn_net *whole, int first, int end,
+                               tutti_error *err)
 {
     const int units = tutti_nn_net_units(whole);
     size_t enters;
@@ -57,11 +62,10 @@ tutti_status tutti_nn_net_part(nn_net *part, const nn_net *whole, int first, int
     *part = (nn_net){ 0 };
     TUTTI_TRY(tutti_nn_net_staged(whole, err));
     if (first < 0 || first >= end || end > units)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "a stage of units %d to %d: the model has %d layers with parameters, 0 to %d, and a stage has "
-            "one at least",
-            first, end - 1, units, units - 1);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "a stage of units %d to %d: the model has %d layers with parameters, 0 "
+                          "to %d, and a stage has one at least",
+                          first, end - 1, units, units - 1);
     TUTTI_TRY(tutti_nn_net_cut(whole, first, &enters, err));
     if (end < units)
         TUTTI_TRY(tutti_nn_net_cut(whole, end, &enters, err));
@@ -121,8 +125,8 @@ static void describe(const nn_net *net, int u, tutti_nn_unit *unit)
         unit->values += s != NULL ? s->params[k].count : nn_param_values(net, k);
 }
 
-tutti_status tutti_nn_units(const char *model, const tutti_nn_task *task, tutti_nn_unit *units, int capacity,
-                            int *count, tutti_error *err)
+tutti_status tutti_nn_units(const char *model, const tutti_nn_task *task, tutti_nn_unit *units,
+                            int capacity, int *count, tutti_error *err)
 {
     nn_net net;
     tutti_status status;

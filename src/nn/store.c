@@ -83,8 +83,9 @@ static free_list *list_of(tutti_nn_store *s, size_t bytes)
 static void *fail_full(const tutti_nn_store *s, size_t bytes, tutti_error *err)
 {
     tutti_fail(err, TUTTI_ERR_MEMORY, 0,
-               "%zu bytes of activations in addition to the %zu of micro-batches under way are more than %s%zu; use "
-               "fewer micro-batches at a time, smaller ones, more stages, or recompute=on",
+               "%zu bytes of activations in addition to the %zu of micro-batches under way are "
+               "more than %s%zu; use fewer micro-batches at a time, smaller ones, more stages, or "
+               "recompute=on",
                bytes, s->used, s->bound > 0 ? "the bound of " : "there is memory for, ",
                s->bound > 0 ? s->bound : bytes);
     return NULL;

@@ -77,7 +77,8 @@ static void point_units(const tutti_nn *nn, float *at, float **pointers)
 
     point_leaf(nn, tiled(nn), nn->params - tiled(nn), at + tied, pointers);
     for (int u = nn->convs; u < nn->units; u++)
-        point_leaf(nn, nn->unit[u].param, nn->unit[u].params, at + (u > 0 || !nn->tied ? tied : 0), pointers);
+        point_leaf(nn, nn->unit[u].param, nn->unit[u].params, at + (u > 0 || !nn->tied ? tied : 0),
+                   pointers);
 }
 
 static size_t values_of_units(const tutti_nn *nn)
@@ -98,8 +99,8 @@ static tutti_status open_leaf(tutti_nn *nn, tutti_error *err)
     nn->leaf_pointers = tutti_alloc((size_t)nn->params, sizeof *nn->leaf_pointers);
     if ((nn->leaf == NULL && nn->leaf_values > 0) || nn->leaf_pointers == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
-                          "no memory for %zu gradients of a layer; use a batch of at most %lld", nn->leaf_values,
-                          (long long)nn->block);
+                          "no memory for %zu gradients of a layer; use a batch of at most %lld",
+                          nn->leaf_values, (long long)nn->block);
     point_units(nn, nn->leaf, nn->leaf_pointers);
     return TUTTI_OK;
 }
@@ -117,7 +118,9 @@ static tutti_status open_tied(tutti_nn *nn, tutti_error *err)
     return nn->tied_memory != NULL && nn->tied_pointers != NULL
                ? TUTTI_OK
                : tutti_fail(err, TUTTI_ERR_MEMORY, 0,
-                            "no memory for the gradients of a tied matrix in %zu blocks; use a smaller batch", blocks);
+                            "no memory for the gradients of a tied matrix in %zu blocks; use a "
+                            "smaller batch",
+                            blocks);
 }
 
 float *const *tutti_nn_tied_gradients(const tutti_nn *nn, float *const *pointers, int64_t block)
@@ -127,7 +130,8 @@ float *const *tutti_nn_tied_gradients(const tutti_nn *nn, float *const *pointers
     if (nn->tied_pointers == NULL)
         return pointers;
     memcpy(own, pointers, (size_t)nn->params * sizeof *own);
-    point_leaf(nn, nn->unit[0].param, nn->unit[0].params, nn->tied_memory + (size_t)block * tied_values(nn), own);
+    point_leaf(nn, nn->unit[0].param, nn->unit[0].params,
+               nn->tied_memory + (size_t)block * tied_values(nn), own);
     return own;
 }
 
@@ -137,12 +141,14 @@ tutti_status tutti_nn_unit_gradients(tutti_nn *nn, float **gradients, tutti_erro
 
     if (!nn->by_unit && nn->batch > nn->block)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "units share memory for their gradients only where blocks go side by side, and this network "
-                          "runs its blocks of %lld samples one after another; open it with by_unit",
+                          "units share memory for their gradients only where blocks go side by "
+                          "side, and this network runs its blocks of %lld samples one after "
+                          "another; open it with by_unit",
                           (long long)nn->block);
     if (nn->unit_gradients == NULL && values > 0 &&
         (nn->unit_gradients = tutti_alloc(values, sizeof *nn->unit_gradients)) == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the %zu gradients of the largest unit", values);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
+                          "no memory for the %zu gradients of the largest unit", values);
     nn->unit_gradient_values = values;
     point_units(nn, nn->unit_gradients, gradients);
     return TUTTI_OK;
@@ -161,11 +167,12 @@ static tutti_status open_sets(tutti_nn *nn, tutti_error *err)
         return TUTTI_OK;
     nn->sets = levels - 1;
     nn->set_memory = tutti_alloc((size_t)nn->sets, values * sizeof(float));
-    nn->set_pointers = tutti_alloc((size_t)nn->sets + 1, (size_t)nn->params * sizeof *nn->set_pointers);
+    nn->set_pointers =
+        tutti_alloc((size_t)nn->sets + 1, (size_t)nn->params * sizeof *nn->set_pointers);
     if ((nn->set_memory == NULL && nn->sets > 0 && values > 0) || nn->set_pointers == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
-                          "no memory for %d sets of %zu gradients; use a batch of at most %lld", nn->sets, values,
-                          (long long)nn->block);
+                          "no memory for %d sets of %zu gradients; use a batch of at most %lld",
+                          nn->sets, values, (long long)nn->block);
     for (int set = 0; set < nn->sets; set++)
         (nn->by_unit ? point_units : point)(nn, nn->set_memory + (size_t)set * values,
                                             nn->set_pointers + (set + 1) * nn->params);
@@ -205,8 +212,8 @@ static tutti_status open_tables(tutti_nn *nn, tutti_error *err)
         if (nn->width[k] == 0)
             continue;
         *t = (nn_rows){ .width = nn->width[k],
-                        .capacity = (size_t)(blocks >> level > 0 ? blocks >> level : 1) * (size_t)(full * s->context) *
-                                    nn_row_ids(s) };
+                        .capacity = (size_t)(blocks >> level > 0 ? blocks >> level : 1) *
+                                    (size_t)(full * s->context) * nn_row_ids(s) };
         if (t->capacity > s->params[k].rows)
             t->capacity = s->params[k].rows;
         t->ids = tutti_alloc(t->capacity, sizeof *t->ids);
@@ -218,10 +225,12 @@ static tutti_status open_tables(tutti_nn *nn, tutti_error *err)
         nn->touched = tutti_alloc((most + WORD - 1) / WORD, sizeof *nn->touched);
         enough = nn->touched != NULL;
     }
-    return enough ? TUTTI_OK
-                  : tutti_fail(err, TUTTI_ERR_MEMORY, 0,
-                               "no memory for the rows of tables that %lld samples name; use a smaller batch",
-                               (long long)nn->batch);
+    return enough
+               ? TUTTI_OK
+               : tutti_fail(
+                     err, TUTTI_ERR_MEMORY, 0,
+                     "no memory for the rows of tables that %lld samples name; use a smaller batch",
+                     (long long)nn->batch);
 }
 
 tutti_status tutti_nn_sums_open(tutti_nn *nn, bool adds, tutti_error *err)
@@ -254,8 +263,10 @@ size_t tutti_nn_sums_bytes(const tutti_nn *nn)
 {
     const size_t sets = (size_t)nn->sets + (nn->bottom != NULL);
     const size_t tied = nn->tied_memory != NULL ? (size_t)nn->backend_count * tied_values(nn) : 0;
-    return (sets * nn->set_values + nn->leaf_values + nn->unit_gradient_values + tied) * sizeof(float) +
-           (nn->set_pointers != NULL ? (size_t)nn->sets + 2 : 0) * (size_t)nn->params * sizeof *nn->set_pointers;
+    return (sets * nn->set_values + nn->leaf_values + nn->unit_gradient_values + tied) *
+               sizeof(float) +
+           (nn->set_pointers != NULL ? (size_t)nn->sets + 2 : 0) * (size_t)nn->params *
+               sizeof *nn->set_pointers;
 }
 
 static void add_row(size_t width, const float *restrict x, float *restrict y)
@@ -267,7 +278,8 @@ static void add_row(size_t width, const float *restrict x, float *restrict y)
 static void charge_rows(const tutti_nn *nn, const nn_rows *rows)
 {
     if (nn->device != NULL)
-        tutti_device_charge(nn->device, (double)(rows->n * rows->width), 12 * (double)(rows->n * rows->width));
+        tutti_device_charge(nn->device, (double)(rows->n * rows->width),
+                            12 * (double)(rows->n * rows->width));
 }
 
 /* Adds the rows of `from` to `to`: a merge from the end, in place, since the rows of `to` that are
@@ -301,14 +313,16 @@ static void add_rows(const tutti_nn *nn, const nn_rows *from, nn_rows *to)
                 add_row(width, from->values + i * width, to->values + at * width);
             else {
                 to->ids[at] = from->ids[i];
-                memcpy(to->values + at * width, from->values + i * width, width * sizeof *to->values);
+                memcpy(to->values + at * width, from->values + i * width,
+                       width * sizeof *to->values);
             }
         }
     }
     charge_rows(nn, from);
 }
 
-tutti_status tutti_nn_acquire_rows(const tutti_nn *nn, const nn_run *run, const tutti_nn_hooks *hooks, tutti_error *err)
+tutti_status tutti_nn_acquire_rows(const tutti_nn *nn, const nn_run *run,
+                                   const tutti_nn_hooks *hooks, tutti_error *err)
 {
     const nn_sequence *s = nn->net.sequence;
 
@@ -320,7 +334,8 @@ tutti_status tutti_nn_acquire_rows(const tutti_nn *nn, const nn_run *run, const 
         if (nn->width[k] == 0)
             continue;
         for (size_t i = 0; i < n; i++) {
-            const uint32_t id = s->tables > 0 ? (uint32_t)(i % each) * s->rows + run->rows[i] : run->tokens[i];
+            const uint32_t id =
+                s->tables > 0 ? (uint32_t)(i % each) * s->rows + run->rows[i] : run->tokens[i];
             nn->touched[id / WORD] |= UINT64_C(1) << id % WORD;
         }
         for (size_t w = 0; w < (s->params[k].rows + WORD - 1) / WORD && n > 0; w++) {
@@ -392,7 +407,8 @@ void tutti_nn_stack_merge(const tutti_nn *nn, const nn_stack *s, int param)
         memcpy(s->set[s->top][param], s->tied[param], nn->count[param] * sizeof(float));
     for (int k = s->top; k > s->top - s->merges; k--)
         if (nn->width[param] > 0)
-            add_rows(nn, &nn->tables[k * nn->params + param], &nn->tables[(k - 1) * nn->params + param]);
+            add_rows(nn, &nn->tables[k * nn->params + param],
+                     &nn->tables[(k - 1) * nn->params + param]);
         else
             add_sets(nn, s->set[k], s->set[k - 1], param);
     if (s->last && s->total != NULL && nn->width[param] == 0)

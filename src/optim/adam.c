@@ -21,7 +21,8 @@
 #define BELOW_ONE 0x1.fffffffffffffp-1 /* bounds are inclusive, and beta = 1 would divide by 0 */
 
 static const tutti_option options[] = {
-    { "lr", TUTTI_REAL, TUTTI_AT(tutti_optim_adam_options, lr), 0.001, 0, 1e9, NULL, "learning rate" },
+    { "lr", TUTTI_REAL, TUTTI_AT(tutti_optim_adam_options, lr), 0.001, 0, 1e9, NULL,
+      "learning rate" },
     { "beta1", TUTTI_REAL, TUTTI_AT(tutti_optim_adam_options, beta1), 0.9, 0, BELOW_ONE, NULL,
       "decay of the mean gradient" },
     { "beta2", TUTTI_REAL, TUTTI_AT(tutti_optim_adam_options, beta2), 0.999, 0, BELOW_ONE, NULL,
@@ -43,11 +44,12 @@ int tutti_optim_adam_slots(const void *self)
     return 2;
 }
 
-void tutti_optim_adam_apply(const tutti_optim *o, size_t count, float *w, const float *g, float *const *slot,
-                            const tutti_rate *rate, bool decoupled)
+void tutti_optim_adam_apply(const tutti_optim *o, size_t count, float *w, const float *g,
+                            float *const *slot, const tutti_rate *rate, bool decoupled)
 {
     const tutti_optim_adam_options *s = o->self;
-    const double c1 = 1 - tutti_optim_power(s->beta1, rate->t), c2 = 1 - tutti_optim_power(s->beta2, rate->t);
+    const double c1 = 1 - tutti_optim_power(s->beta1, rate->t),
+                 c2 = 1 - tutti_optim_power(s->beta2, rate->t);
     const tutti_adam_step step = {
         .scale = (float)rate->scale,
         .decay = decoupled ? 0 : (float)s->weight_decay,
@@ -64,8 +66,8 @@ void tutti_optim_adam_apply(const tutti_optim *o, size_t count, float *w, const 
     tutti_step_adam(o->device, count, &step, w, g, slot[0], slot[1]);
 }
 
-static void adam_apply(const tutti_optim *o, size_t count, float *w, const float *g, float *const *slot,
-                       const tutti_rate *rate)
+static void adam_apply(const tutti_optim *o, size_t count, float *w, const float *g,
+                       float *const *slot, const tutti_rate *rate)
 {
     tutti_optim_adam_apply(o, count, w, g, slot, rate, false);
 }

@@ -20,10 +20,12 @@ static tutti_status unknown(const char *name, tutti_error *err)
     for (; tutti_optims[n] != NULL; n++) {
         assert(n < NAMES_MAX && used < sizeof all);
         names[n] = tutti_optims[n]->name;
-        used += (size_t)snprintf(all + used, sizeof all - used, "%s%s", n == 0 ? "" : ", ", names[n]);
+        used +=
+            (size_t)snprintf(all + used, sizeof all - used, "%s%s", n == 0 ? "" : ", ", names[n]);
     }
     tutti_suggest(name, names, n, near, sizeof near);
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "unknown optimizer '%.60s'%s (there are %s)", name, near, all);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "unknown optimizer '%.60s'%s (there are %s)", name,
+                      near, all);
 }
 
 /* Sets the ranges that the slots cover. */
@@ -32,7 +34,8 @@ static tutti_status cover(tutti_optim *o, const tutti_range *ranges, size_t n, t
     o->ranges = tutti_alloc(n + 1, sizeof *o->ranges);
     o->at = tutti_alloc(n + 1, sizeof *o->at);
     if (o->ranges == NULL || o->at == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for an optimizer over %zu ranges", n);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                          "no memory for an optimizer over %zu ranges", n);
     for (size_t k = 0; k < n; k++) {
         assert(k == 0 || ranges[k].first >= ranges[k - 1].first + ranges[k - 1].count);
         o->ranges[k] = ranges[k];
@@ -86,8 +89,8 @@ static tutti_status declare(tutti_optim **out, tutti_plan *plan, const tutti_opt
         goto out;
     if (strlen(prefix) > PREFIX_MAX) {
         status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "%s: its states cannot be named '%.20s...': "
-                            "a prefix has at most %d bytes, and this has %zu",
+                            "%s: its states cannot be named '%.20s...': a prefix has at most %d "
+                            "bytes, and this has %zu",
                             what, prefix, PREFIX_MAX, strlen(prefix));
         goto out;
     }
@@ -119,8 +122,9 @@ out:
     return status;
 }
 
-tutti_status tutti_optim_declare(tutti_optim **out, tutti_plan *plan, const char *spec, const char *prefix,
-                                 size_t first, size_t count, tutti_keep keep, tutti_device *device, tutti_error *err)
+tutti_status tutti_optim_declare(tutti_optim **out, tutti_plan *plan, const char *spec,
+                                 const char *prefix, size_t first, size_t count, tutti_keep keep,
+                                 tutti_device *device, tutti_error *err)
 {
     return declare(out, plan,
                    &(tutti_optim_request){ spec, prefix, &(tutti_range){ first, count }, 1, false,
@@ -182,7 +186,8 @@ size_t tutti_optim_range_at(const tutti_optim *o, size_t first)
     return low;
 }
 
-void tutti_update(tutti_optim *o, size_t first, size_t count, float *w, const float *g, const tutti_rate *rate)
+void tutti_update(tutti_optim *o, size_t first, size_t count, float *w, const float *g,
+                  const tutti_rate *rate)
 {
     float *slot[TUTTI_SLOTS_MAX];
     const tutti_range *r;

@@ -49,7 +49,8 @@ struct tutti_placed {
 /* No more than there are. */
 static size_t elements_of(const tutti_optim *o, const tutti_placed_options *options)
 {
-    const size_t all = o->count * sizeof(float), bytes = options->tile_bytes < all ? options->tile_bytes : all;
+    const size_t all = o->count * sizeof(float),
+                 bytes = options->tile_bytes < all ? options->tile_bytes : all;
 
     return (bytes / LEAST + (bytes % LEAST != 0 || bytes == 0)) * LEAST / sizeof(float);
 }
@@ -71,7 +72,8 @@ static tutti_status take_tiles(tutti_placed *p, tutti_error *err)
     const size_t room = room_of(p->elements);
     char *at;
 
-    TUTTI_TRY(tutti_arena_take(p->host, "tiles", SETS * (size_t)p->reads * room, TUTTI_FILE_BLOCK, &p->memory, err));
+    TUTTI_TRY(tutti_arena_take(p->host, "tiles", SETS * (size_t)p->reads * room, TUTTI_FILE_BLOCK,
+                               &p->memory, err));
     at = p->memory;
     for (int k = 0; k < SETS; k++)
         for (int s = 0; s < p->reads; s++, at += room)
@@ -80,8 +82,9 @@ static tutti_status take_tiles(tutti_placed *p, tutti_error *err)
     return TUTTI_OK;
 }
 
-tutti_status tutti_placed_open(tutti_placed **out, tutti_optim *o, const tutti_place *masters, tutti_runtime *rt,
-                               const tutti_placed_options *options, tutti_arena *host, tutti_error *err)
+tutti_status tutti_placed_open(tutti_placed **out, tutti_optim *o, const tutti_place *masters,
+                               tutti_runtime *rt, const tutti_placed_options *options,
+                               tutti_arena *host, tutti_error *err)
 {
     tutti_placed *p = tutti_alloc(1, sizeof *p);
     tutti_status status = TUTTI_OK;
@@ -135,7 +138,8 @@ static size_t place_of(const tutti_optim *o, size_t first)
 }
 
 /* The tile after t; false: there is none. */
-static bool next_tile(const tutti_placed *p, const tutti_update_part *parts, size_t n, tile *t, const tile *before)
+static bool next_tile(const tutti_placed *p, const tutti_update_part *parts, size_t n, tile *t,
+                      const tile *before)
 {
     size_t part = before != NULL ? before->part + before->last : 0, left, border;
     const bool within = before != NULL && !before->last;
@@ -177,14 +181,17 @@ static tutti_status post_tile(tutti_placed *p, tile *t, bool write, tutti_error 
 
 static tutti_status await_tile(tutti_placed *p, tile *t, tutti_error *err)
 {
-    return p->memory != NULL ? tutti_tier_wait(p->stream[0].tier, t->list, (size_t)p->reads, err) : TUTTI_OK;
+    return p->memory != NULL ? tutti_tier_wait(p->stream[0].tier, t->list, (size_t)p->reads, err)
+                             : TUTTI_OK;
 }
 
-static void update_tile(tutti_placed *p, const tile *t, const tutti_update_part *part, const tutti_rate *rate)
+static void update_tile(tutti_placed *p, const tile *t, const tutti_update_part *part,
+                        const tutti_rate *rate)
 {
     const size_t offset = t->first - part->first;
     const float *const g = p->reads > p->streams ? tile_memory(p, t, p->streams) : part->g + offset;
-    const tutti_buffer to = part->x == NULL ? (tutti_buffer){ 0 } : tutti_f32(p->o->device, part->x + offset, t->count);
+    const tutti_buffer to =
+        part->x == NULL ? (tutti_buffer){ 0 } : tutti_f32(p->o->device, part->x + offset, t->count);
     tutti_range range = { t->first, t->count };
     size_t zero = 0;
     tutti_optim here = *p->o; /* as if the tile were all that there is */
@@ -199,8 +206,9 @@ static void update_tile(tutti_placed *p, const tile *t, const tutti_update_part 
     p->updated += t->count;
 }
 
-tutti_status tutti_placed_update(tutti_placed *p, const tutti_update_part *parts, size_t n, const tutti_rate *rate,
-                                 void (*over)(void *arg, size_t part), void *arg, tutti_error *err)
+tutti_status tutti_placed_update(tutti_placed *p, const tutti_update_part *parts, size_t n,
+                                 const tutti_rate *rate, void (*over)(void *arg, size_t part),
+                                 void *arg, tutti_error *err)
 {
     tutti_status status = TUTTI_OK;
     size_t k = 0, finished = 0; /* finished: parts that are over and reported, empty ones too */
@@ -239,14 +247,17 @@ tutti_status tutti_placed_update(tutti_placed *p, const tutti_update_part *parts
 }
 
 /* Copies the masters of a part to or from x, which does not change in that time. */
-static tutti_status move(tutti_placed *p, const tutti_update_part *part, bool write, tutti_error *err)
+static tutti_status move(tutti_placed *p, const tutti_update_part *part, bool write,
+                         tutti_error *err)
 {
     tutti_place *const m = &p->stream[0];
-    const size_t at = part->count > 0 ? place_of(p->o, part->first) : 0, bytes = part->count * sizeof(float);
+    const size_t at = part->count > 0 ? place_of(p->o, part->first) : 0,
+                 bytes = part->count * sizeof(float);
     tutti_io io = { 0 }, *const one = &io;
 
-    TUTTI_TRY(write ? tutti_tier_write(m->tier, &io, m->at + at * sizeof(float), part->x, bytes, err)
-                    : tutti_tier_read(m->tier, &io, m->at + at * sizeof(float), part->x, bytes, err));
+    TUTTI_TRY(write
+                  ? tutti_tier_write(m->tier, &io, m->at + at * sizeof(float), part->x, bytes, err)
+                  : tutti_tier_read(m->tier, &io, m->at + at * sizeof(float), part->x, bytes, err));
     return tutti_tier_wait(m->tier, &one, 1, err);
 }
 

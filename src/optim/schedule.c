@@ -34,12 +34,17 @@ struct tutti_lr_schedule {
         "warmup", TUTTI_INT, TUTTI_AT(schedule_options, warmup), 0, 0, STEPS_MAX, NULL, \
             "steps over which the rate rises from 0" \
     }
-#define FLOOR { "floor", TUTTI_REAL, TUTTI_AT(schedule_options, floor), 0, 0, 1, NULL, "factor at the end of the run" }
+#define FLOOR \
+    { \
+        "floor", TUTTI_REAL, TUTTI_AT(schedule_options, floor), 0, 0, 1, NULL, \
+            "factor at the end of the run" \
+    }
 
 static const tutti_option constant_options[] = { WARMUP, { 0 } };
 static const tutti_option decay_options[] = { WARMUP, FLOOR, { 0 } };
 static const tutti_option step_options[] = {
-    { "every", TUTTI_INT, TUTTI_AT(schedule_options, every), 1000, 1, STEPS_MAX, NULL, "steps between two drops" },
+    { "every", TUTTI_INT, TUTTI_AT(schedule_options, every), 1000, 1, STEPS_MAX, NULL,
+      "steps between two drops" },
     { "gamma", TUTTI_REAL, TUTTI_AT(schedule_options, gamma), 0.1, 0, 1, NULL, "factor of a drop" },
     WARMUP,
     { 0 },
@@ -116,11 +121,13 @@ static tutti_status unknown(const char *name, tutti_error *err)
     for (size_t i = 0; i < TUTTI_LENGTH(names); i++)
         names[i] = tutti_lr_schedules[i].name;
     tutti_suggest(name, names, TUTTI_LENGTH(names), near, sizeof near);
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "unknown schedule '%.60s'%s (there are constant, step, cosine, linear)",
-                      name, near);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "unknown schedule '%.60s'%s (there are constant, step, cosine, linear)", name,
+                      near);
 }
 
-tutti_status tutti_lr_schedule_open(tutti_lr_schedule **out, const char *text, uint64_t steps, tutti_error *err)
+tutti_status tutti_lr_schedule_open(tutti_lr_schedule **out, const char *text, uint64_t steps,
+                                    tutti_error *err)
 {
     tutti_status status;
     tutti_lr_schedule *s = tutti_alloc(1, sizeof *s);
@@ -149,8 +156,8 @@ tutti_status tutti_lr_schedule_open(tutti_lr_schedule **out, const char *text, u
         goto out;
     if (steps == 0 && s->ops->options == decay_options)
         status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "%s falls until the end of the run, whose number of steps is not known; give it (steps), "
-                            "or take constant or step",
+                            "%s falls until the end of the run, whose number of steps is not "
+                            "known; give it (steps), or take constant or step",
                             what);
     else if (steps > 0 && (uint64_t)s->options.warmup > steps)
         status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
@@ -173,7 +180,8 @@ void tutti_lr_schedule_close(tutti_lr_schedule *s)
 
 double tutti_lr_schedule_factor(const tutti_lr_schedule *s, uint64_t step_index)
 {
-    const uint64_t warmup = (uint64_t)s->options.warmup, at = step_index < s->steps ? step_index : s->steps;
+    const uint64_t warmup = (uint64_t)s->options.warmup,
+                   at = step_index < s->steps ? step_index : s->steps;
 
     if (at < warmup)
         return (double)(at + 1) / (double)warmup;

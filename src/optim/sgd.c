@@ -47,16 +47,19 @@ static tutti_status check_options(const void *self, tutti_error *err)
     const sgd_options *s = self;
 
     if (s->nesterov && s->momentum == 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "nesterov=on needs a momentum above 0, and momentum is 0; "
-                          "add momentum=0.9 or leave nesterov out");
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "nesterov=on needs a momentum above 0, and momentum is 0; add "
+                          "momentum=0.9 or leave nesterov out");
     if (s->nesterov && s->dampening != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "nesterov=on needs dampening=0, and dampening is %g; "
-                          "leave one of the two out", s->dampening);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "nesterov=on needs dampening=0, and dampening is %g; leave one of the "
+                          "two out",
+                          s->dampening);
     return TUTTI_OK;
 }
 
-static void sgd_apply(const tutti_optim *o, size_t count, float *w, const float *g, float *const *slot,
-                      const tutti_rate *rate)
+static void sgd_apply(const tutti_optim *o, size_t count, float *w, const float *g,
+                      float *const *slot, const tutti_rate *rate)
 {
     const sgd_options *s = o->self;
     const tutti_sgd_step step = {

@@ -43,13 +43,14 @@ static void some(void *arg, size_t first, size_t count)
     }
 }
 
-void tutti_update_tiled(tutti_optim *o, size_t first, size_t count, float *w, const float *g, const tutti_rate *rate,
-                        tutti_buffer to, tutti_team *team)
+void tutti_update_tiled(tutti_optim *o, size_t first, size_t count, float *w, const float *g,
+                        const tutti_rate *rate, tutti_buffer to, tutti_team *team)
 {
     update u = { o, first, w, g, rate, to, count * sizeof(uint16_t) >= PAST };
 
-    assert(to.data == NULL || (to.count == count && (to.dtype == TUTTI_BF16 || to.dtype == TUTTI_F16 ||
-                                                     to.dtype == TUTTI_F32)));
+    assert(to.data == NULL ||
+           (to.count == count &&
+            (to.dtype == TUTTI_BF16 || to.dtype == TUTTI_F16 || to.dtype == TUTTI_F32)));
     if (team == NULL)
         some(&u, 0, count);
     else

@@ -19,7 +19,8 @@ static tutti_status check_workers(tutti_pipeline_allocation how, const placed_wo
     for (int w = 0; w < workers; w++) {
         if (node[w] < 0 || node[w] >= workers || !(speed[w] > 0))
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "worker %d of %d is on node %d and has the speed %g; nodes are 0 to %d, speeds above 0",
+                              "worker %d of %d is on node %d and has the speed %g; nodes are 0 to "
+                              "%d, speeds above 0",
                               w, workers, node[w], speed[w], workers - 1);
         *nodes = node[w] >= *nodes ? node[w] + 1 : *nodes;
     }
@@ -32,14 +33,17 @@ static tutti_status check_workers(tutti_pipeline_allocation how, const placed_wo
             count += node[w] == n;
         if (count != *each)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "node %d has %d of %d workers; on %d nodes pipelines of equal length need %d on each, "
-                              "or, if that is no whole number, another number of workers",
+                              "node %d has %d of %d workers; on %d nodes pipelines of equal length "
+                              "need %d on each, or, if that is no whole number, another number of "
+                              "workers",
                               n, count, workers, *nodes, *each);
     }
     if (how == TUTTI_PIPELINE_HYBRID && (*nodes % 2 != 0 || *each % 2 != 0))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "allocation hd pairs nodes and halves them: it needs an even number of nodes and of workers "
-                          "on each, and here are %d with %d each; use ed or np", *nodes, *each);
+                          "allocation hd pairs nodes and halves them: it needs an even number of "
+                          "nodes and of workers on each, and here are %d with %d each; use ed or "
+                          "np",
+                          *nodes, *each);
     return TUTTI_OK;
 }
 
@@ -61,8 +65,9 @@ static int rank_of(int workers, const int *node, const double *speed, int nodes,
     return rank;
 }
 
-tutti_status tutti_pipeline_allocate(tutti_pipeline_allocation how, int workers, const int *node, const double *speed,
-                                     int *members, int *pipelines, int *stages, tutti_error *err)
+tutti_status tutti_pipeline_allocate(tutti_pipeline_allocation how, int workers, const int *node,
+                                     const double *speed, int *members, int *pipelines, int *stages,
+                                     tutti_error *err)
 {
     int nodes, each = 0;
 

@@ -49,7 +49,8 @@ static double seconds_of(const programme *g, int worker, int first, int end)
 
 static bool fits(const programme *g, int worker, int stage, int first, int end)
 {
-    return !g->limits || g->p->memory[worker] == 0 || bytes_of(g, stage, first, end) <= g->p->memory[worker];
+    return !g->limits || g->p->memory[worker] == 0 ||
+           bytes_of(g, stage, first, end) <= g->p->memory[worker];
 }
 
 static bool ends_at(const tutti_pipeline_profile *p, int end)
@@ -74,7 +75,8 @@ static void solve(const programme *g, route *table)
             for (int k = 0; k < g->stages; k++)
                 for (int end = first + 1; end <= units && (set >> k & 1) == 0; end++) {
                     route *there = &table[(set | 1 << k) * row + end];
-                    const double own = ends_at(g->p, end) ? seconds_of(g, g->workers[k], first, end) : INFINITY,
+                    const double own = ends_at(g->p, end) ? seconds_of(g, g->workers[k], first, end)
+                                                          : INFINITY,
                                  slowest = own > here->slowest ? own : here->slowest;
                     if (slowest < there->slowest && fits(g, g->workers[k], stage, first, end))
                         *there = (route){ slowest, first, k };
@@ -121,57 +123,69 @@ static tutti_status check_profile(const programme *g, tutti_error *err)
     if (p->units < 1 || p->units > TUTTI_PIPELINE_UNITS_MOST || g->stages < 1 ||
         g->stages > TUTTI_PIPELINE_STAGES_MOST || g->in_flight < 1)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "a pipeline of %d layers in %d stages with %d micro-batches in flight: layers must be from "
-                          "1 to %d, stages from 1 to %d, micro-batches 1 or more", p->units, g->stages, g->in_flight,
-                          TUTTI_PIPELINE_UNITS_MOST, TUTTI_PIPELINE_STAGES_MOST);
+                          "a pipeline of %d layers in %d stages with %d micro-batches in flight: "
+                          "layers must be from 1 to %d, stages from 1 to %d, micro-batches 1 or "
+                          "more",
+                          p->units, g->stages, g->in_flight, TUTTI_PIPELINE_UNITS_MOST,
+                          TUTTI_PIPELINE_STAGES_MOST);
     for (int u = 0; u < p->units; u++) {
         const tutti_pipeline_unit *unit = &p->unit[u];
         places += u == 0 || unit->cut;
-        if (!sound(unit->enters) || !sound(unit->values) || !sound(unit->state) || !sound(unit->kept))
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the profile of unit %d has bytes below 0, or not finite", u);
+        if (!sound(unit->enters) || !sound(unit->values) || !sound(unit->state) ||
+            !sound(unit->kept))
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "the profile of unit %d has bytes below 0, or not finite", u);
     }
     for (int k = 0; k < g->stages; k++) {
         const int w = g->workers[k];
         if (w < 0 || w >= p->workers)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "stage on worker %d; the profile has workers 0 to %d", w,
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "stage on worker %d; the profile has workers 0 to %d", w,
                               p->workers - 1);
         for (int other = 0; other < k; other++)
             if (g->workers[other] == w)
-                return tutti_fail(err, TUTTI_ERR_USAGE, 0, "worker %d has two stages of one pipeline", w);
+                return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                                  "worker %d has two stages of one pipeline", w);
         for (int u = 0; u < p->units; u++)
             if (!(p->seconds[w * p->units + u] > 0) || !isfinite(p->seconds[w * p->units + u]))
-                return tutti_fail(err, TUTTI_ERR_USAGE, 0, "unit %d takes %g seconds on worker %d; it must be above 0",
-                                  u, p->seconds[w * p->units + u], w);
+                return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                                  "unit %d takes %g seconds on worker %d; it must be above 0", u,
+                                  p->seconds[w * p->units + u], w);
     }
     if (g->stages > places)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%d stages of a model that can begin one at %d places; use fewer stages or a deeper model",
+                          "%d stages of a model that can begin one at %d places; use fewer stages "
+                          "or a deeper model",
                           g->stages, places);
     return TUTTI_OK;
 }
 
 /* TUTTI_ERR_MEMORY: names the stage that lacks most memory in the plan without limits. */
-static tutti_status fail_unfit(const programme *g, const tutti_pipeline_plan *plan, tutti_error *err)
+static tutti_status fail_unfit(const programme *g, const tutti_pipeline_plan *plan,
+                               tutti_error *err)
 {
     int worst = 0;
     double most = -INFINITY;
 
     for (int q = 0; q < plan->stages; q++) {
-        const double memory = g->p->memory[plan->worker[q]], lacks = memory > 0 ? plan->bytes[q] - memory : -INFINITY;
+        const double memory = g->p->memory[plan->worker[q]],
+                     lacks = memory > 0 ? plan->bytes[q] - memory : -INFINITY;
         if (lacks > most)
             most = lacks, worst = q;
     }
-    return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
-                      "no cut of the model in %d stages with %d micro-batches in flight fits the memory of its "
-                      "workers; in the fastest stage %d (units %d to %d, on worker %d) needs %.0f bytes and has %.0f"
-                      "; use more stages, fewer or smaller micro-batches, or recompute=on",
-                      g->stages, g->in_flight, worst, plan->first[worst], plan->first[worst + 1] - 1,
-                      plan->worker[worst], plan->bytes[worst],
-                      g->p->memory[plan->worker[worst]]);
+    return tutti_fail(
+        err, TUTTI_ERR_MEMORY, 0,
+        "no cut of the model in %d stages with %d micro-batches in flight fits the memory of its "
+        "workers; in the fastest stage %d (units %d to %d, on worker %d) needs %.0f bytes and has "
+        "%.0f"
+        "; use more stages, fewer or smaller micro-batches, or recompute=on",
+        g->stages, g->in_flight, worst, plan->first[worst], plan->first[worst + 1] - 1,
+        plan->worker[worst], plan->bytes[worst], g->p->memory[plan->worker[worst]]);
 }
 
-tutti_status tutti_pipeline_partition(const tutti_pipeline_profile *profile, const int *workers, int stages,
-                                      int in_flight, tutti_pipeline_plan *plan, tutti_error *err)
+tutti_status tutti_pipeline_partition(const tutti_pipeline_profile *profile, const int *workers,
+                                      int stages, int in_flight, tutti_pipeline_plan *plan,
+                                      tutti_error *err)
 {
     programme g = { profile, workers, stages, in_flight, true };
     tutti_status status = TUTTI_OK;
@@ -181,7 +195,8 @@ tutti_status tutti_pipeline_partition(const tutti_pipeline_profile *profile, con
     TUTTI_TRY(check_profile(&g, err));
     table = tutti_alloc((size_t)1 << stages, (size_t)(profile->units + 1) * sizeof *table);
     if (table == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to cut %d layers in %d stages", profile->units, stages);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to cut %d layers in %d stages",
+                          profile->units, stages);
     solve(&g, table);
     if (!read_plan(&g, table, plan)) {
         g.limits = false;
@@ -194,13 +209,14 @@ tutti_status tutti_pipeline_partition(const tutti_pipeline_profile *profile, con
     return status;
 }
 
-tutti_status tutti_pipeline_best(const tutti_pipeline_profile *profile, const int *workers, int stages, int most,
-                                 tutti_pipeline_plan *plan, tutti_error *err)
+tutti_status tutti_pipeline_best(const tutti_pipeline_profile *profile, const int *workers,
+                                 int stages, int most, tutti_pipeline_plan *plan, tutti_error *err)
 {
     TUTTI_TRY(tutti_pipeline_partition(profile, workers, stages, 1, plan, err));
     for (int in_flight = 2; in_flight <= most; in_flight++) {
         tutti_pipeline_plan other;
-        const tutti_status status = tutti_pipeline_partition(profile, workers, stages, in_flight, &other, NULL);
+        const tutti_status status =
+            tutti_pipeline_partition(profile, workers, stages, in_flight, &other, NULL);
         if (status == TUTTI_ERR_MEMORY)
             break; /* more takes more */
         if (status != TUTTI_OK)

@@ -89,7 +89,8 @@ static int length_of(const tutti_pipe_options *o, int which, int peer)
                : theirs * width_of(o, peer) / width_of(o, o->stage) + 2;
 }
 
-static tutti_status open_conduit(tutti_pipe *p, int which, const tutti_pipe_options *o, tutti_error *err)
+static tutti_status open_conduit(tutti_pipe *p, int which, const tutti_pipe_options *o,
+                                 tutti_error *err)
 {
     const bool before = which == ENTER || which == BACK, up = which == ENTER || which == LEAVE;
     const int peer = before ? o->stage - 1 : o->stage + 1;
@@ -106,8 +107,9 @@ static tutti_status open_conduit(tutti_pipe *p, int which, const tutti_pipe_opti
     c->requests = tutti_alloc((size_t)c->length, sizeof *c->requests);
     c->left = tutti_alloc((size_t)c->length, sizeof *c->left);
     if (c->peers == NULL || c->memory == NULL || c->requests == NULL || c->left == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for %d x %zu values between stages; use smaller "
-                                                    "micro-batches", c->length, c->floats);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
+                          "no memory for %d x %zu values between stages; use smaller micro-batches",
+                          c->length, c->floats);
     memcpy(c->peers, o->ranks + place_of(o, peer), (size_t)c->width * sizeof *c->peers);
     return TUTTI_OK;
 }
@@ -117,30 +119,35 @@ static tutti_status check_options(tutti_world *world, const tutti_pipe_options *
     int mine;
 
     if (o->stages < 1 || o->stage < 0 || o->stage >= o->stages || o->in_flight < 1)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "stage %d of a pipeline of %d with %d micro-batches in flight",
-                          o->stage, o->stages, o->in_flight);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "stage %d of a pipeline of %d with %d micro-batches in flight", o->stage,
+                          o->stages, o->in_flight);
     for (int q = 0; q < o->stages; q++) {
         if (width_of(o, q) < 1 || (o->width != NULL && width_of(o, q) > o->period))
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "stage %d is on %d ranks, and %lld micro-batches go round",
-                              q, width_of(o, q), (long long)o->period);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "stage %d is on %d ranks, and %lld micro-batches go round", q,
+                              width_of(o, q), (long long)o->period);
         for (int k = 0; k < width_of(o, q); k++)
-            if (o->ranks[place_of(o, q) + k] < 0 || o->ranks[place_of(o, q) + k] >= tutti_world_size(world))
-                return tutti_fail(err, TUTTI_ERR_USAGE, 0, "stage %d is on rank %d; there are %d", q,
-                                  o->ranks[place_of(o, q) + k], tutti_world_size(world));
+            if (o->ranks[place_of(o, q) + k] < 0 ||
+                o->ranks[place_of(o, q) + k] >= tutti_world_size(world))
+                return tutti_fail(err, TUTTI_ERR_USAGE, 0, "stage %d is on rank %d; there are %d",
+                                  q, o->ranks[place_of(o, q) + k], tutti_world_size(world));
     }
     if (o->member < 0 || o->member >= width_of(o, o->stage))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "member %d of stage %d, which is on %d ranks", o->member, o->stage,
-                          width_of(o, o->stage));
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "member %d of stage %d, which is on %d ranks",
+                          o->member, o->stage, width_of(o, o->stage));
     mine = o->ranks[place_of(o, o->stage) + o->member];
     if (mine != tutti_world_rank(world) || (o->stage > 0) != (o->enters > 0) ||
         (o->stage < o->stages - 1) != (o->leaves > 0))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "stage %d of %d is opened on rank %d for %zu values that enter and %zu that leave; it is "
-                          "that of rank %d", o->stage, o->stages, tutti_world_rank(world), o->enters, o->leaves, mine);
+                          "stage %d of %d is opened on rank %d for %zu values that enter and %zu "
+                          "that leave; it is that of rank %d",
+                          o->stage, o->stages, tutti_world_rank(world), o->enters, o->leaves, mine);
     return TUTTI_OK;
 }
 
-tutti_status tutti_pipe_open(tutti_pipe **out, tutti_world *world, const tutti_pipe_options *o, tutti_error *err)
+tutti_status tutti_pipe_open(tutti_pipe **out, tutti_world *world, const tutti_pipe_options *o,
+                             tutti_error *err)
 {
     tutti_status status = TUTTI_OK;
     tutti_pipe *p;
@@ -149,7 +156,8 @@ tutti_status tutti_pipe_open(tutti_pipe **out, tutti_world *world, const tutti_p
     TUTTI_TRY(check_options(world, o, err));
     p = tutti_alloc(1, sizeof *p);
     if (p == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the %zu bytes of a pipeline", sizeof *p);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the %zu bytes of a pipeline",
+                          sizeof *p);
     p->world = world;
     p->stage = o->stage;
     p->stages = o->stages;
@@ -159,8 +167,9 @@ tutti_status tutti_pipe_open(tutti_pipe **out, tutti_world *world, const tutti_p
     p->slots = tutti_pipe_slots(o, o->stage);
     /* the schedule of the first stage of a pipeline with p->slots micro-batches in flight; the last
        stage has no stage behind it */
-    p->t = (tutti_pipeline_schedule){ .stages = o->stage == o->stages - 1 ? 1 : greater(2, p->slots),
-                                      .in_flight = p->slots };
+    p->t =
+        (tutti_pipeline_schedule){ .stages = o->stage == o->stages - 1 ? 1 : greater(2, p->slots),
+                                   .in_flight = p->slots };
     for (int i = 0; i < CONDUITS && status == TUTTI_OK; i++)
         status = open_conduit(p, i, o, err);
     if (status != TUTTI_OK) {
@@ -212,7 +221,8 @@ static int64_t number_of(const tutti_pipe *pipe, int64_t i)
 static int64_t mine_until(const tutti_pipe *pipe, int64_t p)
 {
     const int64_t rest = p % pipe->period - pipe->member;
-    return p / pipe->period * mine_of(pipe) + (rest > 0 ? (rest + pipe->width - 1) / pipe->width : 0);
+    return p / pipe->period * mine_of(pipe) +
+           (rest > 0 ? (rest + pipe->width - 1) / pipe->width : 0);
 }
 
 static int peer_of(const tutti_pipe *pipe, const conduit *c, int64_t i)
@@ -240,8 +250,9 @@ static tutti_port port(const tutti_pipe *pipe, const conduit *c, int64_t i)
 static tutti_status post_receives(tutti_pipe *pipe, conduit *c, int64_t last, tutti_error *err)
 {
     for (int64_t i = c->posted + 1; c->width > 0 && i <= last; i++) {
-        TUTTI_TRY(tutti_post_recv(pipe->world, &c->requests[entry_of(c, i)], peer_of(pipe, c, i), port(pipe, c, i),
-                                  tutti_host(buffer(c, i), c->floats, TUTTI_F32), err));
+        TUTTI_TRY(tutti_post_recv(pipe->world, &c->requests[entry_of(c, i)], peer_of(pipe, c, i),
+                                  port(pipe, c, i), tutti_host(buffer(c, i), c->floats, TUTTI_F32),
+                                  err));
         c->posted = i;
     }
     return TUTTI_OK;
@@ -251,8 +262,9 @@ static tutti_status send(tutti_pipe *pipe, conduit *c, int64_t i, size_t floats,
 {
     if (c->width == 0)
         return TUTTI_OK;
-    TUTTI_TRY(tutti_post_send(pipe->world, &c->requests[entry_of(c, i)], peer_of(pipe, c, i), port(pipe, c, i), NULL,
-                              tutti_host(buffer(c, i), floats, TUTTI_F32), err));
+    TUTTI_TRY(tutti_post_send(pipe->world, &c->requests[entry_of(c, i)], peer_of(pipe, c, i),
+                              port(pipe, c, i), NULL, tutti_host(buffer(c, i), floats, TUTTI_F32),
+                              err));
     c->posted = i;
     pipe->messages++;
     pipe->bytes += floats * sizeof(float);
@@ -318,15 +330,18 @@ static tutti_status make_room(tutti_pipe *pipe, int which, int64_t i, tutti_erro
 /* Until one more of them is through: any, or of the sends alone; or the caller's request. */
 static tutti_status wait(tutti_pipe *pipe, int from, const tutti_pipe_work *work, tutti_error *err)
 {
-    tutti_request *const admits = from == ENTER && work->admits != NULL ? work->admits(work->self) : NULL;
+    tutti_request *const admits =
+        from == ENTER && work->admits != NULL ? work->admits(work->self) : NULL;
     size_t n = list_waits(pipe, from);
     tutti_status status;
 
     if (admits != NULL)
         pipe->waited[n++] = admits;
     if (n == 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "stage %d of a pipeline waits for nothing: its turns stopped at "
-                                                   "micro-batch %lld", pipe->stage, (long long)pipe->t.forwards);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "stage %d of a pipeline waits for nothing: its turns stopped at "
+                          "micro-batch %lld",
+                          pipe->stage, (long long)pipe->t.forwards);
     if (work->waits != NULL)
         work->waits(work->self, true);
     status = tutti_wait_some(pipe->world, pipe->waited, n, 1, TUTTI_FOREVER, NULL, err);
@@ -349,8 +364,8 @@ static tutti_status forward(tutti_pipe *pipe, const tutti_pipe_work *work, tutti
     size_t left = 0;
 
     TUTTI_TRY(make_room(pipe, LEAVE, i, err));
-    TUTTI_TRY(work->forward(work->self, number_of(pipe, i), slot_of(pipe, i), buffer(in, i), entered,
-                            buffer(out, i), &left, err));
+    TUTTI_TRY(work->forward(work->self, number_of(pipe, i), slot_of(pipe, i), buffer(in, i),
+                            entered, buffer(out, i), &left, err));
     pipe->t.forwards = i;
     if (pipe->c[BACK].width > 0)
         pipe->c[BACK].left[entry_of(&pipe->c[BACK], i)] = entered;
@@ -365,8 +380,8 @@ static tutti_status backward(tutti_pipe *pipe, const tutti_pipe_work *work, tutt
     const size_t entered = back->width > 0 ? back->left[entry_of(back, i)] : 0;
 
     TUTTI_TRY(make_room(pipe, BACK, i, err));
-    TUTTI_TRY(work->backward(work->self, number_of(pipe, i), slot_of(pipe, i), buffer(&pipe->c[SLOPE], i),
-                             buffer(back, i), err));
+    TUTTI_TRY(work->backward(work->self, number_of(pipe, i), slot_of(pipe, i),
+                             buffer(&pipe->c[SLOPE], i), buffer(back, i), err));
     pipe->t.backwards = i;
     return send(pipe, back, i, entered, err);
 }
@@ -382,7 +397,8 @@ static int64_t admitted(const tutti_pipe *pipe, const tutti_pipe_work *work)
     return p == INT64_MAX ? p : mine_until(pipe, p);
 }
 
-static tutti_status run_batch(tutti_pipe *pipe, int64_t last, const tutti_pipe_work *work, tutti_error *err)
+static tutti_status run_batch(tutti_pipe *pipe, int64_t last, const tutti_pipe_work *work,
+                              tutti_error *err)
 {
     conduit *in = &pipe->c[ENTER], *slopes = &pipe->c[SLOPE];
     tutti_pipeline_schedule *t = &pipe->t;
@@ -401,18 +417,21 @@ static tutti_status run_batch(tutti_pipe *pipe, int64_t last, const tutti_pipe_w
         else if (next == TUTTI_PIPELINE_BACKWARD)
             TUTTI_TRY(backward(pipe, work, err));
         else if (t->forwards == t->backwards && entered > t->forwards)
-            TUTTI_TRY(work->await(work->self, number_of(pipe, t->forwards + 1), err)); /* no slope comes before it */
+            /* no slope comes before it */
+            TUTTI_TRY(work->await(work->self, number_of(pipe, t->forwards + 1), err));
         else
             TUTTI_TRY(wait(pipe, ENTER, work, err));
     }
-    while (pipe->c[LEAVE].ended < pipe->c[LEAVE].posted || pipe->c[BACK].ended < pipe->c[BACK].posted) {
+    while (pipe->c[LEAVE].ended < pipe->c[LEAVE].posted ||
+           pipe->c[BACK].ended < pipe->c[BACK].posted) {
         TUTTI_TRY(wait(pipe, LEAVE, work, err));
         TUTTI_TRY(poll_messages(pipe, err));
     }
     return TUTTI_OK;
 }
 
-tutti_status tutti_pipe_run(tutti_pipe *pipe, int64_t last, const tutti_pipe_work *work, tutti_error *err)
+tutti_status tutti_pipe_run(tutti_pipe *pipe, int64_t last, const tutti_pipe_work *work,
+                            tutti_error *err)
 {
     tutti_status status;
 
@@ -420,5 +439,7 @@ tutti_status tutti_pipe_run(tutti_pipe *pipe, int64_t last, const tutti_pipe_wor
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a pipeline that has failed can only be closed");
     status = run_batch(pipe, mine_until(pipe, last), work, err);
     pipe->failed = status != TUTTI_OK;
-    return pipe->failed ? tutti_fail_within(err, status, "stage %d of %d", pipe->stage, pipe->stages) : TUTTI_OK;
+    return pipe->failed
+               ? tutti_fail_within(err, status, "stage %d of %d", pipe->stage, pipe->stages)
+               : TUTTI_OK;
 }

@@ -63,7 +63,8 @@ double tutti_ticktock_peak(const tutti_ticktock_profile *profile, int waves, dou
         const int64_t micro = tutti_ticktock_next(&t, t.begun < MICRO_BATCHES);
         double held = 0;
         const int part = micro == t.begun ? 0 : t.of[slot_of(&t, micro)].next;
-        for (int64_t k = t.over; k < t.begun; k++) /* the others hold what the part before has left them */
+        for (int64_t k = t.over; k < t.begun;
+             k++) /* the others hold what the part before has left them */
             if (k != micro) {
                 const int next = t.of[slot_of(&t, k)].next;
                 held += next < profile->forwards ? profile->bytes[next - 1] : profile->bytes[next];

@@ -2,10 +2,12 @@
 #include "pipeline/plan.h"
 #include "tutti/method/pipeline.h"
 
-tutti_pipeline_action tutti_pipeline_next(const tutti_pipeline_schedule *t, int64_t entered, int64_t returned)
+tutti_pipeline_action tutti_pipeline_next(const tutti_pipeline_schedule *t, int64_t entered,
+                                          int64_t returned)
 {
     const int behind = t->stages - t->stage; /* this one included */
-    const int64_t most = t->in_flight < behind ? t->in_flight : behind, open = t->forwards - t->backwards;
+    const int64_t most = t->in_flight < behind ? t->in_flight : behind,
+                  open = t->forwards - t->backwards;
     const bool last = behind == 1;
 
     if (open > 0 && (last || returned > t->backwards))

@@ -12,7 +12,8 @@ typedef struct widths {
     const double *until;         /* [units + 1]: seconds of the units before each */
     int *need;                   /* [stages + 1][units + 1]: fewest workers of that number of stages
                                     on the units before that one */
-    int *from;                   /* [stages + 1][units + 1]: first unit of the last of these stages */
+    /* [stages + 1][units + 1]: first unit of the last of these stages */
+    int *from;
 } widths;
 
 static int workers_of(double seconds, double period, int most)
@@ -73,7 +74,8 @@ static void assign_widths(const widths *x, double period, int workers, int *firs
 
 static void find_widths(const widths *x, int workers, int *first, int *width)
 {
-    double low = 0, high = x->until[x->units] > 0 ? x->until[x->units] : 1; /* high: one worker a stage suffices */
+    /* high: one worker a stage suffices */
+    double low = 0, high = x->until[x->units] > 0 ? x->until[x->units] : 1;
 
     for (int i = 0; i < 200 && high - low > 1e-13 * high; i++) {
         const double middle = (low + high) / 2;
@@ -86,8 +88,8 @@ static void find_widths(const widths *x, int workers, int *first, int *width)
     assign_widths(x, high, workers, first, width);
 }
 
-tutti_status tutti_pipeline_widths(int units, const bool *cut, const double *seconds, int stages, int workers,
-                                   int *first, int *width, tutti_error *err)
+tutti_status tutti_pipeline_widths(int units, const bool *cut, const double *seconds, int stages,
+                                   int workers, int *first, int *width, tutti_error *err)
 {
     const size_t cells = ((size_t)stages + 1) * ((size_t)units + 1);
     int places = 0;
@@ -98,8 +100,8 @@ tutti_status tutti_pipeline_widths(int units, const bool *cut, const double *sec
         places += cut[u];
     if (stages < 1 || stages > workers || stages > places || units < 1 || !cut[0])
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%d stages on %d workers, of a model that may be cut into %d at most", stages, workers,
-                          places);
+                          "%d stages on %d workers, of a model that may be cut into %d at most",
+                          stages, workers, places);
     x.need = tutti_alloc(cells, sizeof *x.need);
     x.from = tutti_alloc(cells, sizeof *x.from);
     x.until = until = tutti_alloc((size_t)units + 1, sizeof *until);
@@ -113,5 +115,6 @@ tutti_status tutti_pipeline_widths(int units, const bool *cut, const double *sec
     tutti_free(until);
     return x.need != NULL && x.from != NULL && until != NULL
                ? TUTTI_OK
-               : tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a plan of %d units on %d workers", units, workers);
+               : tutti_fail(err, TUTTI_ERR_MEMORY, 0,
+                            "no memory for a plan of %d units on %d workers", units, workers);
 }

@@ -197,28 +197,32 @@ double tutti_placement_cost(const tutti_placement_problem *p, const int *on)
     return provide(p, &pipe);
 }
 
-static tutti_status too_slow(const tutti_placement_problem *p, const pipeline *pipe, tutti_error *err)
+static tutti_status too_slow(const tutti_placement_problem *p, const pipeline *pipe,
+                             tutti_error *err)
 {
     const int i = pipe->limit;
 
     if (i >= 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "the floor of %g examples a second is out of reach: layers '%s' to '%s' on all %d of '%s' "
-                          "reach %g; lower the floor, or give more units or other types", p->floor,
-                          p->layer[pipe->first[i]].name, p->layer[pipe->first[i + 1] - 1].name,
-                          p->type[pipe->type[i]].units, p->type[pipe->type[i]].name,
+                          "the floor of %g examples a second is out of reach: layers '%s' to '%s' "
+                          "on all %d of '%s' reach %g; lower the floor, or give more units or "
+                          "other types",
+                          p->floor, p->layer[pipe->first[i]].name,
+                          p->layer[pipe->first[i + 1] - 1].name, p->type[pipe->type[i]].units,
+                          p->type[pipe->type[i]].name,
                           1 / tutti_placement_period(&pipe->run[i], p->type[pipe->type[i]].units));
     for (int t = 0; t < p->types; t++)
         if (used(pipe, t) > p->type[t].units)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "the floor of %g examples a second takes %d of '%s' in this plan, and there are %d; "
-                              "lower the floor or give more", p->floor, used(pipe, t), p->type[t].name,
-                              p->type[t].units);
-    return tutti_fail(err, TUTTI_ERR_STATE, 0, "a plan without units, which should not be possible");
+                              "the floor of %g examples a second takes %d of '%s' in this plan, "
+                              "and there are %d; lower the floor or give more",
+                              p->floor, used(pipe, t), p->type[t].name, p->type[t].units);
+    return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                      "a plan without units, which should not be possible");
 }
 
-tutti_status tutti_placement_provision(const tutti_placement_problem *p, const int *on, tutti_placement_plan *plan,
-                                       tutti_error *err)
+tutti_status tutti_placement_provision(const tutti_placement_problem *p, const int *on,
+                                       tutti_placement_plan *plan, tutti_error *err)
 {
     pipeline pipe;
     double cost, period;
@@ -226,8 +230,9 @@ tutti_status tutti_placement_provision(const tutti_placement_problem *p, const i
     *plan = (tutti_placement_plan){ 0 };
     for (int l = 0; l < p->layers; l++)
         if (on[l] < 0 || on[l] >= p->types)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer '%s' on type %d; there are types 0 to %d",
-                              p->layer[l].name, on[l], p->types - 1);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "layer '%s' on type %d; there are types 0 to %d", p->layer[l].name,
+                              on[l], p->types - 1);
     cut_stages(p, on, &pipe);
     cost = provide(p, &pipe);
     if (!(cost < INFINITY))
@@ -273,20 +278,24 @@ static bool within(double x, double low, double high)
 static tutti_status check_layer(const tutti_placement_problem *p, int l, tutti_error *err)
 {
     if (!within(p->layer[l].enters, 0, 1e18) || !within(p->layer[l].values, 0, 1e18))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer '%s': enters and values are bytes, 0 to 1e18",
-                          p->layer[l].name);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "layer '%s': enters and values are bytes, 0 to 1e18", p->layer[l].name);
     for (int t = 0; t < p->types; t++) {
         const tutti_placement_time *m = &p->time[l][t];
         if (!within(m->compute, 0, 1e9) || !within(m->communicate, 0, 1e9))
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "layer '%s' on '%s': compute is %g and communicate %g; they must be seconds, 0 to 1e9",
+                              "layer '%s' on '%s': compute is %g and communicate %g; they must be "
+                              "seconds, 0 to 1e9",
                               p->layer[l].name, p->type[t].name, m->compute, m->communicate);
         if (!within(m->compute_share, 0, 1) || !within(m->communicate_share, 0, 1))
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "layer '%s' on '%s': compute_share is %g and communicate_share %g; they must be from 0 "
-                              "to 1", p->layer[l].name, p->type[t].name, m->compute_share, m->communicate_share);
+                              "layer '%s' on '%s': compute_share is %g and communicate_share %g; "
+                              "they must be from 0 to 1",
+                              p->layer[l].name, p->type[t].name, m->compute_share,
+                              m->communicate_share);
         if (!(m->compute + m->communicate > 0))
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer '%s' takes no time at all on '%s'; measure it",
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "layer '%s' takes no time at all on '%s'; measure it",
                               p->layer[l].name, p->type[t].name);
     }
     return TUTTI_OK;
@@ -295,23 +304,26 @@ static tutti_status check_layer(const tutti_placement_problem *p, int l, tutti_e
 tutti_status tutti_placement_check(const tutti_placement_problem *p, tutti_error *err)
 {
     if (p->layers < 1 || p->layers > TUTTI_PLACEMENT_LAYERS_MOST)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%d layers to place; there must be 1 to %d", p->layers,
-                          TUTTI_PLACEMENT_LAYERS_MOST);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%d layers to place; there must be 1 to %d",
+                          p->layers, TUTTI_PLACEMENT_LAYERS_MOST);
     if (p->types < 1 || p->types > TUTTI_PLACEMENT_TYPES_MOST)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%d types of resources; there must be 1 to %d", p->types,
-                          TUTTI_PLACEMENT_TYPES_MOST);
-    if (!within(p->batch, 1, 1e12) || !within(p->examples, 1, 1e18) || !within(p->floor, 1e-9, 1e15) ||
-        !within(p->besides, 0, 1e9))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%d types of resources; there must be 1 to %d",
+                          p->types, TUTTI_PLACEMENT_TYPES_MOST);
+    if (!within(p->batch, 1, 1e12) || !within(p->examples, 1, 1e18) ||
+        !within(p->floor, 1e-9, 1e15) || !within(p->besides, 0, 1e9))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "batch is %g, examples %g, floor %g and besides %g; they must be 1 to 1e12, 1 to 1e18, 1e-9 "
-                          "to 1e15 and 0 to 1e9", p->batch, p->examples, p->floor, p->besides);
+                          "batch is %g, examples %g, floor %g and besides %g; they must be 1 to "
+                          "1e12, 1 to 1e18, 1e-9 to 1e15 and 0 to 1e9",
+                          p->batch, p->examples, p->floor, p->besides);
     for (int t = 0; t < p->types; t++) {
         if (!within(p->type[t].price, 0, 1e9))
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a unit of '%s' costs %g an hour; it must be 0 to 1e9",
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "a unit of '%s' costs %g an hour; it must be 0 to 1e9",
                               p->type[t].name, p->type[t].price);
         if (p->type[t].units < 1 || p->type[t].units > TUTTI_PLACEMENT_UNITS_MOST)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there are %d units of '%s'; it must be 1 to %d",
-                              p->type[t].units, p->type[t].name, TUTTI_PLACEMENT_UNITS_MOST);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "there are %d units of '%s'; it must be 1 to %d", p->type[t].units,
+                              p->type[t].name, TUTTI_PLACEMENT_UNITS_MOST);
     }
     for (int l = 0; l < p->layers; l++)
         TUTTI_TRY(check_layer(p, l, err));

@@ -17,19 +17,25 @@
 #include "placement_internal.h"
 #include "placement/placement.h"
 
-enum { LAYERS = TUTTI_PLACEMENT_LAYERS_MOST, TYPES = TUTTI_PLACEMENT_TYPES_MOST, BRUTE_MOST = 10000000 };
+enum {
+    LAYERS = TUTTI_PLACEMENT_LAYERS_MOST,
+    TYPES = TUTTI_PLACEMENT_TYPES_MOST,
+    BRUTE_MOST = 10000000
+};
 #define WORK_MOST 1e9            /* stages examined: a quarter of a minute or so */
 
 /* ---- brute ---- */
 
-tutti_status tutti_placement_brute(const tutti_placement_problem *p, int *on, double *cost, tutti_error *err)
+tutti_status tutti_placement_brute(const tutti_placement_problem *p, int *on, double *cost,
+                                   tutti_error *err)
 {
     int here[LAYERS] = { 0 }, l;
 
     *cost = INFINITY;
     if (pow(p->types, p->layers) > BRUTE_MOST)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "search 'brute' of %d layers on %d types has %.3g plans to go through, more than %d; use dp",
+                          "search 'brute' of %d layers on %d types has %.3g plans to go through, "
+                          "more than %d; use dp",
                           p->layers, p->types, pow(p->types, p->layers), BRUTE_MOST);
     do {
         const double got = tutti_placement_cost(p, here);
@@ -152,7 +158,8 @@ static tutti_status open_spans(programme *g, tutti_error *err)
 
     g->spans = tutti_alloc((size_t)layers * (size_t)(layers + 1) * (size_t)types, sizeof *g->spans);
     if (g->spans == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to place %d layers on %d types", layers, types);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to place %d layers on %d types",
+                          layers, types);
     for (int first = 0; first < layers; first++)
         for (int end = first + 1; end <= layers; end++)
             for (int t = 0; t < types; t++) {
@@ -164,7 +171,8 @@ static tutti_status open_spans(programme *g, tutti_error *err)
     return TUTTI_OK;
 }
 
-tutti_status tutti_placement_dp(const tutti_placement_problem *p, int *on, double *cost, tutti_error *err)
+tutti_status tutti_placement_dp(const tutti_placement_problem *p, int *on, double *cost,
+                                tutti_error *err)
 {
     programme g = { .p = p };
     double period = 1 / p->floor;
@@ -174,7 +182,8 @@ tutti_status tutti_placement_dp(const tutti_placement_problem *p, int *on, doubl
     while ((period = tighten(&g, period)) > 0 && g.work < WORK_MOST &&
            p->examples * period / 3600 * solve(&g, period) < *cost) {
         /* only what would be cheaper than the best at this period */
-        const double worth = *cost < INFINITY ? *cost * 3600 / (p->examples * period) - p->besides : INFINITY;
+        const double worth =
+            *cost < INFINITY ? *cost * 3600 / (p->examples * period) - p->besides : INFINITY;
         if (solve(&g, 0) < worth) {
             double got;
             g.best = worth;
@@ -189,9 +198,11 @@ tutti_status tutti_placement_dp(const tutti_placement_problem *p, int *on, doubl
     }
     tutti_free(g.spans);
     if (g.work >= WORK_MOST)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "search 'dp' of %d layers on %d types, with as many units as there are, looked at %.0g "
-                          "stages and was not at the end; use rl, or fewer layers", p->layers, p->types, WORK_MOST);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "search 'dp' of %d layers on %d types, with as many units as there are, looked at %.0g "
+            "stages and was not at the end; use rl, or fewer layers",
+            p->layers, p->types, WORK_MOST);
     return TUTTI_OK;
 }
 
@@ -201,7 +212,8 @@ tutti_status tutti_placement_dp(const tutti_placement_problem *p, int *on, doubl
    of its type. */
 static void fastest(const tutti_placement_problem *p, int *on)
 {
-    double least[LAYERS + 1][TYPES + 1] = { { 0 } }; /* of layers from `first` on, the stage before on `t` */
+    /* of layers from `first` on, the stage before on `t` */
+    double least[LAYERS + 1][TYPES + 1] = { { 0 } };
     int end_of[LAYERS][TYPES + 1], type_of[LAYERS][TYPES + 1];
 
     for (int first = p->layers - 1; first >= 0; first--)
@@ -235,8 +247,10 @@ tutti_status tutti_placement_refuse(const tutti_placement_problem *p, tutti_erro
     int on[LAYERS];
 
     fastest(p, on);
-    TUTTI_TRY(tutti_fail_within(err, tutti_placement_provision(p, on, &plan, err), "even in the fastest plan"));
+    TUTTI_TRY(tutti_fail_within(err, tutti_placement_provision(p, on, &plan, err),
+                                "even in the fastest plan"));
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "this search found no plan that reaches the floor of %g examples a second, and there is one; "
-                      "use dp", p->floor);
+                      "this search found no plan that reaches the floor of %g examples a second, "
+                      "and there is one; use dp",
+                      p->floor);
 }

@@ -18,26 +18,29 @@ typedef struct reader {
 } reader;
 
 #define REFUSE(r, format, ...) \
-    tutti_fail((r)->err, TUTTI_ERR_USAGE, 0, "%.120s: %.160s: " format, (r)->path, (r)->where, __VA_ARGS__)
+    tutti_fail((r)->err, TUTTI_ERR_USAGE, 0, "%.120s: %.160s: " format, (r)->path, (r)->where, \
+               __VA_ARGS__)
 
-static tutti_status open_text(json_t **root, const char *path, const char *text, size_t bytes, const char *schema,
-                              tutti_error *err)
+static tutti_status open_text(json_t **root, const char *path, const char *text, size_t bytes,
+                              const char *schema, tutti_error *err)
 {
     json_error_t why;
     const char *got;
 
     *root = NULL;
     if (bytes > BYTES_MOST)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%.200s: %zu bytes; at most %d (1 MiB)", path, bytes, BYTES_MOST);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%.200s: %zu bytes; at most %d (1 MiB)", path,
+                          bytes, BYTES_MOST);
     *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &why);
     if (*root == NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%.200s: no JSON: %.100s (line %d, column %d)", path, why.text,
-                          why.line, why.column);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%.200s: no JSON: %.100s (line %d, column %d)",
+                          path, why.text, why.line, why.column);
     got = json_string_value(json_object_get(*root, "schema"));
     if (got != NULL && strcmp(got, schema) == 0)
         return TUTTI_OK;
-    tutti_fail(err, TUTTI_ERR_USAGE, 0, "%.200s: its schema is '%.40s'; it must be an object with \"schema\": \"%s\"",
-               path, got != NULL ? got : "", schema);
+    tutti_fail(err, TUTTI_ERR_USAGE, 0,
+               "%.200s: its schema is '%.40s'; it must be an object with \"schema\": \"%s\"", path,
+               got != NULL ? got : "", schema);
     json_decref(*root);
     *root = NULL;
     return TUTTI_ERR_USAGE;
@@ -65,7 +68,8 @@ static tutti_status only(const reader *r, json_t *object, const char *const *nam
 }
 
 /* Bounds are for tutti_placement_check. initial NAN: it must be there. */
-static tutti_status read_number(const reader *r, json_t *object, const char *name, double initial, double *out)
+static tutti_status read_number(const reader *r, json_t *object, const char *name, double initial,
+                                double *out)
 {
     json_t *value = json_object_get(object, name);
 
@@ -78,19 +82,21 @@ static tutti_status read_number(const reader *r, json_t *object, const char *nam
     return TUTTI_OK;
 }
 
-static tutti_status whole(const reader *r, json_t *object, const char *name, int low, int high, int *out)
+static tutti_status whole(const reader *r, json_t *object, const char *name, int low, int high,
+                          int *out)
 {
     json_t *value = json_object_get(object, name);
 
     *out = 0;
-    if (!json_is_integer(value) || json_integer_value(value) < low || json_integer_value(value) > high)
+    if (!json_is_integer(value) || json_integer_value(value) < low ||
+        json_integer_value(value) > high)
         return REFUSE(r, "'%s' must be a whole number from %d to %d", name, low, high);
     *out = (int)json_integer_value(value);
     return TUTTI_OK;
 }
 
-static tutti_status name_of(const reader *r, json_t *object, const char *name, const char *initial, char *out,
-                            size_t bytes)
+static tutti_status name_of(const reader *r, json_t *object, const char *name, const char *initial,
+                            char *out, size_t bytes)
 {
     json_t *value = json_object_get(object, name);
     const char *text = value == NULL && initial != NULL ? initial : json_string_value(value);
@@ -104,7 +110,8 @@ static tutti_status name_of(const reader *r, json_t *object, const char *name, c
     return TUTTI_OK;
 }
 
-static tutti_status list_of(const reader *r, json_t *root, const char *name, int most, json_t **out, int *count)
+static tutti_status list_of(const reader *r, json_t *root, const char *name, int most, json_t **out,
+                            int *count)
 {
     *out = json_object_get(root, name);
     *count = 0;
@@ -124,10 +131,12 @@ static int type_named(const tutti_placement_problem *p, const char *name)
     return -1;
 }
 
-static tutti_status read_type(reader *r, json_t *object, tutti_placement_problem *p, tutti_placement_speed *speed)
+static tutti_status read_type(reader *r, json_t *object, tutti_placement_problem *p,
+                              tutti_placement_speed *speed)
 {
-    static const char *const names[] = { "name", "price", "units", "flops", "bandwidth", "compute_share",
-                                         "communicate_share", NULL };
+    static const char *const names[] = {
+        "name", "price", "units", "flops", "bandwidth", "compute_share", "communicate_share", NULL
+    };
     tutti_placement_type *type = &p->type[p->types];
 
     snprintf(r->where, sizeof r->where, "types, number %d", p->types + 1);
@@ -148,8 +157,8 @@ static tutti_status read_type(reader *r, json_t *object, tutti_placement_problem
 
 /* {"compute": S, "communicate": S, "compute_share": A, "communicate_share": B}. In place of a share
    there may be seconds with more units: "compute_with": {"4": S, ...}. */
-static tutti_status read_share(const reader *r, json_t *object, const char *share, const char *with, double one,
-                               double *out)
+static tutti_status read_share(const reader *r, json_t *object, const char *share, const char *with,
+                               double one, double *out)
 {
     json_t *times = json_object_get(object, with), *value;
     int units[64], n = 0;
@@ -161,15 +170,19 @@ static tutti_status read_share(const reader *r, json_t *object, const char *shar
         return TUTTI_OK;
     if (json_object_get(object, share) != NULL)
         return REFUSE(r, "'%s' and '%s' specify the same value; give one", share, with);
-    if (!json_is_object(times) || json_object_size(times) < 1 || json_object_size(times) > TUTTI_LENGTH(units) ||
-        !(one > 0))
-        return REFUSE(r, "'%s' must be an object of 1 to %zu numbers of units and their seconds, and one unit's "
-                      "above 0", with, TUTTI_LENGTH(units));
+    if (!json_is_object(times) || json_object_size(times) < 1 ||
+        json_object_size(times) > TUTTI_LENGTH(units) || !(one > 0))
+        return REFUSE(
+            r,
+            "'%s' must be an object of 1 to %zu numbers of units and their seconds, and one unit's "
+            "above 0",
+            with, TUTTI_LENGTH(units));
     json_object_foreach(times, key, value) {
         int64_t count = 0;
-        const tutti_option many = { "units", TUTTI_INT, 0, 0, 2, TUTTI_PLACEMENT_UNITS_MOST, NULL, "" };
-        TUTTI_TRY(tutti_fail_within(r->err, tutti_option_set(&many, with, key, &count, r->err), "%.120s: %.100s",
-                                    r->path, r->where));
+        const tutti_option many = { "units", TUTTI_INT, 0, 0, 2, TUTTI_PLACEMENT_UNITS_MOST,
+                                    NULL,    "" };
+        TUTTI_TRY(tutti_fail_within(r->err, tutti_option_set(&many, with, key, &count, r->err),
+                                    "%.120s: %.100s", r->path, r->where));
         if (!json_is_number(value) || !(json_number_value(value) >= 0))
             return REFUSE(r, "'%s' of %s units must be seconds", with, key);
         units[n] = (int)count;
@@ -181,14 +194,18 @@ static tutti_status read_share(const reader *r, json_t *object, const char *shar
 
 static tutti_status read_time(reader *r, json_t *object, tutti_placement_time *time)
 {
-    static const char *const names[] = { "compute", "communicate", "compute_share", "communicate_share",
-                                         "compute_with", "communicate_with", NULL };
+    static const char *const names[] = {
+        "compute",          "communicate", "compute_share", "communicate_share", "compute_with",
+        "communicate_with", NULL
+    };
 
     TUTTI_TRY(only(r, object, names));
     TUTTI_TRY(read_number(r, object, "compute", NAN, &time->compute));
     TUTTI_TRY(read_number(r, object, "communicate", NAN, &time->communicate));
-    TUTTI_TRY(read_share(r, object, "compute_share", "compute_with", time->compute, &time->compute_share));
-    return read_share(r, object, "communicate_share", "communicate_with", time->communicate, &time->communicate_share);
+    TUTTI_TRY(read_share(r, object, "compute_share", "compute_with", time->compute,
+                         &time->compute_share));
+    return read_share(r, object, "communicate_share", "communicate_with", time->communicate,
+                      &time->communicate_share);
 }
 
 static tutti_status read_layer(reader *r, json_t *object, tutti_placement_problem *p)
@@ -218,9 +235,11 @@ static tutti_status read_layer(reader *r, json_t *object, tutti_placement_proble
     return TUTTI_OK;
 }
 
-static tutti_status read_problem(reader *r, json_t *root, tutti_placement_problem *p, tutti_placement_speed *speed)
+static tutti_status read_problem(reader *r, json_t *root, tutti_placement_problem *p,
+                                 tutti_placement_speed *speed)
 {
-    static const char *const names[] = { "schema", "types", "layers", "batch", "examples", "floor", "besides", NULL };
+    static const char *const names[] = { "schema",   "types", "layers",  "batch",
+                                         "examples", "floor", "besides", NULL };
     json_t *list;
     int n;
 
@@ -241,8 +260,10 @@ static tutti_status read_problem(reader *r, json_t *root, tutti_placement_proble
     return tutti_fail_within(r->err, tutti_placement_check(p, r->err), "%.120s", r->path);
 }
 
-tutti_status tutti_placement_parse(const char *path, const char *text, size_t bytes, tutti_placement_problem *p,
-                                   tutti_placement_speed speed[TUTTI_PLACEMENT_TYPES_MOST], tutti_error *err)
+tutti_status tutti_placement_parse(const char *path, const char *text, size_t bytes,
+                                   tutti_placement_problem *p,
+                                   tutti_placement_speed speed[TUTTI_PLACEMENT_TYPES_MOST],
+                                   tutti_error *err)
 {
     reader r = { path, err, "resources" };
     tutti_status status;
@@ -273,7 +294,9 @@ static tutti_status read_stage(reader *r, json_t *object, bool model, tutti_plac
     TUTTI_TRY(whole(r, object, "end_layer", 0, TUTTI_PLACEMENT_LAYERS_MOST, &s->stage[q].end));
     TUTTI_TRY(whole(r, object, "units", 1, TUTTI_PLACEMENT_UNITS_MOST, &s->stage[q].units));
     if (s->stage[q].first != before || s->stage[q].end <= before)
-        return REFUSE(r, "it has layers %d to %d; stages follow one another, so it begins with %d and ends behind it",
+        return REFUSE(r,
+                      "it has layers %d to %d; stages follow one another, so it begins with %d and "
+                      "ends behind it",
                       s->stage[q].first, s->stage[q].end - 1, before);
     if (q > 0 && strcmp(s->stage[q].type, s->stage[q - 1].type) == 0)
         return REFUSE(r, "it is on '%s' as the stage before; they are one stage", s->stage[q].type);
@@ -285,7 +308,8 @@ static tutti_status read_stage(reader *r, json_t *object, bool model, tutti_plac
         TUTTI_TRY(whole(r, object, "first_unit", 0, 1 << 20, &s->unit[q]));
         TUTTI_TRY(whole(r, object, "end_unit", 0, 1 << 20, &s->unit[q + 1]));
         if (q == 0 ? s->unit[0] != 0 : s->unit[q] <= s->unit[q - 1])
-            return REFUSE(r, "it begins with unit %d; stages follow one another, from unit 0 on", s->unit[q]);
+            return REFUSE(r, "it begins with unit %d; stages follow one another, from unit 0 on",
+                          s->unit[q]);
         if (s->unit[q + 1] <= s->unit[q])
             return REFUSE(r, "it ends at unit %d, where it begins", s->unit[q + 1]);
     }
@@ -305,14 +329,15 @@ static tutti_status read_stages(reader *r, json_t *root, tutti_placement_schedul
         const int end = s->unit[q];
         TUTTI_TRY(read_stage(r, json_array_get(list, (size_t)q), s->model[0] != 0, s));
         if (q > 0 && s->unit[q] != end)
-            return REFUSE(r, "it begins with unit %d, and the stage before ends at %d", s->unit[q], end);
+            return REFUSE(r, "it begins with unit %d, and the stage before ends at %d", s->unit[q],
+                          end);
     }
     s->layers = s->stage[n - 1].end;
     return TUTTI_OK;
 }
 
-tutti_status tutti_placement_read(const char *path, const char *text, size_t bytes, tutti_placement_schedule *s,
-                                  tutti_error *err)
+tutti_status tutti_placement_read(const char *path, const char *text, size_t bytes,
+                                  tutti_placement_schedule *s, tutti_error *err)
 {
     reader r = { path, err, "schedule" };
     tutti_status status;

@@ -7,7 +7,8 @@
 
 enum { LAYERS = TUTTI_PLACEMENT_LAYERS_MOST };
 
-static void keep_if_cheaper(const tutti_placement_problem *p, const int *here, int *on, double *cost)
+static void keep_if_cheaper(const tutti_placement_problem *p, const int *here, int *on,
+                            double *cost)
 {
     const double got = tutti_placement_cost(p, here);
 
@@ -92,8 +93,8 @@ static const being *cheapest(const being *all, int n)
     return best;
 }
 
-tutti_status tutti_placement_genetic(const tutti_placement_problem *p, const placement_genetic *o, int *on,
-                                     double *cost, tutti_error *err)
+tutti_status tutti_placement_genetic(const tutti_placement_problem *p, const placement_genetic *o,
+                                     int *on, double *cost, tutti_error *err)
 {
     const int n = (int)o->population;
     draws d = { .rng = { (uint64_t)o->seed, 1, 0 } };

@@ -84,7 +84,8 @@ static void forward(placement_policy *a, int l, int before)
     const size_t h = (size_t)a->hidden;
     const weights m = weights_of(a, a->theta);
     double *gate = step_of(a, l), *cell = gate + 4 * h, *bent = cell + h, *out = bent + h;
-    const double *last = l > 0 ? step_of(a, l - 1) + 4 * h : NULL; /* c, tanh c, h of the step before */
+    /* c, tanh c, h of the step before */
+    const double *last = l > 0 ? step_of(a, l - 1) + 4 * h : NULL;
     double value[FEATURES + 3];
     int index[FEATURES + 3];
     const int n = inputs_of(a, l, before, index, value);
@@ -123,7 +124,8 @@ static void softmax(const placement_policy *a, int l, double *chance)
         chance[t] = fmax(chance[t] / sum, DBL_MIN);
 }
 
-static int choose_type(const placement_policy *a, const double *chance, placement_choice how, double drawn)
+static int choose_type(const placement_policy *a, const double *chance, placement_choice how,
+                       double drawn)
 {
     int best = 0;
 
@@ -152,11 +154,13 @@ double tutti_placement_policy_run(placement_policy *a, placement_choice how, tut
     return log_chance;
 }
 
-void tutti_placement_policy_back(const placement_policy *a, const int *on, double weight, double *gradient)
+void tutti_placement_policy_back(const placement_policy *a, const int *on, double weight,
+                                 double *gradient)
 {
     const size_t h = (size_t)a->hidden;
     const weights m = weights_of(a, a->theta), d = weights_of(a, gradient);
-    double *room = a->steps + (size_t)a->layers * 7 * h, *slope = room, *slope_cell = room + h, *z = room + 2 * h;
+    double *room = a->steps + (size_t)a->layers * 7 * h, *slope = room, *slope_cell = room + h,
+           *z = room + 2 * h;
 
     memset(slope, 0, 2 * h * sizeof *slope); /* of h and of c, from the step behind */
     for (int l = a->layers - 1; l >= 0; l--) {
@@ -172,7 +176,8 @@ void tutti_placement_policy_back(const placement_policy *a, const int *on, doubl
             add_scaled(h, s, m.v + (size_t)t * h, slope);
         }
         for (size_t j = 0; j < h; j++) {
-            const double in = gate[j], forget = gate[h + j], candidate = gate[2 * h + j], let_out = gate[3 * h + j];
+            const double in = gate[j], forget = gate[h + j], candidate = gate[2 * h + j],
+                         let_out = gate[3 * h + j];
             const double cell = slope_cell[j] + slope[j] * let_out * (1 - bent[j] * bent[j]);
             z[j] = cell * candidate * in * (1 - in);
             z[h + j] = l > 0 ? cell * last[j] * forget * (1 - forget) : 0;
@@ -223,8 +228,8 @@ static void read_features(placement_policy *a, const tutti_placement_problem *p)
         a->feature[i] /= most[i % FEATURES] > 0 ? most[i % FEATURES] : 1;
 }
 
-tutti_status tutti_placement_policy_open(placement_policy *a, const tutti_placement_problem *p, int hidden,
-                                         uint64_t seed, tutti_error *err)
+tutti_status tutti_placement_policy_open(placement_policy *a, const tutti_placement_problem *p,
+                                         int hidden, uint64_t seed, tutti_error *err)
 {
     const size_t h = (size_t)hidden, layers = (size_t)p->layers, types = (size_t)p->types;
 
@@ -238,7 +243,8 @@ tutti_status tutti_placement_policy_open(placement_policy *a, const tutti_placem
     a->chance = tutti_alloc(layers * types, sizeof *a->chance);
     if (a->theta == NULL || a->feature == NULL || a->steps == NULL || a->chance == NULL) {
         tutti_placement_policy_close(a);
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a policy with %d hidden values", hidden);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a policy with %d hidden values",
+                          hidden);
     }
     read_features(a, p);
     for (size_t i = 0; i < a->count; i++)

@@ -65,7 +65,8 @@ static void learn(learner *r)
         for (int j = 0; j < samples; j++) {
             int *on = r->on + j * layers;
             r->log_chance[j] = tutti_placement_policy_run(
-                &r->policy, PLACEMENT_DRAWN, (tutti_rng){ (uint64_t)r->o->seed, 2 + (uint64_t)j, (uint64_t)round }, on);
+                &r->policy, PLACEMENT_DRAWN,
+                (tutti_rng){ (uint64_t)r->o->seed, 2 + (uint64_t)j, (uint64_t)round }, on);
             r->cost[j] = tutti_placement_cost(r->p, on);
             look_at(r, on, r->cost[j]);
         }
@@ -79,7 +80,8 @@ static void learn(learner *r)
         for (int j = 0; j < samples; j++) {
             int *on = r->on + j * layers;
             tutti_placement_policy_run(&r->policy, PLACEMENT_GIVEN, (tutti_rng){ 0 }, on);
-            tutti_placement_policy_back(&r->policy, on, (r->reward[j] - baseline) / samples, r->gradient);
+            tutti_placement_policy_back(&r->policy, on, (r->reward[j] - baseline) / samples,
+                                        r->gradient);
         }
         for (size_t i = 0; i < r->policy.count; i++)
             r->policy.theta[i] += r->o->lr * r->gradient[i];
@@ -89,8 +91,8 @@ static void learn(learner *r)
     look_at(r, r->on, tutti_placement_cost(r->p, r->on));
 }
 
-tutti_status tutti_placement_reinforce(const tutti_placement_problem *p, const placement_rl *o, int *on,
-                                       double *cost, tutti_error *err)
+tutti_status tutti_placement_reinforce(const tutti_placement_problem *p, const placement_rl *o,
+                                       int *on, double *cost, tutti_error *err)
 {
     learner r = { .p = p, .o = o, .best = INFINITY, .best_on = on };
     tutti_status status = TUTTI_OK;
@@ -102,10 +104,12 @@ tutti_status tutti_placement_reinforce(const tutti_placement_problem *p, const p
     r.cost = tutti_alloc((size_t)o->samples, sizeof *r.cost);
     r.log_chance = tutti_alloc((size_t)o->samples, sizeof *r.log_chance);
     r.reward = tutti_alloc((size_t)o->samples, sizeof *r.reward);
-    if (r.gradient != NULL && r.on != NULL && r.cost != NULL && r.log_chance != NULL && r.reward != NULL)
+    if (r.gradient != NULL && r.on != NULL && r.cost != NULL && r.log_chance != NULL &&
+        r.reward != NULL)
         learn(&r);
     else
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a round of %d plans", (int)o->samples);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a round of %d plans",
+                            (int)o->samples);
     *cost = r.best;
     tutti_free(r.reward);
     tutti_free(r.log_chance);

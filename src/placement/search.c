@@ -6,14 +6,17 @@
 #include "placement/placement.h"
 
 typedef union search_options { placement_rl rl; placement_genetic genetic; } search_options;
-typedef tutti_status search_run(const tutti_placement_problem *p, const search_options *o, int *on, double *cost,
-                                tutti_error *err);
+typedef tutti_status search_run(const tutti_placement_problem *p, const search_options *o, int *on,
+                                double *cost, tutti_error *err);
 typedef struct search { const char *name; const tutti_option *options; search_run *run; } search;
 
 static const tutti_option rl_options[] = {
-    { "hidden", TUTTI_INT, TUTTI_AT(placement_rl, hidden), 64, 1, 1024, NULL, "values of the LSTM's state" },
-    { "samples", TUTTI_INT, TUTTI_AT(placement_rl, samples), 16, 1, 4096, NULL, "plans drawn a round" },
-    { "rounds", TUTTI_INT, TUTTI_AT(placement_rl, rounds), 1000, 1, 100000, NULL, "rounds of REINFORCE" },
+    { "hidden", TUTTI_INT, TUTTI_AT(placement_rl, hidden), 64, 1, 1024, NULL,
+      "values of the LSTM's state" },
+    { "samples", TUTTI_INT, TUTTI_AT(placement_rl, samples), 16, 1, 4096, NULL,
+      "plans drawn a round" },
+    { "rounds", TUTTI_INT, TUTTI_AT(placement_rl, rounds), 1000, 1, 100000, NULL,
+      "rounds of REINFORCE" },
     { "lr", TUTTI_REAL, TUTTI_AT(placement_rl, lr), 0.1, 1e-9, 100, NULL, "learning rate" },
     { "entropy", TUTTI_REAL, TUTTI_AT(placement_rl, entropy), 0.1, 0, 100, NULL,
       "what a plan's -log P adds to its reward, falling to 0 over the rounds" },
@@ -21,53 +24,56 @@ static const tutti_option rl_options[] = {
       "of the moving mean of rewards" },
     { "penalty", TUTTI_REAL, TUTTI_AT(placement_rl, penalty), 10, 1, 1e6, NULL,
       "cost of a plan that misses the floor, in that of the dearest one that reaches it" },
-    { "seed", TUTTI_INT, TUTTI_AT(placement_rl, seed), 1, 0, 4294967295.0, NULL, "of weights and draws" },
+    { "seed", TUTTI_INT, TUTTI_AT(placement_rl, seed), 1, 0, 4294967295.0, NULL,
+      "of weights and draws" },
     { 0 }
 };
 static const tutti_option genetic_options[] = {
-    { "population", TUTTI_INT, TUTTI_AT(placement_genetic, population), 32, 2, 100000, NULL, "plans of a generation" },
-    { "generations", TUTTI_INT, TUTTI_AT(placement_genetic, generations), 150, 1, 100000, NULL, "generations" },
+    { "population", TUTTI_INT, TUTTI_AT(placement_genetic, population), 32, 2, 100000, NULL,
+      "plans of a generation" },
+    { "generations", TUTTI_INT, TUTTI_AT(placement_genetic, generations), 150, 1, 100000, NULL,
+      "generations" },
     { "seed", TUTTI_INT, TUTTI_AT(placement_genetic, seed), 1, 0, 4294967295.0, NULL, "of draws" },
     { 0 }
 };
 static const tutti_option no_options[] = { { 0 } };
 
-static tutti_status run_rl(const tutti_placement_problem *p, const search_options *o, int *on, double *cost,
-                           tutti_error *err)
+static tutti_status run_rl(const tutti_placement_problem *p, const search_options *o, int *on,
+                           double *cost, tutti_error *err)
 {
     return tutti_placement_reinforce(p, &o->rl, on, cost, err);
 }
 
-static tutti_status run_genetic(const tutti_placement_problem *p, const search_options *o, int *on, double *cost,
-                                tutti_error *err)
+static tutti_status run_genetic(const tutti_placement_problem *p, const search_options *o, int *on,
+                                double *cost, tutti_error *err)
 {
     return tutti_placement_genetic(p, &o->genetic, on, cost, err);
 }
 
-static tutti_status run_dp(const tutti_placement_problem *p, const search_options *o, int *on, double *cost,
-                           tutti_error *err)
+static tutti_status run_dp(const tutti_placement_problem *p, const search_options *o, int *on,
+                           double *cost, tutti_error *err)
 {
     (void)o;
     return tutti_placement_dp(p, on, cost, err);
 }
 
-static tutti_status run_brute(const tutti_placement_problem *p, const search_options *o, int *on, double *cost,
-                              tutti_error *err)
+static tutti_status run_brute(const tutti_placement_problem *p, const search_options *o, int *on,
+                              double *cost, tutti_error *err)
 {
     (void)o;
     return tutti_placement_brute(p, on, cost, err);
 }
 
-static tutti_status run_greedy(const tutti_placement_problem *p, const search_options *o, int *on, double *cost,
-                               tutti_error *err)
+static tutti_status run_greedy(const tutti_placement_problem *p, const search_options *o, int *on,
+                               double *cost, tutti_error *err)
 {
     (void)o, (void)err;
     *cost = tutti_placement_greedy(p, on);
     return TUTTI_OK;
 }
 
-static tutti_status run_fixed(const tutti_placement_problem *p, const search_options *o, int *on, double *cost,
-                              tutti_error *err)
+static tutti_status run_fixed(const tutti_placement_problem *p, const search_options *o, int *on,
+                              double *cost, tutti_error *err)
 {
     (void)o, (void)err;
     *cost = tutti_placement_fixed(p, on);
@@ -99,13 +105,14 @@ static const search *find_search(const char *name, tutti_error *err)
         names[i] = searches[i].name;
     }
     tutti_suggest(name, names, TUTTI_LENGTH(names), near, sizeof near);
-    tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no search '%.40s'%s; there are rl, dp, brute, greedy, genetic, fixed",
+    tutti_fail(err, TUTTI_ERR_USAGE, 0,
+               "there is no search '%.40s'%s; there are rl, dp, brute, greedy, genetic, fixed",
                name, near);
     return NULL;
 }
 
-tutti_status tutti_placement_find(const tutti_placement_problem *p, const char *text, tutti_placement_plan *plan,
-                                  tutti_error *err)
+tutti_status tutti_placement_find(const tutti_placement_problem *p, const char *text,
+                                  tutti_placement_plan *plan, tutti_error *err)
 {
     search_options o = { 0 };
     int on[TUTTI_PLACEMENT_LAYERS_MOST] = { 0 };
@@ -127,6 +134,7 @@ tutti_status tutti_placement_find(const tutti_placement_problem *p, const char *
         status = s->run(p, &o, on, &cost, err);
     tutti_spec_close(spec);
     if (status == TUTTI_OK)
-        status = cost < INFINITY ? tutti_placement_provision(p, on, plan, err) : tutti_placement_refuse(p, err);
+        status = cost < INFINITY ? tutti_placement_provision(p, on, plan, err)
+                                 : tutti_placement_refuse(p, err);
     return status;
 }

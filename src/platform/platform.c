@@ -21,22 +21,31 @@ enum { HOSTS_MAX = 16384, PROFILE_PERIODS = 64 };
 typedef struct values {
     int64_t n, machines, per_machine, worker, seed;
     double factor, share;
-    const char *rate, *latency, *speed, *inner_rate, *inner_latency, *period, *slow_rate, *slow_latency, *slow_speed;
+    const char *rate, *latency, *speed, *inner_rate, *inner_latency, *period, *slow_rate,
+        *slow_latency, *slow_speed;
 } values;
 
 typedef struct node {
     int64_t up;                   /* the switch above; -1: none */
     double rate, latency, speed;  /* of each of the links to it: bit/s, s; flop/s, 0: a switch */
 } node;
-typedef struct tree { node *nodes; int64_t n, hosts; double period; /* of the profiles of slow times; 0: none */ } tree;
+typedef struct tree {
+    node *nodes;
+    int64_t n, hosts;
+    double period; /* of the profiles of slow times; 0: none */
+} tree;
 
 #define AT(member) TUTTI_AT(values, member)
 #define WORKERS { "n", TUTTI_INT, AT(n), 8, 1, HOSTS_MAX, NULL, "hosts" }
 #define RATE(value) \
     { \
-        "rate", TUTTI_TEXT, AT(rate), 0, 0, 0, value, "of a host's link in each direction: bps, kbps, Mbps, Gbps" \
+        "rate", TUTTI_TEXT, AT(rate), 0, 0, 0, value, \
+            "of a host's link in each direction: bps, kbps, Mbps, Gbps" \
     }
-#define LATENCY(value) { "latency", TUTTI_TEXT, AT(latency), 0, 0, 0, value, "from host to host: ns, us, ms, s" }
+#define LATENCY(value) \
+    { \
+        "latency", TUTTI_TEXT, AT(latency), 0, 0, 0, value, "from host to host: ns, us, ms, s" \
+    }
 #define SPEED \
     { \
         "speed", TUTTI_TEXT, AT(speed), 0, 0, 0, "50Gf", \
@@ -45,7 +54,9 @@ typedef struct tree { node *nodes; int64_t n, hosts; double period; /* of the pr
 #define SEED(of) { "seed", TUTTI_INT, AT(seed), 0, 0, 9007199254740992.0, NULL, of }
 #define FACTOR { "factor", TUTTI_REAL, AT(factor), 5, 1, 1e6, NULL, "how many times slower" }
 
-static const tutti_option cluster_options[] = { WORKERS, RATE("10Gbps"), LATENCY("50us"), SPEED, { 0 } };
+static const tutti_option cluster_options[] = {
+    WORKERS, RATE("10Gbps"), LATENCY("50us"), SPEED, { 0 }
+};
 static const tutti_option straggler_options[] = {
     WORKERS,
     FACTOR,
@@ -69,25 +80,54 @@ static const tutti_option random_options[] = {
 };
 #define GROUPS(many, few, rate_of, latency_of, inner) \
     { "machines", TUTTI_INT, AT(machines), 4, 1, HOSTS_MAX, NULL, many }, \
-    { "per_machine", TUTTI_INT, AT(per_machine), 4, 1, HOSTS_MAX, NULL, few }, \
-    { "rate", TUTTI_TEXT, AT(rate), 0, 0, 0, rate_of, \
-      "that the hosts of one share to the others, in each direction: bps, kbps, Mbps, Gbps" }, \
-    { "latency", TUTTI_TEXT, AT(latency), 0, 0, 0, latency_of, \
-      "from a host of one to a host of another: ns, us, ms, s" }, \
-    { "inner_rate", TUTTI_TEXT, AT(inner_rate), 0, 0, 0, inner, "of a host's own link: bps, kbps, Mbps, Gbps" }, \
-    { "inner_latency", TUTTI_TEXT, AT(inner_latency), 0, 0, 0, "5us", \
-      "between hosts of one; at most `latency`: ns, us, ms, s" }, SPEED, { 0 }
-static const tutti_option two_level_options[] = { GROUPS("machines", "hosts (accelerators) of each", "10Gbps", "50us",
-                                                         "200Gbps") };
-static const tutti_option wan_options[] = { GROUPS("data centres", "hosts of each", "100Mbps", "50ms", "10Gbps") };
+        { "per_machine", TUTTI_INT, AT(per_machine), 4, 1, HOSTS_MAX, NULL, few }, \
+        { "rate", \
+          TUTTI_TEXT, \
+          AT(rate), \
+          0, \
+          0, \
+          0, \
+          rate_of, \
+          "that the hosts of one share to the others, in each direction: bps, kbps, Mbps, Gbps" }, \
+        { "latency",   TUTTI_TEXT, \
+          AT(latency), 0, \
+          0,           0, \
+          latency_of,  "from a host of one to a host of another: ns, us, ms, s" }, \
+        { "inner_rate", \
+          TUTTI_TEXT, \
+          AT(inner_rate), \
+          0, \
+          0, \
+          0, \
+          inner, \
+          "of a host's own link: bps, kbps, Mbps, Gbps" }, \
+        { "inner_latency", \
+          TUTTI_TEXT, \
+          AT(inner_latency), \
+          0, \
+          0, \
+          0, \
+          "5us", \
+          "between hosts of one; at most `latency`: ns, us, ms, s" }, \
+        SPEED, \
+    { \
+        0 \
+    }
+static const tutti_option two_level_options[] = { GROUPS("machines", "hosts (accelerators) of each",
+                                                         "10Gbps", "50us", "200Gbps") };
+static const tutti_option wan_options[] = { GROUPS("data centres", "hosts of each", "100Mbps",
+                                                   "50ms", "10Gbps") };
 static const tutti_option edge_options[] = {
-    { "n", TUTTI_INT, AT(n), 32, 1, HOSTS_MAX, NULL, "hosts; each has values drawn evenly on a logarithmic scale" },
-    { "slow_rate", TUTTI_TEXT, AT(slow_rate), 0, 0, 0, "5Mbps", "of the slowest links: bps, kbps, Mbps, Gbps" },
+    { "n", TUTTI_INT, AT(n), 32, 1, HOSTS_MAX, NULL,
+      "hosts; each has values drawn evenly on a logarithmic scale" },
+    { "slow_rate", TUTTI_TEXT, AT(slow_rate), 0, 0, 0, "5Mbps",
+      "of the slowest links: bps, kbps, Mbps, Gbps" },
     RATE("200Mbps"),
     { "slow_latency", TUTTI_TEXT, AT(slow_latency), 0, 0, 0, "60ms",
       "between hosts with the slowest links: ns, us, ms, s" },
     LATENCY("5ms"),
-    { "slow_speed", TUTTI_TEXT, AT(slow_speed), 0, 0, 0, "2Gf", "of the slowest hosts: f, kf, Mf, Gf, Tf" },
+    { "slow_speed", TUTTI_TEXT, AT(slow_speed), 0, 0, 0, "2Gf",
+      "of the slowest hosts: f, kf, Mf, Gf, Tf" },
     SPEED,
     SEED("of the draws"),
     { 0 }
@@ -97,7 +137,8 @@ static const tutti_option edge_options[] = {
 
 typedef enum { BITS, SECONDS, FLOPS } unit;
 
-static tutti_status read_value(const char *name, const char *text, unit kind, double *value, tutti_error *err)
+static tutti_status read_value(const char *name, const char *text, unit kind, double *value,
+                               tutti_error *err)
 {
     static const struct { const char *name; double factor; } units[3][6] = {
         { { "bps", 1 }, { "kbps", 1e3 }, { "Mbps", 1e6 }, { "Gbps", 1e9 }, { "Tbps", 1e12 } },
@@ -144,8 +185,9 @@ static tutti_status straggler(const values *v, tree *t, tutti_error *err)
 {
     TUTTI_TRY(star(v, t, err));
     if (v->worker >= v->n)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "worker is %lld, but the %lld hosts are 0 to %lld",
-                          (long long)v->worker, (long long)v->n, (long long)v->n - 1);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "worker is %lld, but the %lld hosts are 0 to %lld", (long long)v->worker,
+                          (long long)v->n, (long long)v->n - 1);
     t->nodes[v->worker].speed /= v->factor;
     return TUTTI_OK;
 }
@@ -154,9 +196,9 @@ static tutti_status random_stragglers(const values *v, tree *t, tutti_error *err
 {
     TUTTI_TRY(star(v, t, err));
     TUTTI_TRY(read_value("period", v->period, SECONDS, &t->period, err));
-    return t->period >= 1e-6
-               ? TUTTI_OK
-               : tutti_fail(err, TUTTI_ERR_USAGE, 0, "period is '%.60s'; it must be at least 1us", v->period);
+    return t->period >= 1e-6 ? TUTTI_OK
+                             : tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                                          "period is '%.60s'; it must be at least 1us", v->period);
 }
 
 static tutti_status groups(const values *v, tree *t, tutti_error *err)
@@ -165,7 +207,8 @@ static tutti_status groups(const values *v, tree *t, tutti_error *err)
     const int64_t hosts = v->machines * v->per_machine;
 
     if (hosts > HOSTS_MAX)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "machines x per_machine is %lld hosts; at most %d are possible",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "machines x per_machine is %lld hosts; at most %d are possible",
                           (long long)hosts, HOSTS_MAX);
     TUTTI_TRY(read_value("rate", v->rate, BITS, &rate, err));
     TUTTI_TRY(read_value("latency", v->latency, SECONDS, &latency, err));
@@ -174,8 +217,8 @@ static tutti_status groups(const values *v, tree *t, tutti_error *err)
     TUTTI_TRY(read_value("speed", v->speed, FLOPS, &speed, err));
     if (latency < inner_latency)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "latency is '%.60s' but inner_latency '%.60s': the way out leads through the inner network; "
-                          "raise the one or lower the other",
+                          "latency is '%.60s' but inner_latency '%.60s': the way out leads through "
+                          "the inner network; raise the one or lower the other",
                           v->latency, v->inner_latency);
     t->hosts = hosts;
     t->n = hosts + v->machines + 1;
@@ -208,10 +251,11 @@ static tutti_status edge(const values *v, tree *t, tutti_error *err)
     if (rate > t->nodes[0].rate || latency / 2 < t->nodes[0].latency || speed > t->nodes[0].speed ||
         t->nodes[0].latency == 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "the slowest hosts would be the fastest: slow_rate %.40s, rate %.40s; slow_latency %.40s, "
-                          "latency %.40s (above 0); "
-                          "slow_speed %.40s, speed %.40s",
-                          v->slow_rate, v->rate, v->slow_latency, v->latency, v->slow_speed, v->speed);
+                          "the slowest hosts would be the fastest: slow_rate %.40s, rate %.40s; "
+                          "slow_latency %.40s, latency %.40s (above 0); slow_speed %.40s, speed "
+                          "%.40s",
+                          v->slow_rate, v->rate, v->slow_latency, v->latency, v->slow_speed,
+                          v->speed);
     for (int64_t i = 0; i < t->hosts; i++) {
         node *host = &t->nodes[i];
         host->rate = between(rate, host->rate, rng, 3 * (uint64_t)i);
@@ -228,10 +272,11 @@ typedef struct shape {
 } shape;
 static const shape shapes[] = {
     { "cluster", "equal hosts on one switch", cluster_options, star },
-    { "two-level", "machines with several hosts each: a fast network inside, a slower one between", two_level_options,
-      groups },
+    { "two-level", "machines with several hosts each: a fast network inside, a slower one between",
+      two_level_options, groups },
     { "straggler", "a cluster with one slow host", straggler_options, straggler },
-    { "random-stragglers", "a cluster in which now this host is slow and now that; the draws repeat after 64 periods",
+    { "random-stragglers",
+      "a cluster in which now this host is slow and now that; the draws repeat after 64 periods",
       random_options, random_stragglers },
     { "wan", "data centres far apart", wan_options, groups },
     { "edge", "hosts of mixed speeds on mixed links", edge_options, edge },
@@ -269,19 +314,24 @@ static void print_profile(FILE *out, const values *v, const tree *t, int64_t hos
     print_number(out, " periodicity=\"", t->period * PROFILE_PERIODS, "\">\n");
     for (int k = 0; k < PROFILE_PERIODS; k++) {
         print_number(out, "      ", k * t->period, "");
-        print_number(out, " ", tutti_uniform(rng, (uint64_t)k) < v->share ? 1 / v->factor : 1, "\n");
+        print_number(out, " ", tutti_uniform(rng, (uint64_t)k) < v->share ? 1 / v->factor : 1,
+                     "\n");
     }
-    fprintf(out, "    </trace>\n    <trace_connect kind=\"SPEED\" trace=\"%s_speed\" element=\"%s\"/>\n", name, name);
+    fprintf(out,
+            "    </trace>\n    <trace_connect kind=\"SPEED\" trace=\"%s_speed\" element=\"%s\"/>\n",
+            name, name);
 }
 
 static void print_tree(FILE *out, const values *v, const tree *t, const char *spec)
 {
     char name[32], above[32];
 
-    fprintf(out,
-            "<?xml version='1.0'?>\n<!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\">\n"
-            "<!-- tutti platform '%s' -->\n<platform version=\"4.1\">\n  <zone id=\"all\" routing=\"DijkstraCache\">\n",
-            spec);
+    fprintf(
+        out,
+        "<?xml version='1.0'?>\n<!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\">\n"
+        "<!-- tutti platform '%s' -->\n<platform version=\"4.1\">\n  <zone id=\"all\" "
+        "routing=\"DijkstraCache\">\n",
+        spec);
     for (int64_t i = 0; i < t->n; i++) {
         node_name(t, i, name);
         if (i < t->hosts) {
@@ -290,24 +340,32 @@ static void print_tree(FILE *out, const values *v, const tree *t, const char *sp
         } else
             fprintf(out, "    <router id=\"%s\"/>\n", name);
     }
-    fprintf(out, "    <link id=\"loopback\" bandwidth=\"80Gbps\" latency=\"0s\" sharing_policy=\"FATPIPE\"/>\n");
+    fprintf(out, "    <link id=\"loopback\" bandwidth=\"80Gbps\" latency=\"0s\" "
+                 "sharing_policy=\"FATPIPE\"/>\n");
     for (int64_t i = 0; i < t->n - 1; i++)
         for (int down = 0; down < 2; down++) {
             node_name(t, i, name);
             fprintf(out, "    <link id=\"%s_%s\"", name, down ? "down" : "up");
             print_number(out, " bandwidth=\"", t->nodes[i].rate, "bps\"");
-            print_number(out, " latency=\"", t->nodes[i].latency, "s\" sharing_policy=\"SHARED\"/>\n");
+            print_number(out, " latency=\"", t->nodes[i].latency,
+                         "s\" sharing_policy=\"SHARED\"/>\n");
         }
     for (int64_t i = 0; i < t->n - 1; i++) {
         node_name(t, i, name);
         node_name(t, t->nodes[i].up, above);
         if (i < t->hosts)
-            fprintf(out, "    <route src=\"%s\" dst=\"%s\" symmetrical=\"NO\"><link_ctn id=\"loopback\"/></route>\n",
+            fprintf(out,
+                    "    <route src=\"%s\" dst=\"%s\" symmetrical=\"NO\"><link_ctn "
+                    "id=\"loopback\"/></route>\n",
                     name, name);
-        fprintf(out, "    <route src=\"%s\" dst=\"%s\" symmetrical=\"NO\"><link_ctn id=\"%s_up\"/></route>\n", name,
-                above, name);
-        fprintf(out, "    <route src=\"%s\" dst=\"%s\" symmetrical=\"NO\"><link_ctn id=\"%s_down\"/></route>\n", above,
-                name, name);
+        fprintf(out,
+                "    <route src=\"%s\" dst=\"%s\" symmetrical=\"NO\"><link_ctn "
+                "id=\"%s_up\"/></route>\n",
+                name, above, name);
+        fprintf(out,
+                "    <route src=\"%s\" dst=\"%s\" symmetrical=\"NO\"><link_ctn "
+                "id=\"%s_down\"/></route>\n",
+                above, name, name);
     }
     for (int64_t i = 0; t->period > 0 && i < t->hosts; i++) {
         node_name(t, i, name);
@@ -318,7 +376,8 @@ static void print_tree(FILE *out, const values *v, const tree *t, const char *sp
 
 /* ---- public functions ---- */
 
-bool tutti_platform_shape(int i, const char **name, const char **title, const tutti_option **options)
+bool tutti_platform_shape(int i, const char **name, const char **title,
+                          const tutti_option **options)
 {
     if (i < 0 || (size_t)i >= TUTTI_LENGTH(shapes))
         return false;
@@ -337,14 +396,16 @@ static tutti_status find_shape(const char *name, const shape **of, tutti_error *
     for (size_t i = 0; i < TUTTI_LENGTH(shapes); i++) {
         names[i] = shapes[i].name;
         if (used < sizeof all)
-            used += (size_t)snprintf(all + used, sizeof all - used, "%s%s", i == 0 ? "" : ", ", names[i]);
+            used += (size_t)snprintf(all + used, sizeof all - used, "%s%s", i == 0 ? "" : ", ",
+                                     names[i]);
         if (strcmp(names[i], name) == 0) {
             *of = &shapes[i];
             return TUTTI_OK;
         }
     }
     tutti_suggest(name, names, TUTTI_LENGTH(names), near, sizeof near);
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no platform '%.60s'%s; platforms are %s", name, near, all);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no platform '%.60s'%s; platforms are %s",
+                      name, near, all);
 }
 
 tutti_status tutti_platform_print(FILE *out, const char *text, tutti_error *err)

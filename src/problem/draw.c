@@ -12,7 +12,18 @@
 #include <math.h>
 
 /* streams of the generator, distinct from those of runs */
-enum { FROM = 0x70726f62, TO, CLASSES, NOISE, NOISE_TEST, TEACHER, FEATURES, FEATURES_TEST, LABELS, LABELS_TEST };
+enum {
+    FROM = 0x70726f62,
+    TO,
+    CLASSES,
+    NOISE,
+    NOISE_TEST,
+    TEACHER,
+    FEATURES,
+    FEATURES_TEST,
+    LABELS,
+    LABELS_TEST
+};
 
 static tutti_rng rng_of(const tutti_problem *p, uint64_t stream, uint64_t thing)
 {
@@ -31,12 +42,14 @@ static void draw_point(const tutti_problem *p, uint64_t stream, double *at)
     double sum = 0;
 
     for (int64_t j = 0; j < p->dim; j++)
-        sum += at[j] = p->simplex ? -log(1 - tutti_uniform(rng, (uint64_t)j)) : tutti_normal(rng, (uint64_t)j);
+        sum += at[j] =
+            p->simplex ? -log(1 - tutti_uniform(rng, (uint64_t)j)) : tutti_normal(rng, (uint64_t)j);
     for (int64_t j = 0; j < p->dim && p->simplex; j++)
         at[j] = sum > 0 ? at[j] / sum : 1 / (double)p->dim;
 }
 
-tutti_status tutti_problem_path(const tutti_problem *p, double *from, double *direction, tutti_error *err)
+tutti_status tutti_problem_path(const tutti_problem *p, double *from, double *direction,
+                                tutti_error *err)
 {
     if (p->kind != TUTTI_PROBLEM_QUADRATIC)
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "only the problem quadratic has a path");
@@ -59,8 +72,8 @@ double tutti_problem_position(const tutti_problem *p, const double *direction, u
     return turns <= 1 ? turns : 2 - turns;
 }
 
-static void draw_quadratic(const tutti_problem *p, int split, const double *from, const double *shift, float *x,
-                           uint8_t *labels)
+static void draw_quadratic(const tutti_problem *p, int split, const double *from,
+                           const double *shift, float *x, uint8_t *labels)
 {
     const uint64_t n = tutti_problem_samples(p, split);
 
@@ -72,7 +85,8 @@ static void draw_quadratic(const tutti_problem *p, int split, const double *from
         labels[i] = (uint8_t)class;
         for (int64_t j = 0; j < p->dim; j++)
             x[i * (uint64_t)p->dim + (uint64_t)j] =
-                (float)(from[j] + to[j] + (p->noise > 0 ? sign * tutti_normal(rng, (uint64_t)j) : 0));
+                (float)(from[j] + to[j] +
+                        (p->noise > 0 ? sign * tutti_normal(rng, (uint64_t)j) : 0));
     }
 }
 
@@ -90,7 +104,8 @@ static void draw_classes(const tutti_problem *p, double *shift)
     }
 }
 
-static uint8_t label_of(const tutti_problem *p, const double *teacher, const float *x, tutti_rng rng)
+static uint8_t label_of(const tutti_problem *p, const double *teacher, const float *x,
+                        tutti_rng rng)
 {
     int64_t best = 0;
     double most = 0;
@@ -103,12 +118,13 @@ static uint8_t label_of(const tutti_problem *p, const double *teacher, const flo
             most = y, best = k;
     }
     if (tutti_uniform(rng, 0) < p->noise) /* one of the others, equally likely */
-        best = (best + 1 + (int64_t)(tutti_random(rng, 1) % (uint64_t)(p->classes - 1))) % p->classes;
+        best =
+            (best + 1 + (int64_t)(tutti_random(rng, 1) % (uint64_t)(p->classes - 1))) % p->classes;
     return (uint8_t)best;
 }
 
-static void draw_logistic(const tutti_problem *p, int split, const double *deviation, const double *teacher, float *x,
-                          uint8_t *labels)
+static void draw_logistic(const tutti_problem *p, int split, const double *deviation,
+                          const double *teacher, float *x, uint8_t *labels)
 {
     const uint64_t n = tutti_problem_samples(p, split);
 
@@ -121,13 +137,16 @@ static void draw_logistic(const tutti_problem *p, int split, const double *devia
     }
 }
 
-tutti_status tutti_problem_draw(const tutti_problem *p, int split, float *x, uint8_t *labels, tutti_error *err)
+tutti_status tutti_problem_draw(const tutti_problem *p, int split, float *x, uint8_t *labels,
+                                tutti_error *err)
 {
-    const size_t dim = (size_t)p->dim, classes = (size_t)p->classes; /* both bounded by their options */
+    /* both bounded by their options */
+    const size_t dim = (size_t)p->dim, classes = (size_t)p->classes;
     double *a = tutti_alloc((classes + 2) * dim, sizeof *a), *b = a + dim, *c = b + dim;
 
     if (a == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to draw the samples of a problem of dim %zu", dim);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
+                          "no memory to draw the samples of a problem of dim %zu", dim);
     if (p->kind == TUTTI_PROBLEM_QUADRATIC) {
         draw_point(p, FROM, a);
         draw_classes(p, c);

@@ -21,7 +21,8 @@ const tutti_option tutti_quadratic_options[] = {
       "largest curvature over the smallest; the largest is 1, so lr < 2 is stable" },
     { "noise", TUTTI_REAL, AT(noise), 0.1, 0, 1e6, NULL,
       "deviation of samples round the centre of their class, each value" },
-    { "classes", TUTTI_INT, AT(classes), 8, 1, 64, NULL, "classes that the samples belong to, equally many to each" },
+    { "classes", TUTTI_INT, AT(classes), 8, 1, 64, NULL,
+      "classes that the samples belong to, equally many to each" },
     { "skew", TUTTI_REAL, AT(skew), 0, 0, 1e6, NULL,
       "deviation of the classes' centres round the common one, each value" },
     { "simplex", TUTTI_BOOL, AT(simplex), 0, 0, 1, NULL,
@@ -37,7 +38,8 @@ const tutti_option tutti_logistic_options[] = {
     DIM(20),
     { "condition", TUTTI_REAL, AT(condition), 10, 1, 1e12, NULL,
       "largest variance of a feature over the smallest; the largest is 1" },
-    { "noise", TUTTI_REAL, AT(noise), 0.1, 0, 1, NULL, "share of the labels that are replaced by another class" },
+    { "noise", TUTTI_REAL, AT(noise), 0.1, 0, 1, NULL,
+      "share of the labels that are replaced by another class" },
     { "classes", TUTTI_INT, AT(classes), 2, 2, 64, NULL, "classes of the labels" },
     SAMPLES("training samples; an eighth as many test samples"),
     SEED,
@@ -77,7 +79,8 @@ static uint64_t divisor_of(const tutti_problem *p)
 }
 
 /* Checks what the bounds of single options cannot express. */
-static tutti_status check_shape(const tutti_problem *p, const char *what, const char *name, tutti_error *err)
+static tutti_status check_shape(const tutti_problem *p, const char *what, const char *name,
+                                tutti_error *err)
 {
     const uint64_t divisor = divisor_of(p);
 
@@ -87,22 +90,25 @@ static tutti_status check_shape(const tutti_problem *p, const char *what, const 
                           "so that every class has the same number of pairs",
                           what, name, (long long)p->samples, (unsigned long long)divisor);
     if (p->skew > 0 && p->classes < 2)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s '%s': skew is %g, but there is one class; it takes classes of 2 or more", what, name,
-                          p->skew);
-    if (p->drift > 0 && p->dim < 2 && p->simplex)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s '%s': drift is %g, but the simplex of dim 1 is one point; it takes a dim of 2 or more",
-                          what, name, p->drift);
-    if (p->samples > ((int64_t)1 << 31) / p->dim)
         return tutti_fail(
             err, TUTTI_ERR_USAGE, 0,
-            "%s '%s': %lld samples of %lld values are more than the 2^31 values possible; use fewer of either", what,
-            name, (long long)p->samples, (long long)p->dim);
+            "%s '%s': skew is %g, but there is one class; it takes classes of 2 or more", what,
+            name, p->skew);
+    if (p->drift > 0 && p->dim < 2 && p->simplex)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%s '%s': drift is %g, but the simplex of dim 1 is one point; it takes a "
+                          "dim of 2 or more",
+                          what, name, p->drift);
+    if (p->samples > ((int64_t)1 << 31) / p->dim)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%s '%s': %lld samples of %lld values are more than the 2^31 values "
+                          "possible; use fewer of either",
+                          what, name, (long long)p->samples, (long long)p->dim);
     return TUTTI_OK;
 }
 
-tutti_status tutti_problem_read(tutti_problem *p, const char *text, const char *what, bool *bare, tutti_error *err)
+tutti_status tutti_problem_read(tutti_problem *p, const char *text, const char *what, bool *bare,
+                                tutti_error *err)
 {
     const tutti_problem_set *set = tutti_problem_named(text);
     tutti_spec *spec;
@@ -113,7 +119,8 @@ tutti_status tutti_problem_read(tutti_problem *p, const char *text, const char *
     if (bare != NULL)
         *bare = false;
     if (set == NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s '%.60s' is no synthetic problem", what, text);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s '%.60s' is no synthetic problem", what,
+                          text);
     status = tutti_spec_open(&spec, text, err);
     if (status != TUTTI_OK)
         return tutti_fail_within(err, status, "%s '%.60s'", what, text);
@@ -142,21 +149,22 @@ int tutti_problem_print(const tutti_problem *p, char *out, size_t bytes)
     return tutti_spec_print(set->name, set->options, p, out, bytes);
 }
 
-tutti_status tutti_problem_same(const tutti_problem *model, const tutti_problem *data, tutti_error *err)
+tutti_status tutti_problem_same(const tutti_problem *model, const tutti_problem *data,
+                                tutti_error *err)
 {
     if (model->kind != data->kind)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "the model is %s and the data are %s; name one of them and leave the other out",
-                          set_of(model->kind)->name, set_of(data->kind)->name);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "the model is %s and the data are %s; name one of them and leave the other out",
+            set_of(model->kind)->name, set_of(data->kind)->name);
     for (const tutti_option *o = set_of(model->kind)->options; o->name != NULL; o++) {
         char a[40], b[40];
         tutti_option_print(o, model, a, sizeof a);
         tutti_option_print(o, data, b, sizeof b);
         if (strcmp(a, b) != 0)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "model and data are two different problems: %s is %s in the model and %s in the data; "
-                              "give the options once, "
-                              "or the same ones twice",
+                              "model and data are two different problems: %s is %s in the model "
+                              "and %s in the data; give the options once, or the same ones twice",
                               o->name, a, b);
     }
     return TUTTI_OK;

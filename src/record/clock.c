@@ -24,7 +24,8 @@ bool tutti_record_clocks_differ(const tutti_world *world)
     return strcmp(transport, "shm") != 0 && !tutti_world_simulated(transport);
 }
 
-tutti_status tutti_record_clock_compare(tutti_group *group, tutti_record_clock *clock, tutti_error *err)
+tutti_status tutti_record_clock_compare(tutti_group *group, tutti_record_clock *clock,
+                                        tutti_error *err)
 {
     tutti_runtime *rt = tutti_world_runtime(group->world);
     int64_t mine[2 * BARRIERS], first[2 * BARRIERS], least = INT64_MIN, most = INT64_MAX;
@@ -37,7 +38,8 @@ tutti_status tutti_record_clock_compare(tutti_group *group, tutti_record_clock *
     memcpy(first, mine, sizeof first);
     TUTTI_TRY(tutti_broadcast(group, 0, tutti_host(first, TUTTI_LENGTH(first), TUTTI_I64), err));
     for (int k = 0; k < BARRIERS; k++) {
-        const int64_t at_least = mine[2 * k] - first[2 * k + 1], at_most = mine[2 * k + 1] - first[2 * k];
+        const int64_t at_least = mine[2 * k] - first[2 * k + 1],
+                      at_most = mine[2 * k + 1] - first[2 * k];
         least = at_least > least ? at_least : least;
         most = at_most < most ? at_most : most;
     }
@@ -61,6 +63,6 @@ int64_t tutti_record_clock_ahead(const tutti_record_clock *clocks, int n, int64_
     a = n > 1 ? b - 1 : b;
     if (a->reference != b->reference || b->at_ns <= a->at_ns)
         return b->ahead_ns;
-    return a->ahead_ns +
-           (int64_t)((double)(b->ahead_ns - a->ahead_ns) * (double)(at_ns - a->at_ns) / (double)(b->at_ns - a->at_ns));
+    return a->ahead_ns + (int64_t)((double)(b->ahead_ns - a->ahead_ns) *
+                                   (double)(at_ns - a->at_ns) / (double)(b->at_ns - a->at_ns));
 }

@@ -10,7 +10,8 @@
 
 /* ---- one rank ---- */
 
-tutti_status tutti_record_write_closed(tutti_engine *engine, const char *folder, bool samples, tutti_error *err)
+tutti_status tutti_record_write_closed(tutti_engine *engine, const char *folder, bool samples,
+                                       tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(engine);
     double w[TUTTI_RECORD_FIGURES];
@@ -24,13 +25,14 @@ tutti_status tutti_record_write_closed(tutti_engine *engine, const char *folder,
     figures = json_object();
     for (int k = 0; k < TUTTI_RECORD_FIGURES; k++)
         json_object_set_new(figures, tutti_record_names[k], tutti_record_number(w[k]));
-    o = json_pack("{s:i, s:i, s:i, s:I, s:o, s:s, s:o, s:o, s:o}", "rank", m->rank, "workers", m->workers, "servers",
-                  m->servers, "steps", (json_int_t)f.steps, "samples",
-                  samples ? json_integer((json_int_t)f.samples) : json_null(), "version", tutti_version(), "figures",
-                  figures, "staleness", tutti_record_pairs(f.staleness), "events",
-                  tutti_record_events(engine, m->rank != 0));
+    o = json_pack("{s:i, s:i, s:i, s:I, s:o, s:s, s:o, s:o, s:o}", "rank", m->rank, "workers",
+                  m->workers, "servers", m->servers, "steps", (json_int_t)f.steps, "samples",
+                  samples ? json_integer((json_int_t)f.samples) : json_null(), "version",
+                  tutti_version(), "figures", figures, "staleness", tutti_record_pairs(f.staleness),
+                  "events", tutti_record_events(engine, m->rank != 0));
     if (m->rank == 0) {
-        json_object_set_new(o, "method_figures", tutti_record_method_figures(engine, m->workers, true));
+        json_object_set_new(o, "method_figures",
+                            tutti_record_method_figures(engine, m->workers, true));
         json_object_set_new(o, "payload_by_tensor", tutti_record_payload(engine));
         json_object_set_new(o, "codec_report", tutti_record_codecs(engine));
     }
@@ -60,10 +62,12 @@ static tutti_status read_object(tutti_runtime *rt, const char *path, json_t **ou
         return TUTTI_OK;
     json_decref(*out);
     *out = NULL;
-    return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%s is not an object of JSON, as a run writes it", path);
+    return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%s is not an object of JSON, as a run writes it",
+                      path);
 }
 
-static tutti_status read_rank(closed *c, tutti_runtime *rt, const char *folder, int rank, tutti_error *err)
+static tutti_status read_rank(closed *c, tutti_runtime *rt, const char *folder, int rank,
+                              tutti_error *err)
 {
     char path[TUTTI_RECORD_PATH];
     const json_t *figures;
@@ -72,12 +76,13 @@ static tutti_status read_rank(closed *c, tutti_runtime *rt, const char *folder, 
     TUTTI_TRY(read_object(rt, path, &c->of[rank], err));
     figures = json_object_get(c->of[rank], "figures");
     for (int k = 0; k < TUTTI_RECORD_FIGURES; k++)
-        c->rows[rank * TUTTI_RECORD_FIGURES + k] = json_number_value(json_object_get(figures, tutti_record_names[k]));
+        c->rows[rank * TUTTI_RECORD_FIGURES + k] =
+            json_number_value(json_object_get(figures, tutti_record_names[k]));
     if (json_integer_value(json_object_get(c->of[rank], "workers")) +
             json_integer_value(json_object_get(c->of[rank], "servers")) !=
         c->ranks)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%s is of a run with another number of ranks than %d", path,
-                          c->ranks);
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "%s is of a run with another number of ranks than %d", path, c->ranks);
     return TUTTI_OK;
 }
 
@@ -96,7 +101,8 @@ static void put_settings(json_t *o, const closed *c)
 
     for (int r = 0; r < c->workers; r++)
         json_array_append_new(members, json_integer(r));
-    json_object_set_new(o, "method", spec != NULL ? json_stringn(spec, strcspn(spec, "(")) : json_null());
+    json_object_set_new(o, "method",
+                        spec != NULL ? json_stringn(spec, strcspn(spec, "(")) : json_null());
     json_object_set_new(o, "method_spec", copy(c->config, "method"));
     json_object_set_new(o, "codec", json_string(codec != NULL && codec[0] != 0 ? codec : "fp32"));
     json_object_set_new(o, "transport", copy(c->config, "transport"));
@@ -120,8 +126,9 @@ static void put_course(json_t *o, const closed *c)
     json_object_set_new(o, "loss_scale", tutti_record_number_if(t->scale > 0, t->scale));
     json_object_set_new(o, "samples", copy(c->of[0], "samples"));
     tutti_record_put_times(o, t);
-    json_object_set_new(o, "samples_per_second", tutti_record_number_if(json_is_number(samples) && wall > 0,
-                                                                        json_number_value(samples) / wall));
+    json_object_set_new(o, "samples_per_second",
+                        tutti_record_number_if(json_is_number(samples) && wall > 0,
+                                               json_number_value(samples) / wall));
 }
 
 static json_t *by_worker(const closed *c)
@@ -132,9 +139,11 @@ static json_t *by_worker(const closed *c)
         const double *w = c->rows + (size_t)r * TUTTI_RECORD_FIGURES;
         json_t *row = tutti_record_worker(r, w);
         json_object_set_new(row, "memory", tutti_record_memory(w));
-        json_object_set_new(row, "steps_skipped", json_integer((json_int_t)w[TUTTI_RECORD_SKIPPED]));
-        json_object_set_new(row, "loss_scale",
-                            tutti_record_number_if(w[TUTTI_RECORD_SCALE] > 0, w[TUTTI_RECORD_SCALE]));
+        json_object_set_new(row, "steps_skipped",
+                            json_integer((json_int_t)w[TUTTI_RECORD_SKIPPED]));
+        json_object_set_new(
+            row, "loss_scale",
+            tutti_record_number_if(w[TUTTI_RECORD_SCALE] > 0, w[TUTTI_RECORD_SCALE]));
         json_object_set_new(row, "staleness", copy(c->of[r], "staleness"));
         json_array_append_new(array, row);
     }
@@ -146,8 +155,9 @@ static json_t *by_server(const closed *c)
     json_t *array = json_array();
 
     for (int r = c->workers; r < c->ranks; r++)
-        json_array_append_new(array,
-                              tutti_record_server(r - c->workers, r, c->rows + (size_t)r * TUTTI_RECORD_FIGURES));
+        json_array_append_new(
+            array,
+            tutti_record_server(r - c->workers, r, c->rows + (size_t)r * TUTTI_RECORD_FIGURES));
     return array;
 }
 
@@ -168,7 +178,8 @@ static void put_staleness(json_t *o, const closed *c, tutti_histogram *sum)
     json_object_set_new(o, "staleness", tutti_record_pairs(sum));
     json_object_set_new(o, "histogram_edges", tutti_record_edges((int64_t)t->stale_most));
     json_object_set_new(o, "staleness_max", json_integer((json_int_t)t->stale_most));
-    json_object_set_new(o, "staleness_mean", json_real(t->stale_of > 0 ? t->stale_sum / t->stale_of : 0));
+    json_object_set_new(o, "staleness_mean",
+                        json_real(t->stale_of > 0 ? t->stale_sum / t->stale_of : 0));
 }
 
 static tutti_status put_rest(json_t *o, const closed *c, tutti_error *err)
@@ -177,8 +188,10 @@ static tutti_status put_rest(json_t *o, const closed *c, tutti_error *err)
     json_t *events, *seen;
 
     if (sum == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the delays of %d workers", c->workers);
-    json_object_set_new(o, "peak_rss_bytes_per_worker", json_integer((json_int_t)c->totals.most_rss));
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the delays of %d workers",
+                          c->workers);
+    json_object_set_new(o, "peak_rss_bytes_per_worker",
+                        json_integer((json_int_t)c->totals.most_rss));
     json_object_set_new(o, "memory", tutti_record_memory(c->totals.most_held));
     put_staleness(o, c, sum);
     tutti_free(sum);
@@ -198,7 +211,8 @@ static tutti_status put_rest(json_t *o, const closed *c, tutti_error *err)
     return tutti_record_events_sort(events, err);
 }
 
-static tutti_status write_summary(closed *c, tutti_runtime *rt, const char *folder, tutti_error *err)
+static tutti_status write_summary(closed *c, tutti_runtime *rt, const char *folder,
+                                  tutti_error *err)
 {
     json_t *o = json_object();
     tutti_status status;
@@ -212,7 +226,8 @@ static tutti_status write_summary(closed *c, tutti_runtime *rt, const char *fold
     return status;
 }
 
-tutti_status tutti_record_summarise(tutti_runtime *rt, const char *folder, int ranks, tutti_error *err)
+tutti_status tutti_record_summarise(tutti_runtime *rt, const char *folder, int ranks,
+                                    tutti_error *err)
 {
     closed c = { .ranks = ranks,
                  .of = tutti_alloc((size_t)ranks, sizeof *c.of),
@@ -220,7 +235,8 @@ tutti_status tutti_record_summarise(tutti_runtime *rt, const char *folder, int r
     char path[TUTTI_RECORD_PATH];
     tutti_status status = c.of != NULL && c.rows != NULL
                               ? TUTTI_OK
-                              : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the figures of %d ranks", ranks);
+                              : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                                           "memory for the figures of %d ranks", ranks);
 
     snprintf(path, sizeof path, "%s/config.json", folder);
     if (status == TUTTI_OK)

@@ -9,7 +9,8 @@
 
 static json_t *object_of(const tutti_event_record *e)
 {
-    json_t *o = json_pack("{s:I, s:s, s:s}", "step", (json_int_t)e->step, "kind", e->kind, "text", e->text);
+    json_t *o =
+        json_pack("{s:I, s:s, s:s}", "step", (json_int_t)e->step, "kind", e->kind, "text", e->text);
 
     if (e->worker >= 0)
         json_object_set_new(o, "rank", json_integer(e->worker));
@@ -38,7 +39,8 @@ static int by_step(const void *a, const void *b)
 {
     const placed *x = a, *y = b;
 
-    return x->step != y->step ? (x->step > y->step) - (x->step < y->step) : (x->at > y->at) - (x->at < y->at);
+    return x->step != y->step ? (x->step > y->step) - (x->step < y->step)
+                              : (x->at > y->at) - (x->at < y->at);
 }
 
 tutti_status tutti_record_events_sort(json_t *events, tutti_error *err)

@@ -7,10 +7,12 @@
 #include "record/files.h"
 
 const char *const tutti_record_names[TUTTI_RECORD_FIGURES] = {
-    "wall_seconds", "compute_seconds", "comm_seconds", "exposed_comm_seconds", "other_seconds", "data_seconds",
-    "bytes_sent", "messages_sent", "peak_rss_bytes", "steps", "staleness_max", "staleness_mean",
-    "staleness_gradients", "steps_skipped", "loss_scale", "restarts", "values_bytes", "gradients_bytes",
-    "states_bytes", "activations_bytes", "buffers_bytes"
+    "wall_seconds",        "compute_seconds", "comm_seconds",  "exposed_comm_seconds",
+    "other_seconds",       "data_seconds",    "bytes_sent",    "messages_sent",
+    "peak_rss_bytes",      "steps",           "staleness_max", "staleness_mean",
+    "staleness_gradients", "steps_skipped",   "loss_scale",    "restarts",
+    "values_bytes",        "gradients_bytes", "states_bytes",  "activations_bytes",
+    "buffers_bytes"
 };
 
 void tutti_record_take(const tutti_figures *f, double *w)
@@ -61,7 +63,8 @@ static double held(const double *w)
     return total;
 }
 
-void tutti_record_add_up(const double *rows, size_t stride, int workers, int ranks, tutti_record_totals *t)
+void tutti_record_add_up(const double *rows, size_t stride, int workers, int ranks,
+                         tutti_record_totals *t)
 {
     const double *busiest = rows;
     double wall = 0;

@@ -9,8 +9,8 @@ char *tutti_record_us(char text[TUTTI_RECORD_US], int64_t ns)
 {
     const uint64_t size = ns < 0 ? 0 - (uint64_t)ns : (uint64_t)ns;
 
-    snprintf(text, TUTTI_RECORD_US, "%s%llu.%03u", ns < 0 ? "-" : "", (unsigned long long)(size / 1000),
-             (unsigned)(size % 1000));
+    snprintf(text, TUTTI_RECORD_US, "%s%llu.%03u", ns < 0 ? "-" : "",
+             (unsigned long long)(size / 1000), (unsigned)(size % 1000));
     return text;
 }
 
@@ -22,7 +22,8 @@ static void make_plain(char *text)
             *text = '?';
 }
 
-size_t tutti_record_event(char *to, int rank, const char *tensor, const tutti_trace_event *e, int64_t ahead_ns)
+size_t tutti_record_event(char *to, int rank, const char *tensor, const tutti_trace_event *e,
+                          int64_t ahead_ns)
 {
     const bool instant = e->begin_ns == e->end_ns;
     char name[64], category[32], how_long[48], at[TUTTI_RECORD_US], us[TUTTI_RECORD_US];
@@ -39,15 +40,18 @@ size_t tutti_record_event(char *to, int rank, const char *tensor, const tutti_tr
     if (instant)
         snprintf(how_long, sizeof how_long, "\"s\":\"t\"");
     else
-        snprintf(how_long, sizeof how_long, "\"dur\":%s", tutti_record_us(us, e->end_ns - e->begin_ns));
-    return (size_t)snprintf(to, TUTTI_RECORD_LINE,
-                            "{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":%s,%s,"
-                            "\"args\":{\"step\":%llu}},\n",
-                            name, category, instant ? "i" : "X", rank, e->thread,
-                            tutti_record_us(at, e->begin_ns - ahead_ns), how_long, (unsigned long long)e->step);
+        snprintf(how_long, sizeof how_long, "\"dur\":%s",
+                 tutti_record_us(us, e->end_ns - e->begin_ns));
+    return (size_t)snprintf(
+        to, TUTTI_RECORD_LINE,
+        "{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":%s,%s,"
+        "\"args\":{\"step\":%llu}},\n",
+        name, category, instant ? "i" : "X", rank, e->thread,
+        tutti_record_us(at, e->begin_ns - ahead_ns), how_long, (unsigned long long)e->step);
 }
 
-size_t tutti_record_head(char *to, int rank, int workers, const tutti_record_clock *clock, uint64_t lost)
+size_t tutti_record_head(char *to, int rank, int workers, const tutti_record_clock *clock,
+                         uint64_t lost)
 {
     const bool serves = rank >= workers;
     char ahead[TUTTI_RECORD_US], within[TUTTI_RECORD_US];
@@ -55,10 +59,13 @@ size_t tutti_record_head(char *to, int rank, int workers, const tutti_record_clo
     return (size_t)snprintf(
         to, (size_t)4 * TUTTI_RECORD_LINE,
         "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":\"%s %d\"}},\n"
-        "{\"name\":\"clock\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"ahead_us\":%s,\"within_us\":%s,\"lost\":%llu}},\n"
-        "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":0,\"args\":{\"name\":\"compute\"}},\n"
-        "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":1,\"args\":{\"name\":\"lane\"}},\n",
+        "{\"name\":\"clock\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"ahead_us\":%s,\"within_us\":%s,"
+        "\"lost\":%llu}},\n"
+        "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":0,\"args\":{\"name\":"
+        "\"compute\"}},\n"
+        "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":1,\"args\":{\"name\":\"lane\"}},"
+        "\n",
         rank, serves ? "server" : "worker", serves ? rank - workers : rank, rank,
-        tutti_record_us(ahead, clock->ahead_ns), tutti_record_us(within, clock->within_ns), (unsigned long long)lost,
-        rank, rank);
+        tutti_record_us(ahead, clock->ahead_ns), tutti_record_us(within, clock->within_ns),
+        (unsigned long long)lost, rank, rank);
 }

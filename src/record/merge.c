@@ -8,7 +8,7 @@
 #include "record_internal.h"
 #include "merge.h"
 
-enum { CLOCKS = 256 };           /* measurements of a rank that are used: they are at steps 1, 2, 4 ... */
+enum { CLOCKS = 256 }; /* measurements of a rank that are used: they are at steps 1, 2, 4 ... */
 
 int tutti_record_rank_of(const char *form, const char *name)
 {
@@ -21,7 +21,8 @@ int tutti_record_rank_of(const char *form, const char *name)
     rank = strtol(digits, NULL, 10);
     if (rank < 0 || rank >= TUTTI_RECORD_RANKS)
         return -1;
-    snprintf(again, sizeof again, strcmp(form, TUTTI_RECORD_TRACE) == 0 ? TUTTI_RECORD_TRACE : TUTTI_RECORD_CLOSED,
+    snprintf(again, sizeof again,
+             strcmp(form, TUTTI_RECORD_TRACE) == 0 ? TUTTI_RECORD_TRACE : TUTTI_RECORD_CLOSED,
              (int)rank);
     return strcmp(again, name) == 0 ? (int)rank : -1;
 }
@@ -30,7 +31,9 @@ void tutti_record_path(char path[TUTTI_RECORD_PATH], const char *folder, const c
 {
     char name[64];
 
-    snprintf(name, sizeof name, strcmp(form, TUTTI_RECORD_TRACE) == 0 ? TUTTI_RECORD_TRACE : TUTTI_RECORD_CLOSED, rank);
+    snprintf(name, sizeof name,
+             strcmp(form, TUTTI_RECORD_TRACE) == 0 ? TUTTI_RECORD_TRACE : TUTTI_RECORD_CLOSED,
+             rank);
     snprintf(path, TUTTI_RECORD_PATH, "%.4000s/%s", folder, name);
 }
 
@@ -83,7 +86,8 @@ static bool whole_line(const char *at, const char *end, size_t *length)
 }
 
 /* Adds the measurement of a line "measured". */
-static void take_clock(const char *line, size_t length, tutti_record_clock *clocks, int *n, uint64_t *lost)
+static void take_clock(const char *line, size_t length, tutti_record_clock *clocks, int *n,
+                       uint64_t *lost)
 {
     json_t *o = json_loadb(line, length - 2, 0, NULL);
     const json_t *args = json_object_get(o, "args");
@@ -124,14 +128,16 @@ static bool read_us(const char *text, int64_t *ns, const char **end)
 
 /* Copies the line of an event to `to` with its time on rank 0's clock, and returns its length; 0:
    it is no event. */
-static size_t put_event(char *to, const char *line, size_t length, const tutti_record_clock *clocks, int n)
+static size_t put_event(char *to, const char *line, size_t length, const tutti_record_clock *clocks,
+                        int n)
 {
     static const char key[] = ",\"ts\":";
     char copy[TUTTI_RECORD_LINE], at[TUTTI_RECORD_US], *ts;
     const char *end;
     int64_t at_ns;
 
-    if (length < 3 || length >= sizeof copy || line[0] != '{' || memcmp(line + length - 3, "},\n", 3) != 0)
+    if (length < 3 || length >= sizeof copy || line[0] != '{' ||
+        memcmp(line + length - 3, "},\n", 3) != 0)
         return 0;
     memcpy(copy, line, length);
     copy[length] = 0;
@@ -143,7 +149,8 @@ static size_t put_event(char *to, const char *line, size_t length, const tutti_r
     return (size_t)snprintf(to, (size_t)2 * TUTTI_RECORD_LINE, "%s%s%s%s", copy, key, at, end);
 }
 
-static tutti_status merge_text(merged *to, int rank, const char *text, size_t bytes, tutti_error *err)
+static tutti_status merge_text(merged *to, int rank, const char *text, size_t bytes,
+                               tutti_error *err)
 {
     static const char clock_line[] = "{\"name\":\"measured\",";
     tutti_record_clock clocks[CLOCKS] = { { .reference = 0 } };
@@ -155,7 +162,8 @@ static tutti_status merge_text(merged *to, int rank, const char *text, size_t by
     tutti_status status;
 
     if (out == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "merging the trace of rank %d (%zu bytes)", rank, bytes);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "merging the trace of rank %d (%zu bytes)",
+                          rank, bytes);
     for (const char *at = text; whole_line(at, end, &length); at += length)
         if (length > sizeof clock_line && memcmp(at, clock_line, sizeof clock_line - 1) == 0)
             take_clock(at, length, clocks, &n, &lost);
@@ -168,7 +176,8 @@ static tutti_status merge_text(merged *to, int rank, const char *text, size_t by
     return status;
 }
 
-static tutti_status merge_traces(tutti_runtime *rt, const char *folder, const found *f, int workers, tutti_error *err)
+static tutti_status merge_traces(tutti_runtime *rt, const char *folder, const found *f, int workers,
+                                 tutti_error *err)
 {
     merged to = { .workers = workers };
     char path[TUTTI_RECORD_PATH];
@@ -196,7 +205,8 @@ static tutti_status merge_traces(tutti_runtime *rt, const char *folder, const fo
 /* ---- all ---- */
 
 /* Returns how many ranks the run has, and sets *workers, by its config.json. */
-static tutti_status read_size(tutti_runtime *rt, const char *folder, int *workers, int *ranks, tutti_error *err)
+static tutti_status read_size(tutti_runtime *rt, const char *folder, int *workers, int *ranks,
+                              tutti_error *err)
 {
     char path[TUTTI_RECORD_PATH], *text;
     size_t bytes;
@@ -211,7 +221,8 @@ static tutti_status read_size(tutti_runtime *rt, const char *folder, int *worker
     servers = json_integer_value(json_object_get(o, "servers"));
     json_decref(o);
     if (n < 1 || servers < 0 || n > TUTTI_RECORD_RANKS || servers > TUTTI_RECORD_RANKS - n)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%s does not say how many workers the run has (n)", path);
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "%s does not say how many workers the run has (n)", path);
     *workers = (int)n;
     *ranks = (int)(n + servers);
     return TUTTI_OK;
@@ -230,14 +241,16 @@ static tutti_status remove_files(tutti_runtime *rt, const char *folder, int rank
     return TUTTI_OK;
 }
 
-tutti_status tutti_record_merge(tutti_runtime *rt, const char *folder, int *ranks, int *closed, tutti_error *err)
+tutti_status tutti_record_merge(tutti_runtime *rt, const char *folder, int *ranks, int *closed,
+                                tutti_error *err)
 {
     found f = { .most = -1 };
     int workers;
 
     *ranks = *closed = 0;
     if (strlen(folder) > 4000)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the folder's name has %zu bytes; at most 4000 are possible",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "the folder's name has %zu bytes; at most 4000 are possible",
                           strlen(folder));
     if (!tutti_file_exists(rt, folder))
         return TUTTI_OK;
@@ -253,7 +266,8 @@ tutti_status tutti_record_merge(tutti_runtime *rt, const char *folder, int *rank
     return remove_files(rt, folder, *ranks, err);
 }
 
-tutti_status tutti_record_merge_if_last(tutti_runtime *rt, const char *folder, int ranks, tutti_error *err)
+tutti_status tutti_record_merge_if_last(tutti_runtime *rt, const char *folder, int ranks,
+                                        tutti_error *err)
 {
     found f = { .most = -1 };
     char path[TUTTI_RECORD_PATH];
@@ -264,7 +278,8 @@ tutti_status tutti_record_merge_if_last(tutti_runtime *rt, const char *folder, i
     TUTTI_TRY(tutti_directory_list(rt, folder, count_name, &f, err));
     if (f.closed < ranks)
         return TUTTI_OK;
-    snprintf(path, sizeof path, "%.4000s/merging", folder); /* two ranks may find all files at one time */
+    /* two ranks may find all files at one time */
+    snprintf(path, sizeof path, "%.4000s/merging", folder);
     if (tutti_file_open(&claim, rt, path, TUTTI_FILE_CREATE, NULL) != TUTTI_OK)
         return TUTTI_OK;
     tutti_file_close(claim, NULL);

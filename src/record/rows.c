@@ -30,8 +30,8 @@ tutti_status tutti_record_put(tutti_file *file, json_t *object, tutti_error *err
     return status;
 }
 
-tutti_status tutti_record_read(tutti_runtime *rt, const char *path, size_t most, char **text, size_t *bytes,
-                               tutti_error *err)
+tutti_status tutti_record_read(tutti_runtime *rt, const char *path, size_t most, char **text,
+                               size_t *bytes, tutti_error *err)
 {
     tutti_file *file = NULL;
     tutti_status status = tutti_file_open(&file, rt, path, TUTTI_FILE_READ, err);
@@ -40,10 +40,12 @@ tutti_status tutti_record_read(tutti_runtime *rt, const char *path, size_t most,
     *text = NULL;
     *bytes = 0;
     if (status == TUTTI_OK && all > most)
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s has %llu bytes; files of at most %zu MiB are read", path,
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                            "%s has %llu bytes; files of at most %zu MiB are read", path,
                             (unsigned long long)all, most >> 20);
     if (status == TUTTI_OK && (*text = tutti_alloc((size_t)all + 1, 1)) == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading %s (%llu bytes)", path, (unsigned long long)all);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading %s (%llu bytes)", path,
+                            (unsigned long long)all);
     if (status == TUTTI_OK)
         status = tutti_file_read(file, 0, *text, (size_t)all, err);
     tutti_file_close(file, NULL);
@@ -57,8 +59,8 @@ tutti_status tutti_record_read(tutti_runtime *rt, const char *path, size_t most,
 }
 
 /* Removes the lines after step `until` from the file: the resumed run writes them again. */
-static tutti_status keep_lines(tutti_runtime *rt, const char *folder, const char *path, uint64_t until,
-                               tutti_error *err)
+static tutti_status keep_lines(tutti_runtime *rt, const char *folder, const char *path,
+                               uint64_t until, tutti_error *err)
 {
     char *text, *kept;
     size_t bytes, length = 0;
@@ -66,13 +68,15 @@ static tutti_status keep_lines(tutti_runtime *rt, const char *folder, const char
 
     TUTTI_TRY(tutti_record_read(rt, path, SIZE_MAX / 2, &text, &bytes, err));
     kept = tutti_alloc(bytes + 1, 1);
-    status = kept != NULL ? TUTTI_OK
-                          : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading %s (%zu bytes)", path, bytes);
+    status = kept != NULL
+                 ? TUTTI_OK
+                 : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading %s (%zu bytes)", path, bytes);
     for (size_t at = 0; status == TUTTI_OK && at < bytes;) {
         const size_t line = strcspn(text + at, "\n");
         json_t *object = json_loadb(text + at, line, 0, NULL);
         const json_t *step = json_object_get(object, "step");
-        if (json_is_integer(step) && (uint64_t)json_integer_value(step) <= until && at + line < bytes) {
+        if (json_is_integer(step) && (uint64_t)json_integer_value(step) <= until &&
+            at + line < bytes) {
             memcpy(kept + length, text + at, line + 1);
             length += line + 1;
         }
@@ -86,7 +90,8 @@ static tutti_status keep_lines(tutti_runtime *rt, const char *folder, const char
     return status;
 }
 
-tutti_status tutti_record_rows_open(tutti_file **out, tutti_runtime *rt, const char *folder, tutti_error *err)
+tutti_status tutti_record_rows_open(tutti_file **out, tutti_runtime *rt, const char *folder,
+                                    tutti_error *err)
 {
     char path[PATH_BYTES];
 
@@ -94,8 +99,8 @@ tutti_status tutti_record_rows_open(tutti_file **out, tutti_runtime *rt, const c
     return tutti_file_open(out, rt, path, TUTTI_FILE_APPEND, err);
 }
 
-tutti_status tutti_record_rows_begin(tutti_file **out, tutti_runtime *rt, const char *folder, bool keeps,
-                                     uint64_t until, tutti_error *err)
+tutti_status tutti_record_rows_begin(tutti_file **out, tutti_runtime *rt, const char *folder,
+                                     bool keeps, uint64_t until, tutti_error *err)
 {
     char path[PATH_BYTES];
 
@@ -108,8 +113,8 @@ tutti_status tutti_record_rows_begin(tutti_file **out, tutti_runtime *rt, const 
     return tutti_record_rows_open(out, rt, folder, err);
 }
 
-tutti_status tutti_record_write(tutti_runtime *rt, const char *folder, const char *name, const char *text, size_t bytes,
-                                tutti_error *err)
+tutti_status tutti_record_write(tutti_runtime *rt, const char *folder, const char *name,
+                                const char *text, size_t bytes, tutti_error *err)
 {
     char path[PATH_BYTES];
     tutti_file *file;
@@ -119,8 +124,8 @@ tutti_status tutti_record_write(tutti_runtime *rt, const char *folder, const cha
     return tutti_file_end(file, tutti_file_write(file, text, bytes, err), err);
 }
 
-tutti_status tutti_record_write_object(tutti_runtime *rt, const char *folder, const char *name, json_t *object,
-                                       tutti_error *err)
+tutti_status tutti_record_write_object(tutti_runtime *rt, const char *folder, const char *name,
+                                       json_t *object, tutti_error *err)
 {
     char *text = json_dumps(object, JSON_INDENT(2) | JSON_REAL_PRECISION(12));
     tutti_status status;

@@ -60,7 +60,8 @@ static tutti_status make_room(tutti_record *r, size_t bytes, tutti_error *err)
 static tutti_status add_event(tutti_record *r, const tutti_trace_event *e, tutti_error *err)
 {
     const tutti_layout *layout = r->m->layout;
-    const char *tensor = e->index >= 0 && e->index < layout->n_tensors ? layout->tensor[e->index].name : NULL;
+    const char *tensor =
+        e->index >= 0 && e->index < layout->n_tensors ? layout->tensor[e->index].name : NULL;
 
     TUTTI_TRY(make_room(r, TUTTI_RECORD_LINE, err));
     r->length += tutti_record_event(r->text + r->length, r->m->rank, tensor, e, 0);
@@ -83,12 +84,13 @@ static tutti_status add_clock(tutti_record *r, tutti_error *err)
     const tutti_record_clock *c = &r->clock;
 
     TUTTI_TRY(make_room(r, TUTTI_RECORD_LINE, err));
-    r->length += (size_t)snprintf(r->text + r->length, TUTTI_RECORD_LINE,
-                                  "{\"name\":\"measured\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"reference\":%d,"
-                                  "\"at_ns\":%lld,\"ahead_ns\":%lld,\"within_ns\":%lld,\"lost\":%llu}},\n",
-                                  r->m->rank, c->reference, (long long)c->at_ns, (long long)c->ahead_ns,
-                                  (long long)c->within_ns,
-                                  (unsigned long long)(r->lost + tutti_engine_trace_lost(r->engine)));
+    r->length += (size_t)snprintf(
+        r->text + r->length, TUTTI_RECORD_LINE,
+        "{\"name\":\"measured\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"reference\":%d,"
+        "\"at_ns\":%lld,\"ahead_ns\":%lld,\"within_ns\":%lld,\"lost\":%llu}},\n",
+        r->m->rank, c->reference, (long long)c->at_ns, (long long)c->ahead_ns,
+        (long long)c->within_ns,
+        (unsigned long long)(r->lost + tutti_engine_trace_lost(r->engine)));
     return TUTTI_OK;
 }
 
@@ -108,10 +110,13 @@ static tutti_status write_text(tutti_record *r, tutti_error *err)
     const size_t length = r->length;
 
     r->length = 0;
-    return r->trace != NULL && length > 0 ? stopped(r, tutti_file_write(r->trace, r->text, length, err)) : TUTTI_OK;
+    return r->trace != NULL && length > 0
+               ? stopped(r, tutti_file_write(r->trace, r->text, length, err))
+               : TUTTI_OK;
 }
 
-tutti_status tutti_record_span(tutti_record *r, const char *what, int64_t begin_ns, int64_t end_ns, tutti_error *err)
+tutti_status tutti_record_span(tutti_record *r, const char *what, int64_t begin_ns, int64_t end_ns,
+                               tutti_error *err)
 {
     tutti_figures f;
 
@@ -123,8 +128,11 @@ tutti_status tutti_record_span(tutti_record *r, const char *what, int64_t begin_
     }
     r->spans++;
     tutti_engine_figures(r->engine, &f);
-    return add_event(r, &(tutti_trace_event){ .what = what, .index = -1, .step = f.steps, .begin_ns = begin_ns,
-                                              .end_ns = end_ns }, err);
+    return add_event(
+        r,
+        &(tutti_trace_event){
+            .what = what, .index = -1, .step = f.steps, .begin_ns = begin_ns, .end_ns = end_ns },
+        err);
 }
 
 /* ---- metrics.jsonl ---- */
@@ -149,7 +157,8 @@ static json_t *by_worker(const double *rows, int n, int what)
 }
 
 /* Writes a line from the figures of n workers. */
-static tutti_status write_line(tutti_record *r, const tutti_figures *f, const double *rows, int n, tutti_error *err)
+static tutti_status write_line(tutti_record *r, const tutti_figures *f, const double *rows, int n,
+                               tutti_error *err)
 {
     const double seconds = (double)(tutti_now_ns(r->rt) - r->reported_ns) * 1e-9;
     double sum[REPORTED] = { 0 }, skipped = 0, scale = rows[SCALE];
@@ -173,7 +182,8 @@ static tutti_status write_line(tutti_record *r, const tutti_figures *f, const do
                    .train_loss = sum[LOSSES] > 0 ? sum[LOSS] / sum[LOSSES] : (double)NAN,
                    .lr = r->m->lr > 0 ? r->m->lr : (double)NAN,
                    .figures = f,
-                   .bytes = n == r->m->workers ? sum[BYTES] : (double)NAN, /* else it would need a meeting */
+                   .bytes = n == r->m->workers ? sum[BYTES]
+                                               : (double)NAN, /* else it would need a meeting */
                    .skipped = skipped,
                    .scale = scale,
                    .compute = by_worker(rows, n, COMPUTE),
@@ -200,9 +210,9 @@ static tutti_status report(tutti_record *r, bool alone, tutti_error *err)
     mine[SCALE] = f.loss_scale;
     memcpy(r->rows, mine, sizeof mine);
     if (!alone)
-        status = tutti_gather_parts(&r->workers, 0, tutti_host(mine, REPORTED, TUTTI_F64),
-                                    first ? tutti_host(r->rows, (size_t)n * REPORTED, TUTTI_F64) : tutti_nothing(),
-                                    err);
+        status = tutti_gather_parts(
+            &r->workers, 0, tutti_host(mine, REPORTED, TUTTI_F64),
+            first ? tutti_host(r->rows, (size_t)n * REPORTED, TUTTI_F64) : tutti_nothing(), err);
     if (status == TUTTI_OK && first)
         status = write_line(r, &f, r->rows, n, err);
     r->loss_sum = r->losses = 0;
@@ -214,7 +224,8 @@ static tutti_status report(tutti_record *r, bool alone, tutti_error *err)
 /* Writes what was measured of rank 0's codec since the last call: a line for each tensor. */
 static tutti_status report_codec(tutti_record *r, tutti_error *err)
 {
-    const tutti_codec_record *records = r->metrics != NULL ? tutti_engine_codec_records(r->engine) : NULL;
+    const tutti_codec_record *records =
+        r->metrics != NULL ? tutti_engine_codec_records(r->engine) : NULL;
     uint64_t last = r->codec_reported;
 
     for (int i = 0; records != NULL && i < r->m->layout->n_tensors; i++) {
@@ -236,7 +247,8 @@ tutti_status tutti_record_step(tutti_record *r, tutti_error *err)
 {
     const uint64_t n = ++r->steps;
     const bool due = n % r->report_every == 0 || (n < r->report_every && is_power_of_two(n)),
-               measures = r->together && is_power_of_two(n) && tutti_record_clocks_differ(r->m->world);
+               measures =
+                   r->together && is_power_of_two(n) && tutti_record_clocks_differ(r->m->world);
     tutti_status status = add_events(r, err), met = TUTTI_OK;
     tutti_doing was;
 
@@ -262,13 +274,14 @@ tutti_status tutti_record_step(tutti_record *r, tutti_error *err)
 /* Is this a file that a record writes? */
 static bool is_ours(const char *name)
 {
-    static const char *const files[] = { "config.json", "metrics.jsonl", "summary.json", "trace.json", "report.html",
-                                         "merging" };
+    static const char *const files[] = { "config.json", "metrics.jsonl", "summary.json",
+                                         "trace.json",  "report.html",   "merging" };
 
     for (size_t i = 0; i < TUTTI_LENGTH(files); i++)
         if (strcmp(name, files[i]) == 0)
             return true;
-    return tutti_record_rank_of(TUTTI_RECORD_TRACE, name) >= 0 || tutti_record_rank_of(TUTTI_RECORD_CLOSED, name) >= 0;
+    return tutti_record_rank_of(TUTTI_RECORD_TRACE, name) >= 0 ||
+           tutti_record_rank_of(TUTTI_RECORD_CLOSED, name) >= 0;
 }
 
 typedef struct looked { tutti_record *r; bool overwrite; } looked;
@@ -281,8 +294,9 @@ static tutti_status take_name(void *user, const char *name, tutti_error *err)
 
     if (!l->overwrite)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "the trace's folder %s is not empty: it has '%.200s'; give this run another one, or say that "
-                          "an earlier record may be removed (overwrite)", l->r->folder, name);
+                          "the trace's folder %s is not empty: it has '%.200s'; give this run "
+                          "another one, or say that an earlier record may be removed (overwrite)",
+                          l->r->folder, name);
     if (!is_ours(name))
         return TUTTI_OK;
     snprintf(path, sizeof path, "%s/%.255s", l->r->folder, name);
@@ -294,7 +308,8 @@ static tutti_status take_folder(tutti_record *r, const tutti_record_options *o, 
     looked l = { r, o->overwrite };
 
     if (o->folder == NULL || o->folder[0] == 0 || strlen(o->folder) >= sizeof r->folder)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the trace's folder has a name of %zu bytes; give 1 to %zu",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "the trace's folder has a name of %zu bytes; give 1 to %zu",
                           o->folder != NULL ? strlen(o->folder) : (size_t)0, sizeof r->folder - 1);
     snprintf(r->folder, sizeof r->folder, "%s", o->folder);
     if (!tutti_file_exists(r->rt, r->folder))
@@ -314,7 +329,8 @@ static tutti_status write_config(const tutti_record *r, const char *facts, tutti
     if (!json_is_object(o)) {
         const bool read = o != NULL;
         json_decref(o);
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the facts of a record are no object of JSON: %s",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "the facts of a record are no object of JSON: %s",
                           read ? "they have another type" : why.text);
     }
     for (int k = 0; k < m->layout->n_tensors; k++)
@@ -388,10 +404,11 @@ static tutti_status begin(tutti_record *r, const tutti_record_options *o, tutti_
 
     r->rows = tutti_alloc((size_t)r->m->workers * REPORTED, sizeof *r->rows);
     if (r->rows == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the figures of %d workers", r->m->workers);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the figures of %d workers",
+                          r->m->workers);
     all.uncounted = true;
-    snprintf(text, sizeof text, "trace=%.2000s\nreport every=%llu\n", o->folder != NULL ? o->folder : "",
-             (unsigned long long)r->report_every);
+    snprintf(text, sizeof text, "trace=%.2000s\nreport every=%llu\n",
+             o->folder != NULL ? o->folder : "", (unsigned long long)r->report_every);
     TUTTI_TRY(agree(&all, take_folder(r, o, err), text, err));
     if (tutti_record_clocks_differ(r->m->world))
         TUTTI_TRY(tutti_record_clock_compare(&all, &r->clock, err));
@@ -401,8 +418,8 @@ static tutti_status begin(tutti_record *r, const tutti_record_options *o, tutti_
     return add_clock(r, err);
 }
 
-tutti_status tutti_record_open(tutti_record **out, tutti_engine *engine, const tutti_record_options *options,
-                               tutti_error *err)
+tutti_status tutti_record_open(tutti_record **out, tutti_engine *engine,
+                               const tutti_record_options *options, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(engine);
     tutti_record *r = tutti_alloc(1, sizeof *r);
@@ -418,8 +435,8 @@ tutti_status tutti_record_open(tutti_record **out, tutti_engine *engine, const t
     r->rt = m->rt;
     r->report_every = options->report_every > 0 ? options->report_every : 50;
     r->samples = options->samples;
-    r->together = m->rank < m->workers && (m->traits & TUTTI_REPLICAS_EQUAL) != 0 && (m->traits & TUTTI_ASYNC) == 0 &&
-                  !tutti_engine_fault_tolerant(engine);
+    r->together = m->rank < m->workers && (m->traits & TUTTI_REPLICAS_EQUAL) != 0 &&
+                  (m->traits & TUTTI_ASYNC) == 0 && !tutti_engine_fault_tolerant(engine);
     r->workers = tutti_group_keyed(&m->all, tutti_port_of("record", 1, 0), 0);
     r->workers.uncounted = true;
     status = begin(r, options, err);
@@ -459,7 +476,8 @@ tutti_status tutti_record_close(tutti_record *r, bool ended, tutti_error *err)
     wrote = r->trace != NULL && ended;
     status = end(r, ended, err);
     for (int k = 0; k < 2; k++) {
-        const tutti_status closing = tutti_file_close(k == 0 ? r->trace : r->metrics, status == TUTTI_OK ? err : NULL);
+        const tutti_status closing =
+            tutti_file_close(k == 0 ? r->trace : r->metrics, status == TUTTI_OK ? err : NULL);
         status = status == TUTTI_OK ? closing : status;
     }
     if (status == TUTTI_OK && wrote)

@@ -31,19 +31,20 @@ json_t *tutti_record_memory(const double *w)
 
 json_t *tutti_record_worker(int rank, const double *w)
 {
-    return json_pack("{s:i, s:I, s:f, s:f, s:f, s:f, s:f, s:I}", "worker", rank,
-                     "steps", (json_int_t)w[TUTTI_RECORD_STEPS], "wall_seconds", w[TUTTI_RECORD_WALL],
-                     "compute_seconds", w[TUTTI_RECORD_COMPUTE], "exposed_comm_seconds", w[TUTTI_RECORD_EXPOSED],
-                     "other_seconds", w[TUTTI_RECORD_OTHER], "data_seconds", w[TUTTI_RECORD_DATA],
-                     "bytes_sent", (json_int_t)w[TUTTI_RECORD_BYTES]);
+    return json_pack("{s:i, s:I, s:f, s:f, s:f, s:f, s:f, s:I}", "worker", rank, "steps",
+                     (json_int_t)w[TUTTI_RECORD_STEPS], "wall_seconds", w[TUTTI_RECORD_WALL],
+                     "compute_seconds", w[TUTTI_RECORD_COMPUTE], "exposed_comm_seconds",
+                     w[TUTTI_RECORD_EXPOSED], "other_seconds", w[TUTTI_RECORD_OTHER],
+                     "data_seconds", w[TUTTI_RECORD_DATA], "bytes_sent",
+                     (json_int_t)w[TUTTI_RECORD_BYTES]);
 }
 
 json_t *tutti_record_server(int server, int rank, const double *w)
 {
-    return json_pack("{s:i, s:i, s:I, s:I, s:I, s:o}", "server", server, "rank", rank,
-                     "bytes_sent", (json_int_t)w[TUTTI_RECORD_BYTES],
-                     "messages_sent", (json_int_t)w[TUTTI_RECORD_MESSAGES],
-                     "peak_rss_bytes", (json_int_t)w[TUTTI_RECORD_RSS], "memory", tutti_record_memory(w));
+    return json_pack("{s:i, s:i, s:I, s:I, s:I, s:o}", "server", server, "rank", rank, "bytes_sent",
+                     (json_int_t)w[TUTTI_RECORD_BYTES], "messages_sent",
+                     (json_int_t)w[TUTTI_RECORD_MESSAGES], "peak_rss_bytes",
+                     (json_int_t)w[TUTTI_RECORD_RSS], "memory", tutti_record_memory(w));
 }
 
 void tutti_record_put_times(json_t *o, const tutti_record_totals *t)
@@ -165,12 +166,12 @@ json_t *tutti_record_codec(const tutti_engine *engine, int tensor)
 
     if (r == NULL || r->step == 0)
         return NULL;
-    o = json_pack("{s:I, s:s, s:I, s:s, s:I, s:f, s:o, s:o, s:o, s:f, s:f, s:o}", "step", (json_int_t)r->step,
-                  "tensor", t->name, "params", (json_int_t)t->count,
-                  "codec", r->codec, "bytes", (json_int_t)r->bytes, "bits", r->bits,
-                  "norm", tutti_record_number(r->norm), "rho", tutti_record_number(r->rho),
-                  "lost", tutti_record_number(r->lost), "density", r->density, "union_density", r->union_density,
-                  "residual", tutti_record_number(r->residual));
+    o = json_pack("{s:I, s:s, s:I, s:s, s:I, s:f, s:o, s:o, s:o, s:f, s:f, s:o}", "step",
+                  (json_int_t)r->step, "tensor", t->name, "params", (json_int_t)t->count, "codec",
+                  r->codec, "bytes", (json_int_t)r->bytes, "bits", r->bits, "norm",
+                  tutti_record_number(r->norm), "rho", tutti_record_number(r->rho), "lost",
+                  tutti_record_number(r->lost), "density", r->density, "union_density",
+                  r->union_density, "residual", tutti_record_number(r->residual));
     for (int k = 0; k < r->n_figures; k++) {
         const tutti_codec_figure *f = &r->figure[k];
         json_t *counts = f->n > 1 ? json_array() : NULL;
@@ -201,13 +202,14 @@ json_t *tutti_record_report(const tutti_record_line *l)
 {
     const tutti_figures *f = l->figures;
 
-    return json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:f, s:f, s:o, s:I, s:o, s:o, s:o}",
-                     "step", (json_int_t)l->step, "epoch", l->epoch, "samples", l->samples,
-                     "train_loss", tutti_record_number(l->train_loss), "lr", tutti_record_number(l->lr),
-                     "samples_per_second", l->samples_per_second, "wall_seconds", (double)f->wall_ns * 1e-9,
-                     "compute_seconds", (double)f->compute_ns * 1e-9, "exposed_comm_seconds",
-                     (double)f->exposed_ns * 1e-9, "other_seconds", (double)f->other_ns * 1e-9,
-                     "bytes_sent_total", tutti_record_number(l->bytes), "steps_skipped", (json_int_t)l->skipped,
-                     "loss_scale", tutti_record_number_if(l->scale > 0, l->scale),
-                     "compute_seconds_by_worker", l->compute, "wait_seconds_by_worker", l->wait);
+    return json_pack(
+        "{s:I, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:f, s:f, s:o, s:I, s:o, s:o, s:o}", "step",
+        (json_int_t)l->step, "epoch", l->epoch, "samples", l->samples, "train_loss",
+        tutti_record_number(l->train_loss), "lr", tutti_record_number(l->lr), "samples_per_second",
+        l->samples_per_second, "wall_seconds", (double)f->wall_ns * 1e-9, "compute_seconds",
+        (double)f->compute_ns * 1e-9, "exposed_comm_seconds", (double)f->exposed_ns * 1e-9,
+        "other_seconds", (double)f->other_ns * 1e-9, "bytes_sent_total",
+        tutti_record_number(l->bytes), "steps_skipped", (json_int_t)l->skipped, "loss_scale",
+        tutti_record_number_if(l->scale > 0, l->scale), "compute_seconds_by_worker", l->compute,
+        "wait_seconds_by_worker", l->wait);
 }

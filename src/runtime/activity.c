@@ -51,7 +51,8 @@ tutti_activity *tutti_activity_open(const tutti_activity_about *about)
     a->record->about = *about;
     a->record->about.opened_ns = now_ns();
     a->record->about.process = (int64_t)getpid();
-    atomic_thread_fence(memory_order_release); /* the magic number comes last: a reader sees all or no record */
+    /* the magic number comes last: a reader sees all or no record */
+    atomic_thread_fence(memory_order_release);
     a->record->magic = TUTTI_ACTIVITY_MAGIC;
     return a;
 }
@@ -100,7 +101,8 @@ static tutti_activity_entry entry_of(const activity_lock *from)
     uint64_t word[TUTTI_ACTIVITY_WORDS];
 
     for (int i = 0; i < TUTTI_ACTIVITY_WORDS; i++) /* relaxed: written by this thread */
-        word[i] = atomic_load_explicit(&((activity_lock *)(uintptr_t)from)->word[i], memory_order_relaxed);
+        word[i] = atomic_load_explicit(&((activity_lock *)(uintptr_t)from)->word[i],
+                                       memory_order_relaxed);
     memcpy(&entry, word, sizeof entry);
     return entry;
 }
@@ -118,8 +120,8 @@ int tutti_activity_enter(tutti_activity *a, const tutti_activity_entry *what)
         uint32_t is_free = 0;
         /* acquire: pairs with the release in leave, whose thread had the slot before */
         if (atomic_load_explicit(&a->record->taken[slot], memory_order_relaxed) != 0 ||
-            !atomic_compare_exchange_strong_explicit(&a->record->taken[slot], &is_free, 1, memory_order_acquire,
-                                                     memory_order_relaxed))
+            !atomic_compare_exchange_strong_explicit(&a->record->taken[slot], &is_free, 1,
+                                                     memory_order_acquire, memory_order_relaxed))
             continue;
         write_entry(&a->record->now[slot], &entry);
         return slot;
@@ -146,7 +148,9 @@ void tutti_activity_leave(tutti_activity *a, int slot)
 
 void tutti_activity_client(tutti_activity *a, const char *what, int index, uint64_t step)
 {
-    tutti_activity_entry entry = { .kind = TUTTI_ACTIVITY_CLIENT, .index = index, .peer = -1, .step = step };
+    tutti_activity_entry entry = {
+        .kind = TUTTI_ACTIVITY_CLIENT, .index = index, .peer = -1, .step = step
+    };
 
     if (a == NULL)
         return;

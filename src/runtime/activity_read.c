@@ -18,7 +18,8 @@ static void clean(char *text, size_t bytes)
 }
 
 /* Copies an entry out. false: there is none, or (*changing) it was being written. */
-static bool take(const activity_lock *first, const activity_lock *second, tutti_activity_entry *out, int *changing)
+static bool take(const activity_lock *first, const activity_lock *second, tutti_activity_entry *out,
+                 int *changing)
 {
     uint64_t turn[2];
 
@@ -26,13 +27,15 @@ static bool take(const activity_lock *first, const activity_lock *second, tutti_
     memcpy(&turn[1], (const void *)&second->turn, sizeof turn[1]);
     memcpy(out, (const void *)first->word, sizeof *out);
     /* The words are compared too: within one copy they may have been read before the turn. */
-    if (turn[0] != turn[1] || turn[0] % 2 != 0 || memcmp(out, (const void *)second->word, sizeof *out) != 0) {
+    if (turn[0] != turn[1] || turn[0] % 2 != 0 ||
+        memcmp(out, (const void *)second->word, sizeof *out) != 0) {
         ++*changing;
         return false;
     }
     clean(out->what, sizeof out->what);
     clean(out->of, sizeof out->of);
-    return out->what[0] != '\0' && out->kind >= TUTTI_ACTIVITY_CLIENT && out->kind <= TUTTI_ACTIVITY_MESSAGE;
+    return out->what[0] != '\0' && out->kind >= TUTTI_ACTIVITY_CLIENT &&
+           out->kind <= TUTTI_ACTIVITY_MESSAGE;
 }
 
 static bool is_sane(const tutti_activity_about *about)
@@ -40,8 +43,8 @@ static bool is_sane(const tutti_activity_about *about)
     return about->size >= 1 && about->rank >= 0 && about->rank < about->size && about->process > 0;
 }
 
-tutti_status tutti_activity_read(tutti_activity_view *view, const void *first, const void *second, size_t bytes,
-                                 tutti_error *err)
+tutti_status tutti_activity_read(tutti_activity_view *view, const void *first, const void *second,
+                                 size_t bytes, tutti_error *err)
 {
     const activity_record *a = first, *b = second;
     uint32_t has_folder;
@@ -50,13 +53,17 @@ tutti_status tutti_activity_read(tutti_activity_view *view, const void *first, c
     memset(view, 0, sizeof *view);
     if (bytes != sizeof *a)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "the record has %zu bytes and not %zu: it is damaged, or another version of Tutti wrote it",
+                          "the record has %zu bytes and not %zu: it is damaged, or another version "
+                          "of Tutti wrote it",
                           bytes, sizeof *a);
-    if (a->magic != TUTTI_ACTIVITY_MAGIC || a->bytes != sizeof *a || memcmp(&a->about, &b->about, sizeof a->about) != 0)
+    if (a->magic != TUTTI_ACTIVITY_MAGIC || a->bytes != sizeof *a ||
+        memcmp(&a->about, &b->about, sizeof a->about) != 0)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "the record does not begin as one: it is damaged, or another version of Tutti wrote it");
+                          "the record does not begin as one: it is damaged, or another version of "
+                          "Tutti wrote it");
     if (!is_sane(&a->about))
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the record is damaged: it is of rank %d of %d, process %lld",
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "the record is damaged: it is of rank %d of %d, process %lld",
                           a->about.rank, a->about.size, (long long)a->about.process);
     view->about = a->about;
     clean(view->about.transport, sizeof view->about.transport);
@@ -75,7 +82,8 @@ tutti_status tutti_activity_read(tutti_activity_view *view, const void *first, c
     return TUTTI_OK;
 }
 
-tutti_status tutti_activity_own(const tutti_activity *a, tutti_activity_view *view, tutti_error *err)
+tutti_status tutti_activity_own(const tutti_activity *a, tutti_activity_view *view,
+                                tutti_error *err)
 {
     size_t bytes;
     const void *at = tutti_activity_bytes(a, &bytes);

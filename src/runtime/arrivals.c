@@ -15,7 +15,8 @@ void tutti_arrivals_begin(tutti_arrivals *a, double rate, uint64_t buffer, int64
 static int64_t due(const tutti_arrivals *a, uint64_t k)
 {
     const double after = ceil((double)k / a->rate * ns);
-    return after < 0x1p62 && a->begin_ns < INT64_C(1) << 62 ? a->begin_ns + (int64_t)after : INT64_MAX;
+    return after < 0x1p62 && a->begin_ns < INT64_C(1) << 62 ? a->begin_ns + (int64_t)after
+                                                            : INT64_MAX;
 }
 
 static uint64_t waiting(const tutti_arrivals *a)
@@ -27,7 +28,8 @@ uint64_t tutti_arrivals_waiting(tutti_arrivals *a, int64_t now_ns)
 {
     if (now_ns > a->begin_ns) {
         /* never too many by rounding */
-        const uint64_t about = (uint64_t)((double)(now_ns - a->begin_ns) / ns * a->rate * (1 - 1e-12));
+        const uint64_t about =
+            (uint64_t)((double)(now_ns - a->begin_ns) / ns * a->rate * (1 - 1e-12));
         a->arrived = about > a->arrived ? about : a->arrived;
         while (due(a, a->arrived + 1) <= now_ns)
             a->arrived++;

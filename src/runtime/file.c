@@ -31,17 +31,20 @@ static tutti_status status_of(int cause)
     return cause == ENOMEM ? TUTTI_ERR_MEMORY : TUTTI_ERR_IO;
 }
 
-tutti_status tutti_file_failed(const tutti_file *f, bool write, uint64_t offset, size_t bytes, int cause,
-                               tutti_error *err)
+tutti_status tutti_file_failed(const tutti_file *f, bool write, uint64_t offset, size_t bytes,
+                               int cause, tutti_error *err)
 {
-    return tutti_fail(err, status_of(cause), cause, "cannot %s %zu bytes at offset %" PRIu64 " of '%s'%s",
+    return tutti_fail(err, status_of(cause), cause,
+                      "cannot %s %zu bytes at offset %" PRIu64 " of '%s'%s",
                       write ? "write" : "read", bytes, offset, f->path, mend(cause));
 }
 
-tutti_status tutti_file_ended(const tutti_file *f, uint64_t offset, size_t bytes, uint64_t here, tutti_error *err)
+tutti_status tutti_file_ended(const tutti_file *f, uint64_t offset, size_t bytes, uint64_t here,
+                              tutti_error *err)
 {
     return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                      "'%s' ends at %" PRIu64 " bytes, but %zu bytes were expected at offset %" PRIu64
+                      "'%s' ends at %" PRIu64
+                      " bytes, but %zu bytes were expected at offset %" PRIu64
                       "; it was cut short or is another kind of file",
                       f->path, f->bytes < here ? f->bytes : here, bytes, offset);
 }
@@ -54,20 +57,23 @@ size_t tutti_file_advance(const tutti_file *f, size_t asked, size_t done, int *s
     return done;
 }
 
-tutti_status tutti_file_open(tutti_file **out, tutti_runtime *rt, const char *path, tutti_file_mode mode,
-                             tutti_error *err)
+tutti_status tutti_file_open(tutti_file **out, tutti_runtime *rt, const char *path,
+                             tutti_file_mode mode, tutti_error *err)
 {
     static const char *const doing[] = {
-        [TUTTI_FILE_READ] = "open", [TUTTI_FILE_CREATE] = "create", [TUTTI_FILE_APPEND] = "open for appending",
+        [TUTTI_FILE_READ] = "open",
+        [TUTTI_FILE_CREATE] = "create",
+        [TUTTI_FILE_APPEND] = "open for appending",
     };
     tutti_file *f;
     int cause;
 
     *out = NULL;
     if ((unsigned)mode > TUTTI_FILE_APPEND)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "'%s' cannot be opened in mode %d; there are modes 0 (read), 1 (create) and 2 (append)", path,
-                          (int)mode);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "'%s' cannot be opened in mode %d; there are modes 0 (read), 1 (create) and 2 (append)",
+            path, (int)mode);
     f = tutti_alloc(1, sizeof *f);
     if (f != NULL) {
         f->fd = -1;
@@ -89,7 +95,8 @@ tutti_status tutti_file_open(tutti_file **out, tutti_runtime *rt, const char *pa
             rt->ops->file_close(rt->self, f->fd);
         tutti_free(f->path);
         tutti_free(f);
-        return tutti_fail(err, status_of(cause), cause, "cannot %s '%s'%s", doing[mode], path, mend(cause));
+        return tutti_fail(err, status_of(cause), cause, "cannot %s '%s'%s", doing[mode], path,
+                          mend(cause));
     }
     *out = f;
     return TUTTI_OK;
@@ -100,7 +107,8 @@ uint64_t tutti_file_bytes(const tutti_file *f)
     return f->bytes;
 }
 
-tutti_status tutti_file_read(tutti_file *f, uint64_t offset, void *to, size_t bytes, tutti_error *err)
+tutti_status tutti_file_read(tutti_file *f, uint64_t offset, void *to, size_t bytes,
+                             tutti_error *err)
 {
     unsigned char *at = to;
     size_t left = bytes;
@@ -109,7 +117,9 @@ tutti_status tutti_file_read(tutti_file *f, uint64_t offset, void *to, size_t by
     while (left > 0) {
         const uint64_t here = offset + (bytes - left);
         size_t done = 0;
-        const int cause = here < offset ? EOVERFLOW : f->rt->ops->file_read(f->rt->self, f->fd, here, at, left, &done);
+        const int cause = here < offset
+                              ? EOVERFLOW
+                              : f->rt->ops->file_read(f->rt->self, f->fd, here, at, left, &done);
 
         if (cause == EINTR)
             continue;
@@ -134,8 +144,8 @@ tutti_status tutti_file_map(tutti_file *f, const void **at, tutti_error *err)
 
     *at = NULL;
     if (f->mode != TUTTI_FILE_READ)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s' is open for writing; only what is read can be mapped",
-                          f->path);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "'%s' is open for writing; only what is read can be mapped", f->path);
     if (f->bytes > 0 && f->mapped == NULL && f->copy == NULL) {
         if (ops->file_map != NULL)
             cause = ops->file_map(f->rt->self, f->fd, f->bytes, &f->mapped);
@@ -144,8 +154,8 @@ tutti_status tutti_file_map(tutti_file *f, const void **at, tutti_error *err)
             f->mapped = NULL;
             f->copy = f->bytes <= SIZE_MAX ? tutti_alloc((size_t)f->bytes, 1) : NULL;
             if (f->copy == NULL)
-                return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the %" PRIu64 " bytes of '%s'", f->bytes,
-                                  f->path);
+                return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                                  "room for the %" PRIu64 " bytes of '%s'", f->bytes, f->path);
             status = tutti_file_read(f, 0, f->copy, (size_t)f->bytes, err);
             if (status != TUTTI_OK) {
                 tutti_free(f->copy);
@@ -154,7 +164,8 @@ tutti_status tutti_file_map(tutti_file *f, const void **at, tutti_error *err)
             }
         }
     }
-    if (f->fd >= 0) /* a thousand simulated workers with one file each would be a thousand descriptors */
+    if (f->fd >=
+        0) /* a thousand simulated workers with one file each would be a thousand descriptors */
         ops->file_close(f->rt->self, f->fd);
     f->fd = -1;
     *at = f->bytes == 0 ? nothing : f->mapped != NULL ? f->mapped : f->copy;
@@ -194,8 +205,10 @@ tutti_status tutti_file_reserve(tutti_file *f, uint64_t bytes, tutti_error *err)
     do
         cause = f->rt->ops->file_reserve(f->rt->self, f->fd, bytes);
     while (cause == EINTR);
-    if (cause != 0 && cause != EOPNOTSUPP) /* a file system that cannot reserve finds out while writing */
-        return tutti_fail(err, status_of(cause), cause, "cannot write the %" PRIu64 " bytes of '%s'%s", bytes, f->path,
+    if (cause != 0 &&
+        cause != EOPNOTSUPP) /* a file system that cannot reserve finds out while writing */
+        return tutti_fail(err, status_of(cause), cause,
+                          "cannot write the %" PRIu64 " bytes of '%s'%s", bytes, f->path,
                           mend(cause));
     f->bytes = bytes;
     f->direct = f->rt->ops->file_direct(f->rt->self, f->fd, true) == 0;
@@ -204,15 +217,16 @@ tutti_status tutti_file_reserve(tutti_file *f, uint64_t bytes, tutti_error *err)
 
 /* Some disks want larger blocks than TUTTI_FILE_BLOCK and report that by EINVAL: then the file
    goes through the cache after all, for all threads. */
-tutti_status tutti_file_write_at(tutti_file *f, uint64_t offset, const void *from, size_t bytes, tutti_error *err)
+tutti_status tutti_file_write_at(tutti_file *f, uint64_t offset, const void *from, size_t bytes,
+                                 tutti_error *err)
 {
     const tutti_runtime_ops *ops = f->rt->ops;
     const unsigned char *at = from;
     bool direct = f->direct && !f->scratch; /* a scratch file is past the cache for good */
     int stalls = 0;
 
-    if (direct &&
-        ((uintptr_t)from % TUTTI_FILE_BLOCK != 0 || offset % TUTTI_FILE_BLOCK != 0 || bytes % TUTTI_FILE_BLOCK != 0)) {
+    if (direct && ((uintptr_t)from % TUTTI_FILE_BLOCK != 0 || offset % TUTTI_FILE_BLOCK != 0 ||
+                   bytes % TUTTI_FILE_BLOCK != 0)) {
         ops->file_direct(f->rt->self, f->fd, false);
         f->direct = direct = false;
     }
@@ -228,7 +242,8 @@ tutti_status tutti_file_write_at(tutti_file *f, uint64_t offset, const void *fro
                 continue;
         }
         done = tutti_file_advance(f, bytes, done, &stalls);
-        if (cause == 0 && done == 0 && (!f->scratch || stalls >= TUTTI_FILE_STALLS)) /* would loop for ever */
+        if (cause == 0 && done == 0 &&
+            (!f->scratch || stalls >= TUTTI_FILE_STALLS)) /* would loop for ever */
             cause = EIO;
         if (cause != 0)
             return tutti_file_failed(f, true, offset, bytes, cause, err);
@@ -248,22 +263,26 @@ static void print_room(char out[40], uint64_t bytes)
         snprintf(out, 40, "%.1f MiB", (double)bytes / (1 << 20));
 }
 
-static tutti_status no_scratch(const char *directory, uint64_t bytes, uint64_t left, int cause, tutti_error *err)
+static tutti_status no_scratch(const char *directory, uint64_t bytes, uint64_t left, int cause,
+                               tutti_error *err)
 {
     char need[40], have[40];
 
     print_room(need, bytes);
     print_room(have, left);
     if (cause == ENOSPC || cause == EDQUOT || cause == EFBIG)
-        return tutti_fail(err, TUTTI_ERR_IO, cause, "%s are needed in '%s', which has space for %s%s", need, directory,
-                          have, mend(ENOSPC));
+        return tutti_fail(err, TUTTI_ERR_IO, cause,
+                          "%s are needed in '%s', which has space for %s%s", need, directory, have,
+                          mend(ENOSPC));
     if (cause == EINVAL)
-        return tutti_fail(err, TUTTI_ERR_IO, 0,
-                          "what is in '%s' cannot be read and written past the page cache in blocks of %d bytes: it is "
-                          "memory, or a disk with other blocks; choose another place, or allow the page cache "
-                          "(direct=off)",
-                          directory, TUTTI_FILE_BLOCK);
-    return tutti_fail(err, status_of(cause), cause, "cannot make a file of %s in '%s'%s", need, directory, mend(cause));
+        return tutti_fail(
+            err, TUTTI_ERR_IO, 0,
+            "what is in '%s' cannot be read and written past the page cache in blocks of %d bytes: "
+            "it is memory, or a disk with other blocks; choose another place, or allow the page "
+            "cache (direct=off)",
+            directory, TUTTI_FILE_BLOCK);
+    return tutti_fail(err, status_of(cause), cause, "cannot make a file of %s in '%s'%s", need,
+                      directory, mend(cause));
 }
 
 /* What a file system reports about itself is not enough: some accept the flag and refuse the
@@ -272,7 +291,8 @@ static int try_block(tutti_file *f)
 {
     const tutti_runtime_ops *ops = f->rt->ops;
     char *memory = tutti_alloc(2, TUTTI_FILE_BLOCK);
-    char *const block = memory + (TUTTI_FILE_BLOCK - (uintptr_t)memory % TUTTI_FILE_BLOCK) % TUTTI_FILE_BLOCK;
+    char *const block =
+        memory + (TUTTI_FILE_BLOCK - (uintptr_t)memory % TUTTI_FILE_BLOCK) % TUTTI_FILE_BLOCK;
     size_t done;
     int cause;
 
@@ -289,8 +309,8 @@ static int try_block(tutti_file *f)
     return cause;
 }
 
-tutti_status tutti_file_scratch(tutti_file **out, tutti_runtime *rt, const char *directory, uint64_t bytes, bool direct,
-                                tutti_error *err)
+tutti_status tutti_file_scratch(tutti_file **out, tutti_runtime *rt, const char *directory,
+                                uint64_t bytes, bool direct, tutti_error *err)
 {
     const tutti_runtime_ops *ops = rt->ops;
     uint64_t left = 0;
@@ -339,8 +359,9 @@ tutti_status tutti_file_sync(tutti_file *f, tutti_error *err)
     while (cause == EINTR);
     if (cause == 0)
         return TUTTI_OK;
-    return tutti_fail(err, status_of(cause), cause, "cannot bring the %" PRIu64 " bytes of '%s' to the disk%s",
-                      f->bytes, f->path, mend(cause));
+    return tutti_fail(err, status_of(cause), cause,
+                      "cannot bring the %" PRIu64 " bytes of '%s' to the disk%s", f->bytes, f->path,
+                      mend(cause));
 }
 
 tutti_status tutti_file_close(tutti_file *f, tutti_error *err)
@@ -355,8 +376,8 @@ tutti_status tutti_file_close(tutti_file *f, tutti_error *err)
     tutti_free(f->copy);
     cause = f->fd >= 0 ? f->rt->ops->file_close(f->rt->self, f->fd) : 0;
     if (cause != 0)
-        status = tutti_fail(err, status_of(cause), cause, "closing '%s' after %" PRIu64 " bytes%s", f->path, f->bytes,
-                            mend(cause));
+        status = tutti_fail(err, status_of(cause), cause, "closing '%s' after %" PRIu64 " bytes%s",
+                            f->path, f->bytes, mend(cause));
     tutti_free(f->path);
     tutti_free(f);
     return status;
@@ -364,7 +385,8 @@ tutti_status tutti_file_close(tutti_file *f, tutti_error *err)
 
 static const char unfinished[] = ".part";
 
-tutti_status tutti_file_begin(tutti_file **out, tutti_runtime *rt, const char *path, bool replace, tutti_error *err)
+tutti_status tutti_file_begin(tutti_file **out, tutti_runtime *rt, const char *path, bool replace,
+                              tutti_error *err)
 {
     const size_t length = strlen(path);
     char *part;
@@ -394,9 +416,12 @@ tutti_status tutti_file_end(tutti_file *f, tutti_status status, tutti_error *err
     rt = f->rt;
     part = f->path;
     path = status == TUTTI_OK ? tutti_copy_text(part) : NULL;
-    f->path = tutti_copy_text(part); /* close's own, for its error text; without memory it has none */
+    /* close's own, for its error text; without memory it has none */
+    f->path = tutti_copy_text(part);
     if (f->path == NULL || (status == TUTTI_OK && path == NULL))
-        status = status != TUTTI_OK ? status : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "naming '%s'", part);
+        status = status != TUTTI_OK
+                     ? status
+                     : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "naming '%s'", part);
     if (status == TUTTI_OK)
         status = tutti_file_close(f, err);
     else
@@ -412,7 +437,8 @@ tutti_status tutti_file_end(tutti_file *f, tutti_status status, tutti_error *err
     return status;
 }
 
-tutti_status tutti_file_rename(tutti_runtime *rt, const char *from, const char *to, tutti_error *err)
+tutti_status tutti_file_rename(tutti_runtime *rt, const char *from, const char *to,
+                               tutti_error *err)
 {
     int cause;
 
@@ -421,7 +447,8 @@ tutti_status tutti_file_rename(tutti_runtime *rt, const char *from, const char *
     while (cause == EINTR);
     if (cause == 0)
         return TUTTI_OK;
-    return tutti_fail(err, status_of(cause), cause, "cannot rename '%s' to '%s'%s", from, to, mend(cause));
+    return tutti_fail(err, status_of(cause), cause, "cannot rename '%s' to '%s'%s", from, to,
+                      mend(cause));
 }
 
 tutti_status tutti_file_remove(tutti_runtime *rt, const char *path, tutti_error *err)
@@ -483,14 +510,17 @@ tutti_status tutti_directory_make(tutti_runtime *rt, const char *path, tutti_err
     if (cause == 0)
         return TUTTI_OK;
     if (cause == ENOTDIR)
-        return tutti_fail(err, TUTTI_ERR_IO, cause,
-                          "cannot make directory '%s': '%.*s' is a file; remove it or choose another name", path,
-                          (int)(end < 200 ? end : 200), path);
+        return tutti_fail(
+            err, TUTTI_ERR_IO, cause,
+            "cannot make directory '%s': '%.*s' is a file; remove it or choose another name", path,
+            (int)(end < 200 ? end : 200), path);
     if (cause == EEXIST)
         return tutti_fail(err, TUTTI_ERR_IO, 0,
-                          "cannot make directory '%s': '%.*s' is a link to what is not there; remove it or choose "
-                          "another name", path, (int)(end < 200 ? end : 200), path);
-    return tutti_fail(err, status_of(cause), cause, "cannot make directory '%s'%s", path, mend(cause));
+                          "cannot make directory '%s': '%.*s' is a link to what is not there; "
+                          "remove it or choose another name",
+                          path, (int)(end < 200 ? end : 200), path);
+    return tutti_fail(err, status_of(cause), cause, "cannot make directory '%s'%s", path,
+                      mend(cause));
 }
 
 tutti_status tutti_directory_sync(tutti_runtime *rt, const char *path, tutti_error *err)
@@ -502,7 +532,8 @@ tutti_status tutti_directory_sync(tutti_runtime *rt, const char *path, tutti_err
     while (cause == EINTR);
     if (cause == 0)
         return TUTTI_OK;
-    return tutti_fail(err, status_of(cause), cause, "cannot bring directory '%s' to the disk%s", path, mend(cause));
+    return tutti_fail(err, status_of(cause), cause, "cannot bring directory '%s' to the disk%s",
+                      path, mend(cause));
 }
 
 /* ---- listing: names are gathered, then sorted, so that `each` may itself use the directory
@@ -541,8 +572,9 @@ static int by_bytes(const void *a, const void *b)
 }
 
 tutti_status tutti_directory_list(tutti_runtime *rt, const char *path,
-                                  tutti_status (*each)(void *user, const char *name, tutti_error *err), void *user,
-                                  tutti_error *err)
+                                  tutti_status (*each)(void *user, const char *name,
+                                                       tutti_error *err),
+                                  void *user, tutti_error *err)
 {
     name_list list = { NULL, 0, 0, false };
     tutti_status status = TUTTI_OK;
@@ -555,10 +587,11 @@ tutti_status tutti_directory_list(tutti_runtime *rt, const char *path,
         cause = rt->ops->directory_list(rt->self, path, append_name, &list);
     } while (cause == EINTR);
     if (list.no_memory)
-        status =
-            tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "cannot list directory '%s' after %zu names", path, list.count);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                            "cannot list directory '%s' after %zu names", path, list.count);
     else if (cause != 0)
-        status = tutti_fail(err, status_of(cause), cause, "cannot list directory '%s'%s", path, mend(cause));
+        status = tutti_fail(err, status_of(cause), cause, "cannot list directory '%s'%s", path,
+                            mend(cause));
     if (status == TUTTI_OK && list.count > 1)
         qsort(list.names, list.count, sizeof *list.names, by_bytes);
     for (size_t i = 0; i < list.count; i++) {
@@ -575,7 +608,8 @@ bool tutti_file_exists(tutti_runtime *rt, const char *path)
     return rt->ops->exists(rt->self, path) == 0;
 }
 
-tutti_status tutti_space_left(tutti_runtime *rt, const char *path, uint64_t *bytes, tutti_error *err)
+tutti_status tutti_space_left(tutti_runtime *rt, const char *path, uint64_t *bytes,
+                              tutti_error *err)
 {
     int cause;
 
@@ -585,5 +619,6 @@ tutti_status tutti_space_left(tutti_runtime *rt, const char *path, uint64_t *byt
     while (cause == EINTR);
     if (cause == 0)
         return TUTTI_OK;
-    return tutti_fail(err, status_of(cause), cause, "cannot learn the space left at '%s'%s", path, mend(cause));
+    return tutti_fail(err, status_of(cause), cause, "cannot learn the space left at '%s'%s", path,
+                      mend(cause));
 }

@@ -104,7 +104,8 @@ static lookup *make_lookup(tutti_resolver *resolver, const char *host, const cha
 
 static const char *why(int code, int cause)
 {
-    const char *text = code == EAI_SYSTEM ? strerrordesc_np(cause) : NULL; /* of a number it does not know: NULL */
+    /* of a number it does not know: NULL */
+    const char *text = code == EAI_SYSTEM ? strerrordesc_np(cause) : NULL;
 
     return text != NULL ? text : gai_strerror(code);
 }
@@ -131,7 +132,8 @@ const char *tutti_lookup_by(tutti_resolver *resolver, const char *host, const ch
         l->users = 1;
         failed = strerrordesc_np(cause);
     }
-    while (failed == NULL && !l->done && pthread_cond_timedwait(&l->over, &l->lock, &until) != ETIMEDOUT)
+    while (failed == NULL && !l->done &&
+           pthread_cond_timedwait(&l->over, &l->lock, &until) != ETIMEDOUT)
         ;
     if (failed == NULL && !l->done)
         failed = "the name service gives no answer within 5 s";
@@ -154,7 +156,8 @@ static const char *without_names(const char *host, const struct addrinfo *hints)
     return hints->ai_family == AF_INET6 ? "::1" : "127.0.0.1";
 }
 
-const char *tutti_lookup(const char *host, const char *service, const struct addrinfo *hints, struct addrinfo **list)
+const char *tutti_lookup(const char *host, const char *service, const struct addrinfo *hints,
+                         struct addrinfo **list)
 {
     struct addrinfo numeric = *hints;
     int code;

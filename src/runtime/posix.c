@@ -83,7 +83,8 @@ static void *thread_start(void *arg)
     return NULL;
 }
 
-static int posix_thread_open(void *self, void **thread, const char *name, void (*run)(void *arg), void *arg)
+static int posix_thread_open(void *self, void **thread, const char *name, void (*run)(void *arg),
+                             void *arg)
 {
     posix_thread *t = tutti_alloc(1, sizeof *t);
     pthread_attr_t attributes;
@@ -243,7 +244,8 @@ static int posix_file_size(void *self, int fd, uint64_t *bytes)
     return 0;
 }
 
-static int posix_file_read(void *self, int fd, uint64_t offset, void *to, size_t bytes, size_t *done)
+static int posix_file_read(void *self, int fd, uint64_t offset, void *to, size_t bytes,
+                           size_t *done)
 {
     ssize_t n;
 
@@ -284,12 +286,15 @@ static int posix_file_direct(void *self, int fd, bool on)
     struct statfs about;
 
     (void)self;
-    if (on && fstatfs(fd, &about) == 0 && (about.f_type == TMPFS_MAGIC || about.f_type == RAMFS_MAGIC))
+    if (on && fstatfs(fd, &about) == 0 &&
+        (about.f_type == TMPFS_MAGIC || about.f_type == RAMFS_MAGIC))
         return EINVAL;
-    return flags >= 0 && fcntl(fd, F_SETFL, on ? flags | O_DIRECT : flags & ~O_DIRECT) == 0 ? 0 : errno;
+    return flags >= 0 && fcntl(fd, F_SETFL, on ? flags | O_DIRECT : flags & ~O_DIRECT) == 0 ? 0
+                                                                                            : errno;
 }
 
-static int posix_file_write_at(void *self, int fd, uint64_t offset, const void *from, size_t bytes, size_t *done)
+static int posix_file_write_at(void *self, int fd, uint64_t offset, const void *from, size_t bytes,
+                               size_t *done)
 {
     ssize_t n;
 
@@ -306,7 +311,8 @@ static int posix_file_write_at(void *self, int fd, uint64_t offset, const void *
 
 /* Without O_TMPFILE (NFS, old kernels) a name that is removed at once. Where a file system cannot
    reserve, the C library writes, so the space is taken in any case. */
-static int posix_file_scratch(void *self, const char *directory, uint64_t bytes, bool direct, int *fd)
+static int posix_file_scratch(void *self, const char *directory, uint64_t bytes, bool direct,
+                              int *fd)
 {
     char path[4096];
     int cause = 0;
@@ -402,7 +408,8 @@ static int posix_directory_sync(void *self, const char *path)
     return cause;
 }
 
-static int posix_directory_list(void *self, const char *path, void (*each)(void *user, const char *name), void *user)
+static int posix_directory_list(void *self, const char *path,
+                                void (*each)(void *user, const char *name), void *user)
 {
     DIR *directory = opendir(path);
     struct dirent *entry;
@@ -540,7 +547,8 @@ tutti_status tutti_runtime_open_posix(tutti_runtime **out, tutti_error *err)
 
     *out = rt;
     if (rt == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the runtime needs %zu bytes", sizeof *rt);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the runtime needs %zu bytes",
+                          sizeof *rt);
     rt->ops = &posix_ops;
     return TUTTI_OK;
 }

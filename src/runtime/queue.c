@@ -22,10 +22,11 @@ tutti_status tutti_queue_open(tutti_queue **out, tutti_runtime *rt, int depth, t
 
     *out = NULL;
     if (depth < 1 || depth > DEPTH_MOST)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a queue has 1 to %d transfers under way, not %d", DEPTH_MOST,
-                          depth);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "a queue has 1 to %d transfers under way, not %d", DEPTH_MOST, depth);
     if (rt->ops->queue_open == NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, ENOSYS, "runtime '%s' has no queues in this build", rt->ops->name);
+        return tutti_fail(err, TUTTI_ERR_USAGE, ENOSYS, "runtime '%s' has no queues in this build",
+                          rt->ops->name);
     q = tutti_alloc(1, sizeof *q);
     if (q == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "a queue of %d transfers", depth);
@@ -50,7 +51,8 @@ void tutti_queue_close(tutti_queue *q)
     tutti_free(q);
 }
 
-tutti_status tutti_queue_fix(tutti_queue *q, void *memory, size_t bytes, int *fixed, tutti_error *err)
+tutti_status tutti_queue_fix(tutti_queue *q, void *memory, size_t bytes, int *fixed,
+                             tutti_error *err)
 {
     int cause;
 
@@ -98,7 +100,8 @@ static bool settle(tutti_queue *q, tutti_transfer *t, const tutti_queue_result *
     if (r->cause == 0 && r->done == t->bytes - t->done)
         return true;
     if (r->cause != 0 && r->cause != EINTR && r->cause != EAGAIN) {
-        t->status = tutti_file_failed(f, t->write, t->offset + t->done, t->bytes - t->done, r->cause, &t->err);
+        t->status = tutti_file_failed(f, t->write, t->offset + t->done, t->bytes - t->done,
+                                      r->cause, &t->err);
         return true;
     }
     if (r->cause == 0 && r->done == 0 && !t->write) {
@@ -115,8 +118,8 @@ static bool settle(tutti_queue *q, tutti_transfer *t, const tutti_queue_result *
     return true;
 }
 
-tutti_status tutti_queue_reap(tutti_queue *q, bool block, tutti_transfer **ended, int capacity, int *n,
-                              tutti_error *err)
+tutti_status tutti_queue_reap(tutti_queue *q, bool block, tutti_transfer **ended, int capacity,
+                              int *n, tutti_error *err)
 {
     tutti_queue_result results[RESULTS];
     int got = 0, cause;

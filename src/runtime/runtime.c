@@ -60,7 +60,8 @@ static void thread_body(void *arg)
 }
 
 tutti_status tutti_thread_open(tutti_thread **out, tutti_runtime *rt, const char *name,
-                               tutti_status (*run)(void *arg, tutti_error *err), void *arg, tutti_error *err)
+                               tutti_status (*run)(void *arg, tutti_error *err), void *arg,
+                               tutti_error *err)
 {
     tutti_thread *t = tutti_alloc(1, sizeof *t);
     int cause;
@@ -75,10 +76,10 @@ tutti_status tutti_thread_open(tutti_thread **out, tutti_runtime *rt, const char
     cause = rt->ops->thread_open(rt->self, &t->handle, name, thread_body, t);
     if (cause != 0) {
         tutti_free(t);
-        return tutti_fail(
-            err, cause == ENOMEM ? TUTTI_ERR_MEMORY : TUTTI_ERR_IO, cause,
-            "cannot start thread '%s'; use fewer workers or threads, or raise the limit of processes (ulimit -u)",
-            name);
+        return tutti_fail(err, cause == ENOMEM ? TUTTI_ERR_MEMORY : TUTTI_ERR_IO, cause,
+                          "cannot start thread '%s'; use fewer workers or threads, or raise the "
+                          "limit of processes (ulimit -u)",
+                          name);
     }
     *out = t;
     return TUTTI_OK;

@@ -58,7 +58,8 @@ static tutti_status serve_member(void *arg, tutti_error *err)
     return TUTTI_OK;
 }
 
-tutti_status tutti_team_open(tutti_team **out, tutti_runtime *rt, const char *name, int threads, tutti_error *err)
+tutti_status tutti_team_open(tutti_team **out, tutti_runtime *rt, const char *name, int threads,
+                             tutti_error *err)
 {
     tutti_team *t = tutti_alloc(1, sizeof *t);
     tutti_status status = TUTTI_OK;
@@ -112,8 +113,8 @@ int tutti_team_threads(const tutti_team *t)
     return t->threads;
 }
 
-void tutti_team_run(tutti_team *t, size_t items, size_t grain, void (*work)(void *arg, size_t first, size_t count),
-                    void *arg)
+void tutti_team_run(tutti_team *t, size_t items, size_t grain,
+                    void (*work)(void *arg, size_t first, size_t count), void *arg)
 {
     tutti_lock(t->monitor);
     assert(t->left == 0 && grain > 0);

@@ -88,7 +88,8 @@ void tutti_uring_add(void *self, void *queue, const tutti_queue_entry *e)
     io_uring_sqe_set_data64(s, e->tag);
 }
 
-int tutti_uring_reap(void *self, void *queue, bool block, tutti_queue_result *results, int capacity, int *n)
+int tutti_uring_reap(void *self, void *queue, bool block, tutti_queue_result *results, int capacity,
+                     int *n)
 {
     uring *u = queue;
     struct io_uring_cqe *c;
@@ -105,7 +106,8 @@ int tutti_uring_reap(void *self, void *queue, bool block, tutti_queue_result *re
         u->listening = true;
     }
     done = block ? io_uring_submit_and_wait(&u->ring, 1) : io_uring_submit(&u->ring);
-    if (done < 0 && done != -EAGAIN && done != -EBUSY) /* these two: the kernel is short of memory for a moment */
+    if (done < 0 && done != -EAGAIN &&
+        done != -EBUSY) /* these two: the kernel is short of memory for a moment */
         return -done;
     while (*n < capacity && io_uring_peek_cqe(&u->ring, &c) == 0) {
         if (io_uring_cqe_get_data64(c) == KICK) {

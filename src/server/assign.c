@@ -58,7 +58,8 @@ tutti_status tutti_server_assign(tutti_server *s, tutti_error *err)
     tutti_free(load);
     return s->owner != NULL && order != NULL && load != NULL
                ? TUTTI_OK
-               : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the servers of method '%s'", s->m->ops->name);
+               : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the servers of method '%s'",
+                            s->m->ops->name);
 }
 
 /* Pieces follow one another in the flat space. */

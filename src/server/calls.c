@@ -29,8 +29,9 @@ static bool open_caller(tutti_server_caller *c, size_t n)
     c->server = tutti_alloc(n, sizeof *c->server);
     c->in_window = tutti_alloc(n, sizeof *c->in_window);
     c->back_in_window = tutti_alloc(n, sizeof *c->back_in_window);
-    return c->in_window != NULL && c->back_in_window != NULL && c->call != NULL && c->each != NULL && c->note != NULL &&
-           c->request != NULL && c->reply != NULL && c->member != NULL && c->server != NULL && c->slice != NULL;
+    return c->in_window != NULL && c->back_in_window != NULL && c->call != NULL &&
+           c->each != NULL && c->note != NULL && c->request != NULL && c->reply != NULL &&
+           c->member != NULL && c->server != NULL && c->slice != NULL;
 }
 
 bool tutti_server_callers_open(tutti_server *s)
@@ -41,7 +42,8 @@ bool tutti_server_callers_open(tutti_server *s)
     s->callers = tutti_alloc((size_t)s->n_callers, sizeof *s->callers);
     enough = s->callers != NULL;
     for (int i = 0; i < s->n_callers && enough; i++)
-        enough = open_caller(&s->callers[i], (size_t)s->servers * (s->tables != NULL ? TUTTI_SERVER_CHUNKS : 1));
+        enough = open_caller(&s->callers[i],
+                             (size_t)s->servers * (s->tables != NULL ? TUTTI_SERVER_CHUNKS : 1));
     return enough;
 }
 
@@ -66,30 +68,34 @@ void tutti_server_callers_close(tutti_server *s)
 
 /* Names an element of x from `first` on: "element 3 of w", or, if it is not part of x, "element
    3". */
-static void name_element(const tutti_layout *layout, size_t first, size_t i, char *text, size_t bytes)
+static void name_element(const tutti_layout *layout, size_t first, size_t i, char *text,
+                         size_t bytes)
 {
     for (int k = 0; k < layout->n_tensors; k++)
         if (first != SIZE_MAX && first + i - layout->tensor[k].first < layout->tensor[k].count) {
-            snprintf(text, bytes, "element %zu of %s", first + i - layout->tensor[k].first, layout->tensor[k].name);
+            snprintf(text, bytes, "element %zu of %s", first + i - layout->tensor[k].first,
+                     layout->tensor[k].name);
             return;
         }
     snprintf(text, bytes, "element %zu", i);
 }
 
-tutti_status tutti_server_narrow(const tutti_server *s, float *values, void *to, size_t first, size_t n,
-                                 tutti_error *err)
+tutti_status tutti_server_narrow(const tutti_server *s, float *values, void *to, size_t first,
+                                 size_t n, tutti_error *err)
 {
     const tutti_method *m = s->m;
     char which[200];
 
     tutti_cast(m->device, tutti_f32(m->device, values, n), tutti_server_on_wire(s, to, 0, n));
     for (size_t i = 0; i < n && s->setup.wire == TUTTI_F16; i++)
-        if ((((const uint16_t *)to)[i] & 0x7c00) == 0x7c00 && (!s->setup.pieces || isfinite(values[i]))) {
+        if ((((const uint16_t *)to)[i] & 0x7c00) == 0x7c00 &&
+            (!s->setup.pieces || isfinite(values[i]))) {
             name_element(m->layout, first, i, which, sizeof which);
-            return tutti_fail_rank(err, TUTTI_ERR_NUMBER, m->rank,
-                                   "method '%s': %s in what worker %d sends is %g, but as fp16 the largest is 65504; "
-                                   "send it as fp32, or lower the learning rate",
-                                   m->ops->name, which, m->rank, (double)values[i]);
+            return tutti_fail_rank(
+                err, TUTTI_ERR_NUMBER, m->rank,
+                "method '%s': %s in what worker %d sends is %g, but as fp16 the largest is 65504; "
+                "send it as fp32, or lower the learning rate",
+                m->ops->name, which, m->rank, (double)values[i]);
         }
     return TUTTI_OK;
 }
@@ -160,7 +166,8 @@ static tutti_status grow_words(void **memory, size_t *room, size_t words, tutti_
     *room = 0;
     *memory = tutti_alloc(2 * words, sizeof(float));
     if (*memory == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %zu words of rows to and from servers", words);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                          "memory for %zu words of rows to and from servers", words);
     *room = 2 * words;
     return TUTTI_OK;
 }
@@ -197,8 +204,8 @@ static tutti_status grow_caller(tutti_server *s, tutti_server_caller *c, const t
 }
 
 /* For the last call added, about plain values: what is in this worker's windows stays there. */
-static void leave_in_window(const tutti_server *s, tutti_server_caller *c, const float *values, const float *into,
-                        size_t part)
+static void leave_in_window(const tutti_server *s, tutti_server_caller *c, const float *values,
+                            const float *into, size_t part)
 {
     const int k = c->n - 1;
 
@@ -250,7 +257,8 @@ static tutti_status add_parts(tutti_server *s, tutti_server_caller *c, const tra
             reply = values_at(s, into, 1, at, part);
         }
         if (slice.tables > 0 && values != NULL) {
-            request = tutti_f32(s->m->device, (float *)(void *)(c->out + c->out_words), tutti_slice_words(m, &slice));
+            request = tutti_f32(s->m->device, (float *)(void *)(c->out + c->out_words),
+                                tutti_slice_words(m, &slice));
             tutti_slice_pack(m, &slice, values, request.data);
             c->out_words += request.count;
         }
@@ -329,8 +337,9 @@ static tutti_status call_by_turns(tutti_server *s, tutti_server_caller *c, tutti
         take_turn(s, large);
         for (int k = 0; k < c->n && status == TUTTI_OK; k++)
             if (tutti_server_is_large(s, c->server[k]) == (large != 0)) {
-                status = tutti_engine_call_start(e, &c->call[k], s->setup.service, c->member[k], &c->note[k],
-                                                 c->request[k], c->in_window[k], c->reply[k], err);
+                status = tutti_engine_call_start(e, &c->call[k], s->setup.service, c->member[k],
+                                                 &c->note[k], c->request[k], c->in_window[k],
+                                                 c->reply[k], err);
                 one = &c->call[k];
             }
     }
@@ -357,11 +366,13 @@ static tutti_status call_by_turns(tutti_server *s, tutti_server_caller *c, tutti
 static tutti_status call_all(tutti_server *s, tutti_server_caller *c, tutti_error *err)
 {
     tutti_engine *e = s->m->engine;
-    const tutti_status status = s->setup.turns && !s->in_windows /* through windows nothing is sent */
-                                    ? call_by_turns(s, c, err)
-                                    : tutti_engine_calls(e, s->setup.service, c->n, c->member, c->note, c->request,
-                                                         c->in_window, c->reply, c->call, c->each, err);
-    const tutti_status cause = status == TUTTI_CLOSED ? tutti_engine_check_services(e, err) : TUTTI_OK;
+    const tutti_status status =
+        s->setup.turns && !s->in_windows /* through windows nothing is sent */
+            ? call_by_turns(s, c, err)
+            : tutti_engine_calls(e, s->setup.service, c->n, c->member, c->note, c->request,
+                                 c->in_window, c->reply, c->call, c->each, err);
+    const tutti_status cause =
+        status == TUTTI_CLOSED ? tutti_engine_check_services(e, err) : TUTTI_OK;
 
     if (status == TUTTI_ERR_PEER && err->rank >= 0 && tutti_server_is_at(s, err->rank) &&
         tutti_world_lost(s->m->world, err->rank, NULL, 0)) {
@@ -369,34 +380,38 @@ static tutti_status call_all(tutti_server *s, tutti_server_caller *c, tutti_erro
         return tutti_server_slice_lost(s, why.rank, why.text, err);
     }
     for (int k = 0; k < c->n && status == TUTTI_OK; k++) {
-        const size_t wanted =
-            c->back_in_window[k] > 0 ? c->back_in_window[k] : c->reply[k].count * tutti_dtype_bytes(c->reply[k].dtype);
+        const size_t wanted = c->back_in_window[k] > 0
+                                  ? c->back_in_window[k]
+                                  : c->reply[k].count * tutti_dtype_bytes(c->reply[k].dtype);
         if (c->back_in_window[k] > 0)
             c->note[k].bytes = c->note[k].ticket;
         if (c->note[k].bytes != 0 && c->slice[k].count == 0 &&
-            (c->reply[k].dtype == TUTTI_U8 ? c->note[k].bytes > wanted : c->note[k].bytes != wanted))
-            return tutti_fail_rank(
-                err, TUTTI_ERR_CORRUPT, c->member[k],
-                "the server at worker %d answered %llu bytes for a slice of %zu; all workers must run one version",
-                c->member[k], (unsigned long long)c->note[k].bytes, wanted);
+            (c->reply[k].dtype == TUTTI_U8 ? c->note[k].bytes > wanted
+                                           : c->note[k].bytes != wanted))
+            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, c->member[k],
+                                   "the server at worker %d answered %llu bytes for a slice of "
+                                   "%zu; all workers must run one version",
+                                   c->member[k], (unsigned long long)c->note[k].bytes, wanted);
     }
     return cause != TUTTI_OK ? cause : status;
 }
 
 /* Checks the replies that carry values, and copies each to its elements of `into`. */
-static tutti_status store(const tutti_server *s, const tutti_server_caller *c, float *into, tutti_error *err)
+static tutti_status store(const tutti_server *s, const tutti_server_caller *c, float *into,
+                          tutti_error *err)
 {
     for (int k = 0; k < c->n; k++) {
         if (c->slice[k].count == 0 || c->note[k].bytes == 0)
             continue;
-        TUTTI_TRY(tutti_slice_check(s->m, &c->slice[k], c->reply[k].data, (size_t)c->note[k].bytes / sizeof(float),
-                                    c->member[k], err));
+        TUTTI_TRY(tutti_slice_check(s->m, &c->slice[k], c->reply[k].data,
+                                    (size_t)c->note[k].bytes / sizeof(float), c->member[k], err));
         tutti_slice_store(s->m, &c->slice[k], c->reply[k].data, into);
     }
     return TUTTI_OK;
 }
 
-static void read_answers(tutti_server *s, const tutti_server_caller *c, tutti_server_answers *answers)
+static void read_answers(tutti_server *s, const tutti_server_caller *c,
+                         tutti_server_answers *answers)
 {
     *answers = (tutti_server_answers){ .values = true };
     for (int k = 0; k < c->n; k++) {
@@ -414,8 +429,8 @@ static void read_answers(tutti_server *s, const tutti_server_caller *c, tutti_se
 }
 
 /* Makes the client's calls, which are in c. */
-static tutti_status call_exposed(tutti_server *s, tutti_server_caller *c, const char *what, float *into,
-                                 tutti_server_answers *answers, tutti_error *err)
+static tutti_status call_exposed(tutti_server *s, tutti_server_caller *c, const char *what,
+                                 float *into, tutti_server_answers *answers, tutti_error *err)
 {
     tutti_engine *e = s->m->engine;
     const tutti_doing was = tutti_engine_expose(e);
@@ -431,26 +446,28 @@ static tutti_status call_exposed(tutti_server *s, tutti_server_caller *c, const 
     return status;
 }
 
-tutti_status tutti_server_push(tutti_server *s, uint32_t kind, int64_t b, float *values, float *into,
-                               tutti_server_answers *answers, tutti_error *err)
+tutti_status tutti_server_push(tutti_server *s, uint32_t kind, int64_t b, float *values,
+                               float *into, tutti_server_answers *answers, tutti_error *err)
 {
     const size_t n = s->m->layout->used;
     tutti_server_caller *c = take_caller(s);
-    tutti_status status =
-        values != NULL && !tutti_server_is_float(s) ? tutti_server_narrow(s, values, s->half[0], 0, n, err) : TUTTI_OK;
+    tutti_status status = values != NULL && !tutti_server_is_float(s)
+                              ? tutti_server_narrow(s, values, s->half[0], 0, n, err)
+                              : TUTTI_OK;
 
     if (status == TUTTI_OK)
         status = add_parts(s, c, &(transfer){ kind, b, -1, 0, n, values, into }, err);
     if (status == TUTTI_OK)
         status = call_exposed(s, c, "push", into, answers, err);
     if (status == TUTTI_OK && into != NULL && answers->values && !tutti_server_is_float(s))
-        tutti_cast(s->m->device, tutti_server_on_wire(s, s->half[1], 0, n), tutti_f32(s->m->device, into, n));
+        tutti_cast(s->m->device, tutti_server_on_wire(s, s->half[1], 0, n),
+                   tutti_f32(s->m->device, into, n));
     give_back(s, c);
     return status;
 }
 
-tutti_status tutti_server_ask(tutti_server *s, int k, uint32_t kind, int64_t b, tutti_server_answers *answers,
-                              tutti_error *err)
+tutti_status tutti_server_ask(tutti_server *s, int k, uint32_t kind, int64_t b,
+                              tutti_server_answers *answers, tutti_error *err)
 {
     tutti_server_caller *c = take_caller(s);
     tutti_status status;
@@ -496,28 +513,32 @@ static void add_rows(tutti_server *s, tutti_server_caller *c, int k, const wante
 }
 
 /* Copies received rows to x. */
-static tutti_status place_rows(const tutti_server *s, const tutti_server_caller *c, const tutti_tensor *t,
-                               tutti_error *err)
+static tutti_status place_rows(const tutti_server *s, const tutti_server_caller *c,
+                               const tutti_tensor *t, tutti_error *err)
 {
     for (int k = 0; k < c->n; k++) {
         const uint32_t *ids = c->request[k].data;
         const float *rows = c->reply[k].data;
         if (c->note[k].bytes == 0)
-            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, c->member[k],
-                                   "the server at worker %d answered nothing where rows of %s were asked for; all "
-                                   "workers must run one version",
-                                   c->member[k], t->name);
+            return tutti_fail_rank(
+                err, TUTTI_ERR_CORRUPT, c->member[k],
+                "the server at worker %d answered nothing where rows of %s were asked for; all "
+                "workers must run one version",
+                c->member[k], t->name);
         for (size_t i = 0; i < c->request[k].count && c->back_in_window[k] == 0; i++)
-            memcpy(s->m->x + t->first + ids[i] * t->cols, rows + i * t->cols, t->cols * sizeof *rows);
+            memcpy(s->m->x + t->first + ids[i] * t->cols, rows + i * t->cols,
+                   t->cols * sizeof *rows);
     }
     return TUTTI_OK;
 }
 
-tutti_status tutti_server_need_rows(tutti_server *s, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
+tutti_status tutti_server_need_rows(tutti_server *s, int tensor, const uint32_t *ids, size_t n,
+                                    tutti_error *err)
 {
     const tutti_tensor *t = &s->m->layout->tensor[tensor];
     tutti_server_caller *c = take_caller(s);
-    tutti_status status = s->in_windows ? TUTTI_OK : grow_words((void **)&c->back, &c->back_room, n * t->cols, err);
+    tutti_status status =
+        s->in_windows ? TUTTI_OK : grow_words((void **)&c->back, &c->back_room, n * t->cols, err);
     size_t next = 0;
 
     for (int k = 0; k < s->servers && status == TUTTI_OK && next < n; k++) {
@@ -550,7 +571,8 @@ void tutti_server_took(tutti_server *s, uint64_t version)
     s->got[0] = (int64_t)version;
 }
 
-tutti_status tutti_server_exchange(tutti_server *s, const tutti_piece *p, int64_t b, tutti_error *err)
+tutti_status tutti_server_exchange(tutti_server *s, const tutti_piece *p, int64_t b,
+                                   tutti_error *err)
 {
     tutti_method *m = s->m;
     const int rail = tutti_server_rail(s, m->rank, p);
@@ -567,7 +589,8 @@ tutti_status tutti_server_exchange(tutti_server *s, const tutti_piece *p, int64_
         count = tutti_server_slot(s, rail, first, count, &first);
     c = take_caller(s);
     if (halves)
-        status = tutti_server_narrow(s, m->g + first, (uint16_t *)s->half[0] + first, first, count, err);
+        status =
+            tutti_server_narrow(s, m->g + first, (uint16_t *)s->half[0] + first, first, count, err);
     if (status == TUTTI_OK)
         status = add_parts(
             s, c, &(transfer){ (uint32_t)p->index, b, rail, p->first, p->count, m->g, m->g }, err);
@@ -577,10 +600,10 @@ tutti_status tutti_server_exchange(tutti_server *s, const tutti_piece *p, int64_
         status = store(s, c, m->g, err);
     for (int k = 0; k < c->n && status == TUTTI_OK; k++)
         if (c->note[k].bytes == 0)
-            status = tutti_fail_rank(
-                err, TUTTI_ERR_CORRUPT, c->member[k],
-                "the server at worker %d answered nothing about bucket %d; all workers must run one version",
-                c->member[k], p->index);
+            status = tutti_fail_rank(err, TUTTI_ERR_CORRUPT, c->member[k],
+                                     "the server at worker %d answered nothing about bucket %d; "
+                                     "all workers must run one version",
+                                     c->member[k], p->index);
         else if (p->rows != NULL)
             tutti_slice_known(m, &c->slice[k], c->reply[k].data, k == 0);
         else if (s->coded != NULL)
@@ -598,9 +621,11 @@ tutti_status tutti_server_exchange(tutti_server *s, const tutti_piece *p, int64_
 
 /* ---- tables at servers (tables.c) ---- */
 
-size_t tutti_server_chunk(size_t cols, size_t first, size_t count, int j, int n, size_t *chunk_first)
+size_t tutti_server_chunk(size_t cols, size_t first, size_t count, int j, int n,
+                          size_t *chunk_first)
 {
-    const size_t rows = count / cols, each = rows / (size_t)n, more = rows % (size_t)n, k = (size_t)j;
+    const size_t rows = count / cols, each = rows / (size_t)n, more = rows % (size_t)n,
+                 k = (size_t)j;
 
     *chunk_first = first + (k * each + (k < more ? k : more)) * cols;
     return (each + (k < more)) * cols;
@@ -618,7 +643,8 @@ static tutti_slice chunk_of(const tutti_server *s, const tutti_piece *p, int k, 
     return count > 0 ? tutti_slice_of(s->m, at, count) : (tutti_slice){ 0 };
 }
 
-tutti_status tutti_server_push_chunks(tutti_server *s, const tutti_piece *p, int chunks, tutti_error *err)
+tutti_status tutti_server_push_chunks(tutti_server *s, const tutti_piece *p, int chunks,
+                                      tutti_error *err)
 {
     const tutti_method *m = s->m;
     tutti_server_caller *c = take_caller(s);
@@ -651,7 +677,8 @@ tutti_status tutti_server_push_chunks(tutti_server *s, const tutti_piece *p, int
     return status;
 }
 
-tutti_status tutti_server_fetch(tutti_server *s, int tensor, int64_t b, float *into, tutti_error *err)
+tutti_status tutti_server_fetch(tutti_server *s, int tensor, int64_t b, float *into,
+                                tutti_error *err)
 {
     const tutti_tensor *t = &s->m->layout->tensor[tensor];
     tutti_server_caller *c = take_caller(s);
@@ -668,10 +695,11 @@ tutti_status tutti_server_fetch(tutti_server *s, int tensor, int64_t b, float *i
     status = call_exposed(s, c, "pull", NULL, NULL, err);
     for (int k = 0; k < c->n && status == TUTTI_OK; k++)
         if (c->note[k].bytes == 0)
-            status = tutti_fail_rank(err, TUTTI_ERR_CORRUPT, c->member[k],
-                                     "the server at worker %d answered nothing where its part of %s was asked for; "
-                                     "all workers must run one version",
-                                     c->member[k], t->name);
+            status = tutti_fail_rank(
+                err, TUTTI_ERR_CORRUPT, c->member[k],
+                "the server at worker %d answered nothing where its part of %s was asked for; all "
+                "workers must run one version",
+                c->member[k], t->name);
     give_back(s, c);
     return status;
 }

@@ -87,20 +87,22 @@ static part *part_of(const tutti_server_coded *c, int piece, int server)
 
 /* ---- from declare to close ---- */
 
-static tutti_status refuse_codec(const tutti_server *s, const char *spec, bool checked, tutti_error *err)
+static tutti_status refuse_codec(const tutti_server *s, const char *spec, bool checked,
+                                 tutti_error *err)
 {
     const char *const name = s->m->ops->name;
 
     if (s->setup.wire != TUTTI_F32)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s': wire sets how numbers travel to servers and back, and so does codec '%.80s'; "
-                          "omit one of the two",
+                          "method '%s': wire sets how numbers travel to servers and back, and so "
+                          "does codec '%.80s'; omit one of the two",
                           name, spec);
     if (checked)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "codec-checksum is on, but messages to the servers of method '%s' have no hash of their own; "
-                          "leave codec-checksum off: transport tcp checks all it carries (wire-check)",
-                          name);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "codec-checksum is on, but messages to the servers of method '%s' have no hash of "
+            "their own; leave codec-checksum off: transport tcp checks all it carries (wire-check)",
+            name);
     return TUTTI_OK;
 }
 
@@ -108,21 +110,24 @@ static tutti_status refuse_codec(const tutti_server *s, const char *spec, bool c
 static tutti_status choose_feedback(tutti_server_coded *c, tutti_error *err)
 {
     static const tutti_conflict sent = {
-        TUTTI_ASKED_SKIPS, "has sent a step by then, and what the codec still has to send of it would be lost", NULL,
+        TUTTI_ASKED_SKIPS,
+        "has sent a step by then, and what the codec still has to send of it would be lost", NULL,
         ", or give feedback=off"
     };
     const tutti_server *s = c->s;
     const unsigned traits = tutti_codec_traits(c->codec);
-    const bool grows = (traits & (TUTTI_CODEC_UNBIASED | TUTTI_CODEC_CONTRACTIVE)) == TUTTI_CODEC_UNBIASED;
+    const bool grows =
+        (traits & (TUTTI_CODEC_UNBIASED | TUTTI_CODEC_CONTRACTIVE)) == TUTTI_CODEC_UNBIASED;
 
     if (s->setup.feedback == TUTTI_FEEDBACK_ON && grows)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "method '%s': feedback is on, but codec '%s' is unbiased and may lose more than it was given, so that a "
-            "residual can grow without end; take feedback=off, or a codec that only omits information, such as topk or "
-            "sign",
-            s->m->ops->name, c->codec->ops->name);
-    c->feedback = s->setup.feedback == TUTTI_FEEDBACK_ON || (s->setup.feedback == TUTTI_FEEDBACK_AUTO && !grows);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s': feedback is on, but codec '%s' is unbiased and may lose "
+                          "more than it was given, so that a residual can grow without end; take "
+                          "feedback=off, or a codec that only omits information, such as topk or "
+                          "sign",
+                          s->m->ops->name, c->codec->ops->name);
+    c->feedback = s->setup.feedback == TUTTI_FEEDBACK_ON ||
+                  (s->setup.feedback == TUTTI_FEEDBACK_AUTO && !grows);
     return c->feedback ? tutti_refuse(s->m, &sent, 1, err) : TUTTI_OK;
 }
 
@@ -134,12 +139,15 @@ static tutti_status list_tensors(tutti_server_coded *c, tutti_error *err)
     c->tensor = tutti_alloc((size_t)l->n_tensors, sizeof *c->tensor);
     c->name = tutti_alloc((size_t)l->n_tensors, sizeof *c->name);
     if (c->tensor == NULL || c->name == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the codec of method '%s'", m->ops->name);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the codec of method '%s'",
+                          m->ops->name);
     for (int i = 0; i < l->n_tensors; i++) {
         c->name[i] = l->tensor[i].name;
-        c->tensor[i] = (tutti_view){
-            .tensor = i, .first = l->tensor[i].first, .count = l->tensor[i].count, .rows = 1, .cols = l->tensor[i].count
-        };
+        c->tensor[i] = (tutti_view){ .tensor = i,
+                                     .first = l->tensor[i].first,
+                                     .count = l->tensor[i].count,
+                                     .rows = 1,
+                                     .cols = l->tensor[i].count };
     }
     c->space = (tutti_codec_space){ .n = l->used,
                                     .tensor = c->tensor,
@@ -161,12 +169,14 @@ static size_t cut_views(const tutti_layout *l, size_t first, size_t count, tutti
     for (int i = 0; i < l->n_tensors && l->tensor[i].first < first + count; i++) {
         const tutti_tensor *t = &l->tensor[i];
         const size_t begin = t->first > first ? t->first : first,
-                     end = t->first + t->count < first + count ? t->first + t->count : first + count;
+                     end =
+                         t->first + t->count < first + count ? t->first + t->count : first + count;
         if (begin >= end)
             continue;
         if (views != NULL)
-            views[n] =
-                (tutti_view){ .tensor = i, .first = begin, .count = end - begin, .rows = 1, .cols = end - begin };
+            views[n] = (tutti_view){
+                .tensor = i, .first = begin, .count = end - begin, .rows = 1, .cols = end - begin
+            };
         n++;
     }
     return n;
@@ -174,12 +184,15 @@ static size_t cut_views(const tutti_layout *l, size_t first, size_t count, tutti
 
 static size_t range_of(const tutti_server *s, const tutti_piece *p, int server, size_t *first)
 {
-    return p->rows != NULL ? 0 : tutti_server_part_of(s, server, s->setup.node > 1 ? 0 : -1, p->first, p->count, first);
+    return p->rows != NULL ? 0
+                           : tutti_server_part_of(s, server, s->setup.node > 1 ? 0 : -1, p->first,
+                                                  p->count, first);
 }
 
 /* Lists the parts. Returns the bytes of all messages of a worker, and the number of elements that
    this rank serves. */
-static tutti_status list_parts(tutti_server_coded *c, size_t *bytes, size_t *served, tutti_error *err)
+static tutti_status list_parts(tutti_server_coded *c, size_t *bytes, size_t *served,
+                               tutti_error *err)
 {
     const tutti_server *s = c->s;
     const tutti_layout *l = s->m->layout;
@@ -194,7 +207,8 @@ static tutti_status list_parts(tutti_server_coded *c, size_t *bytes, size_t *ser
     c->view = tutti_alloc(views + 1, sizeof *c->view);
     c->mine = tutti_alloc((size_t)l->n_pieces, sizeof *c->mine);
     if (c->part == NULL || c->view == NULL || c->mine == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the codec of method '%s'", s->m->ops->name);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the codec of method '%s'",
+                          s->m->ops->name);
     views = 0;
     for (int i = 0; i < l->n_pieces; i++)
         for (int k = 0; k < s->servers; k++) {
@@ -228,9 +242,10 @@ static void declare_memory(tutti_server_coded *c, tutti_plan *plan, size_t bytes
     const tutti_server *s = c->s;
     const tutti_method *m = s->m;
     const bool works = m->rank < m->workers && m->workers > 1;
-    tutti_state message = {
-        .name = "server.coded-sent", .keep = TUTTI_SCRATCH, .dtype = TUTTI_U8, .count = works ? bytes : 0
-    };
+    tutti_state message = { .name = "server.coded-sent",
+                            .keep = TUTTI_SCRATCH,
+                            .dtype = TUTTI_U8,
+                            .count = works ? bytes : 0 };
 
     tutti_declare(plan, &message, &c->sent);
     message.name = "server.coded-came";
@@ -266,31 +281,36 @@ tutti_status tutti_server_coded_declare(tutti_server *s, tutti_plan *plan, tutti
     tutti_server_coded *c;
 
     if (spec[0] == 0 && s->setup.codec && s->setup.feedback != TUTTI_FEEDBACK_AUTO)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s': feedback is of what a codec loses, and there is none; omit feedback, or "
-                          "give a codec",
-                          s->m->ops->name);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "method '%s': feedback is of what a codec loses, and there is none; omit feedback, or "
+            "give a codec",
+            s->m->ops->name);
     if (spec[0] == 0 || !s->setup.codec)
         return TUTTI_OK;
     TUTTI_TRY(refuse_codec(s, spec, checked, err));
     c = s->coded = tutti_alloc(1, sizeof *c);
     if (c == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the codec of method '%s'", s->m->ops->name);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the codec of method '%s'",
+                          s->m->ops->name);
     c->s = s;
     TUTTI_TRY(list_tensors(c, err));
     TUTTI_TRY(tutti_codec_declare(&c->codec, plan, spec, "server.codec", &c->space, err));
-    TUTTI_TRY(tutti_fail_within(err, tutti_codec_check_point(c->codec, err),
-                                "method '%s' sends servers their parts, and makes good what is lost (feedback)",
-                                s->m->ops->name));
+    TUTTI_TRY(tutti_fail_within(
+        err, tutti_codec_check_point(c->codec, err),
+        "method '%s' sends servers their parts, and makes good what is lost (feedback)",
+        s->m->ops->name));
     if ((tutti_codec_traits(c->codec) & TUTTI_CODEC_WHOLE_TENSOR) != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "codec '%.80s' encodes whole tensors, and to the servers of method '%s' parts of them are "
-                          "sent; take one that does not mind, such as topk, sign or fp16",
+                          "codec '%.80s' encodes whole tensors, and to the servers of method '%s' "
+                          "parts of them are sent; take one that does not mind, such as topk, sign "
+                          "or fp16",
                           spec, s->m->ops->name);
     if (tutti_plan_count(plan) > before)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "codec '%.80s' keeps what it learns of each tensor, and to servers parts of them are sent; "
-                          "take one that keeps nothing, such as topk, sign or fp16",
+                          "codec '%.80s' keeps what it learns of each tensor, and to servers parts "
+                          "of them are sent; take one that keeps nothing, such as topk, sign or "
+                          "fp16",
                           spec);
     TUTTI_TRY(choose_feedback(c, err));
     TUTTI_TRY(tutti_engine_cut(e, err));
@@ -309,9 +329,9 @@ tutti_status tutti_server_coded_open(tutti_server *s, tutti_error *err)
         return TUTTI_OK;
     tutti_codec_open(c->codec);
     c->scratch = tutti_alloc((size_t)s->n_callers + 1, c->scratch_bytes + 64);
-    return c->scratch != NULL
-               ? TUTTI_OK
-               : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the codec of method '%s'", s->m->ops->name);
+    return c->scratch != NULL ? TUTTI_OK
+                              : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                                           "opening the codec of method '%s'", s->m->ops->name);
 }
 
 void tutti_server_coded_close(tutti_server_coded *c)
@@ -348,7 +368,8 @@ void tutti_server_coded_release(tutti_server_coded *c)
     const int n = c->s->index >= 0 ? c->s->m->layout->n_pieces : 0;
 
     for (int i = 0; i < n; i++)
-        if (part_of(c, i, c->s->index)->rate <= 0) /* no round was made since a checkpoint was loaded */
+        if (part_of(c, i, c->s->index)->rate <=
+            0) /* no round was made since a checkpoint was loaded */
             part_of(c, i, c->s->index)->rate = c->rate;
 }
 
@@ -360,15 +381,18 @@ int64_t tutti_server_coded_rate(const tutti_server_coded *c)
     return bits;
 }
 
-tutti_status tutti_server_coded_set_rate(tutti_server_coded *c, int piece, int64_t rate, int worker, tutti_error *err)
+tutti_status tutti_server_coded_set_rate(tutti_server_coded *c, int piece, int64_t rate, int worker,
+                                         tutti_error *err)
 {
     double told;
 
     memcpy(&told, &rate, sizeof told);
     if (!(told >= 0) || isinf(told))
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
-                               "worker %d reports that the learning rate of bucket %d is %g; all workers must run one "
-                               "version", worker, piece, told);
+        return tutti_fail_rank(
+            err, TUTTI_ERR_CORRUPT, worker,
+            "worker %d reports that the learning rate of bucket %d is %g; all workers must run one "
+            "version",
+            worker, piece, told);
     part_of(c, piece, c->s->index)->told = told;
     return TUTTI_OK;
 }
@@ -432,7 +456,8 @@ static tutti_status encode_view(const coding *w, const tutti_view *v, const floa
     return tutti_codec_unpack_add(c->codec, v, to->at, to->bytes, -1, e, w->scratch, err);
 }
 
-static tutti_view view_of(const tutti_server_coded *c, const part *p, size_t k, int stage, int64_t b)
+static tutti_view view_of(const tutti_server_coded *c, const part *p, size_t k, int stage,
+                          int64_t b)
 {
     tutti_view v = c->view[p->view + k];
 
@@ -476,8 +501,8 @@ static tutti_status decode_part(const coding *w, const uint8_t *in, size_t bytes
                      some = k + 1 < p->n && bytes >= at ? get_length(in + LENGTH * k) : left;
         if (bytes < at || some > left)
             return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                              "a message of %zu bytes ends before its vector %zu of %zu; it was damaged, or both ends "
-                              "run different versions",
+                              "a message of %zu bytes ends before its vector %zu of %zu; it was "
+                              "damaged, or both ends run different versions",
                               bytes, k + 1, p->n);
         TUTTI_TRY(tutti_codec_unpack_add(c->codec, &v, in + at, some, 1, y + (v.first - p->first),
                                          w->scratch, err));
@@ -524,8 +549,8 @@ tutti_status tutti_server_coded_receive(tutti_server_coded *c, const tutti_serve
                              "what worker %d sent of bucket %d", at->peer, at->piece);
 }
 
-tutti_status tutti_server_coded_answer(tutti_server_coded *c, int piece, int64_t b, float *sum, tutti_buffer *payload,
-                                       tutti_error *err)
+tutti_status tutti_server_coded_answer(tutti_server_coded *c, int piece, int64_t b, float *sum,
+                                       tutti_buffer *payload, tutti_error *err)
 {
     part *p = part_of(c, piece, c->s->index);
     float *const e = c->pending == NULL ? NULL : c->pending + p->pending;
@@ -542,6 +567,7 @@ tutti_status tutti_server_coded_answer(tutti_server_coded *c, int piece, int64_t
 
 size_t tutti_server_answered(const tutti_server *s, int piece, size_t count)
 {
-    return s->coded != NULL && s->m->layout->piece[piece].rows == NULL ? s->coded->answered
-                                                                       : count * tutti_dtype_bytes(s->setup.wire);
+    return s->coded != NULL && s->m->layout->piece[piece].rows == NULL
+               ? s->coded->answered
+               : count * tutti_dtype_bytes(s->setup.wire);
 }

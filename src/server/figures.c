@@ -3,7 +3,19 @@
 #include "server_internal.h"
 #include "server.h"
 
-enum { MOST, MEAN, TRIP, TRIP_MOST, BUSY, HIDDEN, SERVER, BYTES, SHARDS, IMBALANCE, FIGURES }; /* of a worker */
+enum {
+    MOST,
+    MEAN,
+    TRIP,
+    TRIP_MOST,
+    BUSY,
+    HIDDEN,
+    SERVER,
+    BYTES,
+    SHARDS,
+    IMBALANCE,
+    FIGURES
+}; /* of a worker */
 
 size_t tutti_server_figures_count(const tutti_method *m)
 {
@@ -37,9 +49,11 @@ static void tell_server(tutti_method *m, const double of[FIGURES])
 
 static void tell_worker(tutti_method *m, int rank, const double of[FIGURES])
 {
-    static const char *const names[] = { [MOST] = "slots_most",       [MEAN] = "slots_mean",
-                                         [TRIP] = "two_hops_seconds", [TRIP_MOST] = "two_hops_seconds_most",
-                                         [BUSY] = "exchange_seconds", [HIDDEN] = "hidden_seconds" };
+    static const char *const names[] = {
+        [MOST] = "slots_most",       [MEAN] = "slots_mean",
+        [TRIP] = "two_hops_seconds", [TRIP_MOST] = "two_hops_seconds_most",
+        [BUSY] = "exchange_seconds", [HIDDEN] = "hidden_seconds"
+    };
 
     for (int k = 0; k <= HIDDEN && of[MOST] > 0; k++)
         tutti_metric(m, names[k], rank, of[k]);
@@ -47,7 +61,8 @@ static void tell_worker(tutti_method *m, int rank, const double of[FIGURES])
 }
 
 /* Figures of dedicated servers reach all through the reduction itself. */
-tutti_status tutti_server_report_figures(const tutti_server_sums *s, tutti_method *m, double *figures, tutti_error *err)
+tutti_status tutti_server_report_figures(const tutti_server_sums *s, tutti_method *m,
+                                         double *figures, tutti_error *err)
 {
     tutti_group all = m->all; /* a separate group would not learn that a worker gave up before it */
     double mine[FIGURES];

@@ -23,12 +23,14 @@
 
 /* The first element, in a range of `count`, of a part that has `before` of `all` shares before it.
    In tables it is rounded to a row, since a row is read and written by one server. */
-static size_t cut_range(const tutti_server *s, size_t before, size_t all, size_t first, size_t count)
+static size_t cut_range(const tutti_server *s, size_t before, size_t all, size_t first,
+                        size_t count)
 {
     const size_t unit = s->setup.even ? TUTTI_SERVER_EVEN : TUTTI_SERVER_ALIGNMENT,
                  units = s->setup.even ? (count + unit - 1) / unit : count / unit;
 
-    return before == all ? count : tutti_slice_cut(s->m, first + units * before / all * unit) - first;
+    return before == all ? count
+                         : tutti_slice_cut(s->m, first + units * before / all * unit) - first;
 }
 
 /* Of `all` shares, those from `before` up to `after`. */
@@ -46,12 +48,14 @@ static size_t between(const tutti_server *s, const bounds *of, size_t first, siz
 }
 
 /* Part k of n equal ones. */
-static size_t part(const tutti_server *s, int k, int n, size_t first, size_t count, size_t *part_first)
+static size_t part(const tutti_server *s, int k, int n, size_t first, size_t count,
+                   size_t *part_first)
 {
     return between(s, &(bounds){ (size_t)k, (size_t)k + 1, (size_t)n }, first, count, part_first);
 }
 
-size_t tutti_server_part(const tutti_server *s, int k, size_t first, size_t count, size_t *part_first)
+size_t tutti_server_part(const tutti_server *s, int k, size_t first, size_t count,
+                         size_t *part_first)
 {
     if (s->owner != NULL) {
         *part_first = first;
@@ -72,7 +76,8 @@ size_t tutti_server_most(const tutti_server *s, size_t count)
     if (s->before == NULL)
         return count / (size_t)s->servers;
     for (int k = 0; k < s->servers; k++)
-        largest = s->before[k + 1] - s->before[k] > largest ? s->before[k + 1] - s->before[k] : largest;
+        largest =
+            s->before[k + 1] - s->before[k] > largest ? s->before[k + 1] - s->before[k] : largest;
     return (size_t)((double)count * (double)largest / (double)s->before[s->servers]) + 1;
 }
 
@@ -106,10 +111,12 @@ tutti_status tutti_server_weigh(tutti_server *s, tutti_error *err)
     assert(s->setup.rails == 1);
     s->before = tutti_alloc((size_t)s->servers + 1, sizeof *s->before);
     if (s->before == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the servers of method '%s'", s->m->ops->name);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the servers of method '%s'",
+                          s->m->ops->name);
     for (int k = 0; k < s->servers; k++)
         s->before[k + 1] = s->before[k] + parts[k];
-    assert(s->before[s->servers] > 0 && s->before[s->servers] < 1 << 24); /* units of a model are below 2^40 */
+    /* units of a model are below 2^40 */
+    assert(s->before[s->servers] > 0 && s->before[s->servers] < 1 << 24);
     for (int k = 0; k < s->servers; k++) {
         most = parts[k] > most ? parts[k] : most;
         s->least = parts[k] > 0 && (s->least == 0 || parts[k] < s->least) ? parts[k] : s->least;
@@ -126,14 +133,16 @@ static tutti_status check_node(const tutti_method *m, int node, tutti_error *err
 {
     if ((node & (node - 1)) == 0 || node == m->workers)
         return TUTTI_OK;
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "node has %d workers, and sums of that many do not occur in the order in which all methods sum; "
-                      "nodes have 1, 2, 4, 8, ... workers, or all of them: give node=none, or another number",
-                      node);
+    return tutti_fail(
+        err, TUTTI_ERR_USAGE, 0,
+        "node has %d workers, and sums of that many do not occur in the order in which all methods "
+        "sum; nodes have 1, 2, 4, 8, ... workers, or all of them: give node=none, or another "
+        "number",
+        node);
 }
 
-tutti_status tutti_server_node(const tutti_method *m, const char *value, int *node, char *why, size_t bytes,
-                               tutti_error *err)
+tutti_status tutti_server_node(const tutti_method *m, const char *value, int *node, char *why,
+                               size_t bytes, tutti_error *err)
 {
     const bool chosen = strcmp(value, "auto") == 0;
     tutti_error no = { .rank = -1 };
@@ -153,13 +162,15 @@ int tutti_server_rail(const tutti_server *s, int worker, const tutti_piece *p)
     return s->setup.node == 1 || p->rows != NULL ? -1 : worker % s->setup.node;
 }
 
-size_t tutti_server_slot(const tutti_server *s, int rail, size_t first, size_t count, size_t *slot_first)
+size_t tutti_server_slot(const tutti_server *s, int rail, size_t first, size_t count,
+                         size_t *slot_first)
 {
     *slot_first = first + count;
     return rail < s->setup.rails ? part(s, rail, s->setup.rails, first, count, slot_first) : 0;
 }
 
-size_t tutti_server_part_of(const tutti_server *s, int k, int rail, size_t first, size_t count, size_t *part_first)
+size_t tutti_server_part_of(const tutti_server *s, int k, int rail, size_t first, size_t count,
+                            size_t *part_first)
 {
     const int rails = s->setup.rails;
 
@@ -221,7 +232,8 @@ static void choose_nodes(tutti_server *s, int wanted)
         for (int i = 0; i < nodes && taken < wanted; i++) {
             int before = 0;
             for (int j = 0; j < i; j++)
-                before += tutti_world_host(m->world, j * node) == tutti_world_host(m->world, i * node);
+                before +=
+                    tutti_world_host(m->world, j * node) == tutti_world_host(m->world, i * node);
             if (before == turn)
                 s->member[taken++] = i * node;
         }
@@ -236,7 +248,8 @@ static void choose_nodes(tutti_server *s, int wanted)
 void tutti_server_place(tutti_server *s)
 {
     const tutti_method *m = s->m;
-    const int rails = s->setup.rails, only = m->servers, workers = s->servers - only; /* that serve */
+    /* that serve */
+    const int rails = s->setup.rails, only = m->servers, workers = s->servers - only;
 
     choose_nodes(s, workers / rails);
     for (int k = workers - 1; k > 0; k--) /* a node's rails are its first workers */
@@ -254,13 +267,15 @@ bool tutti_server_is_at(const tutti_server *s, int rank)
     bool serves = false;
 
     for (int k = 0; k < s->servers; k++)
-        serves = serves || (s->member[k] == rank && (s->before == NULL || s->before[k + 1] > s->before[k]));
+        serves = serves ||
+                 (s->member[k] == rank && (s->before == NULL || s->before[k + 1] > s->before[k]));
     return serves;
 }
 
 #define SLICE_LOST "is lost, and with it its slice of the model"
 
-tutti_status tutti_server_slice_lost(const tutti_server *s, int rank, const char *why, tutti_error *err)
+tutti_status tutti_server_slice_lost(const tutti_server *s, int rank, const char *why,
+                                     tutti_error *err)
 {
     tutti_peer_event event;
     char text[300];
@@ -268,14 +283,15 @@ tutti_status tutti_server_slice_lost(const tutti_server *s, int rank, const char
     /* a worker that has reported this error itself failed because of another, and is not the
        cause */
     for (int i = 0; tutti_world_events(s->m->world, i, &event, 1) > i; i++)
-        if (event.change == TUTTI_PEER_LOST && event.rank != s->m->rank && tutti_server_is_at(s, event.rank) &&
-            strstr(event.why, SLICE_LOST) == NULL) {
+        if (event.change == TUTTI_PEER_LOST && event.rank != s->m->rank &&
+            tutti_server_is_at(s, event.rank) && strstr(event.why, SLICE_LOST) == NULL) {
             rank = event.rank;
             why = event.why;
             break;
         }
     snprintf(text, sizeof text, "%.299s", why); /* it may be in err */
-    return tutti_fail_rank(err, TUTTI_ERR_PEER, rank,
-                           "%s %d " SLICE_LOST ", without which '%s' cannot continue; resume from a checkpoint (%s)",
-                           rank < s->m->workers ? "worker" : "server of rank", rank, s->m->ops->name, text);
+    return tutti_fail_rank(
+        err, TUTTI_ERR_PEER, rank,
+        "%s %d " SLICE_LOST ", without which '%s' cannot continue; resume from a checkpoint (%s)",
+        rank < s->m->workers ? "worker" : "server of rank", rank, s->m->ops->name, text);
 }

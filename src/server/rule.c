@@ -12,16 +12,19 @@
 #include "kernels/compensate.h"
 
 /* A shard from `first` on in a worker's window, of its x or of its g. */
-static float *in_window(const tutti_server *s, const char *window, int worker, size_t first, size_t count)
+static float *in_window(const tutti_server *s, const char *window, int worker, size_t first,
+                        size_t count)
 {
-    return tutti_world_there(s->m->world, window, first * sizeof(float), count * sizeof(float), worker);
+    return tutti_world_there(s->m->world, window, first * sizeof(float), count * sizeof(float),
+                             worker);
 }
 
 /* This server's part of what a worker sends of a piece. */
 static size_t part_of_piece(const tutti_server *s, int worker, uint32_t piece, size_t *first)
 {
     const tutti_piece *p = &s->m->layout->piece[piece];
-    return tutti_server_part_of(s, s->index, tutti_server_rail(s, worker, p), p->first, p->count, first);
+    return tutti_server_part_of(s, s->index, tutti_server_rail(s, worker, p), p->first, p->count,
+                                first);
 }
 
 static void learn_seconds(tutti_server *s, int worker)
@@ -45,8 +48,8 @@ static tutti_status note_request(tutti_server *s, const tutti_header *note, tutt
     if (note->a > *s->version)
         return tutti_fail_rank(
             err, TUTTI_ERR_CORRUPT, worker,
-            "worker %d reports version %lld of a shard that is at version %llu; all workers "
-            "must run one checkpoint",
+            "worker %d reports version %lld of a shard that is at version %llu; all workers must "
+            "run one checkpoint",
             worker, (long long)note->a, (unsigned long long)*s->version);
     r->delay = s->delay[worker] = (uint64_t)(*s->version - note->a);
     if (s->seconds != NULL)
@@ -94,8 +97,8 @@ static tutti_status decode_payload(tutti_server *s, const tutti_header *note, vo
 
 /* Checks and decodes a request. Its content is not trusted: it determines what is read and
    written. */
-static tutti_status understand(tutti_server *s, const tutti_header *note, void *in, tutti_server_request *r,
-                               tutti_error *err)
+static tutti_status understand(tutti_server *s, const tutti_header *note, void *in,
+                               tutti_server_request *r, tutti_error *err)
 {
     const tutti_method *m = s->m;
     const int worker = note->from;
@@ -103,32 +106,36 @@ static tutti_status understand(tutti_server *s, const tutti_header *note, void *
     tutti_slice slice;
 
     if (worker < 0 || worker >= m->workers)
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
-                               "rank %d, which only serves, asks a server; all must run one version", worker);
+        return tutti_fail_rank(
+            err, TUTTI_ERR_CORRUPT, worker,
+            "rank %d, which only serves, asks a server; all must run one version", worker);
     if (s->setup.pieces && kind >= (uint32_t)m->layout->n_pieces)
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
-                               "worker %d asks about piece %lu of %d; all workers must run one version", worker,
-                               (unsigned long)kind, m->layout->n_pieces);
+        return tutti_fail_rank(
+            err, TUTTI_ERR_CORRUPT, worker,
+            "worker %d asks about piece %lu of %d; all workers must run one version", worker,
+            (unsigned long)kind, m->layout->n_pieces);
     *r = (tutti_server_request){ .note = *note, .worker = worker, .kind = kind, .b = note->b };
     if (s->setup.pieces)
         r->count = part_of_piece(s, worker, kind, &r->first);
     else
         r->count = tutti_server_part(s, s->index, 0, m->layout->used, &r->first);
     if (s->setup.pieces && r->count == 0)
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
-                               "worker %d asks about piece %lu, but this server sums nothing of its rail in that "
-                               "piece; all workers must run one version",
-                               worker, (unsigned long)kind);
+        return tutti_fail_rank(
+            err, TUTTI_ERR_CORRUPT, worker,
+            "worker %d asks about piece %lu, but this server sums nothing of its rail in that "
+            "piece; all workers must run one version",
+            worker, (unsigned long)kind);
     r->in = note->bytes > 0 ? in : NULL;
     r->stays = r->in != NULL;
     r->words = (size_t)note->bytes / sizeof(float);
     slice = tutti_slice_of(m, r->first, r->count);
-    if ((note->kind & KINDS) != 0 &&
-        (!s->in_windows || slice.tables > 0 || ((note->kind & FROM_WINDOW) != 0 && note->bytes > 0)))
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
-                               "worker %d wants a slice to be read or written in its window, which this one is not; "
-                               "all workers must run one version",
-                               worker);
+    if ((note->kind & KINDS) != 0 && (!s->in_windows || slice.tables > 0 ||
+                                      ((note->kind & FROM_WINDOW) != 0 && note->bytes > 0)))
+        return tutti_fail_rank(
+            err, TUTTI_ERR_CORRUPT, worker,
+            "worker %d wants a slice to be read or written in its window, which this one is not; "
+            "all workers must run one version",
+            worker);
     TUTTI_TRY(decode_payload(s, note, in, r, err));
     if (s->setup.pieces)
         return TUTTI_OK;
@@ -148,11 +155,14 @@ static float *place_of(const tutti_server *s, const tutti_header *request, size_
     return in_window(s, s->setup.pieces ? "g" : "x", request->from, first, count);
 }
 
-enum { CHUNK = 1 << 14 }; /* floats that stay in the second cache while they go to several windows */
+enum {
+    CHUNK = 1 << 14
+}; /* floats that stay in the second cache while they go to several windows */
 
 /* Writes the payload into the windows of the requests that want it there; s->placed: bytes of
    each. */
-static void place_answers(tutti_server *s, const tutti_header *requests, int n, const float *from, size_t count)
+static void place_answers(tutti_server *s, const tutti_header *requests, int n, const float *from,
+                          size_t count)
 {
     for (int k = 0; k < n; k++)
         s->placed[k] = place_of(s, &requests[k], count) != NULL ? count * sizeof *from : 0;
@@ -160,7 +170,8 @@ static void place_answers(tutti_server *s, const tutti_header *requests, int n, 
         for (int k = 0; k < n; k++) {
             float *const to = place_of(s, &requests[k], count);
             if (to != NULL && to != from)
-                memcpy(to + at, from + at, (count - at < CHUNK ? count - at : CHUNK) * sizeof *from);
+                memcpy(to + at, from + at,
+                       (count - at < CHUNK ? count - at : CHUNK) * sizeof *from);
         }
 }
 
@@ -195,7 +206,8 @@ static tutti_status send_replies(tutti_server *s, const replies *r, tutti_buffer
 }
 
 /* Answers one request whose `count` floats were written to where it wants them. */
-static tutti_status tell_in_window(tutti_server *s, const tutti_header *request, size_t count, tutti_error *err)
+static tutti_status tell_in_window(tutti_server *s, const tutti_header *request, size_t count,
+                                   tutti_error *err)
 {
     s->placed[0] = count * sizeof(float);
     return send_replies(s, &(replies){ request, 1, &(uint32_t){ 0 }, false, false },
@@ -232,36 +244,40 @@ static tutti_status answer_whole(tutti_server *s, const tutti_header *note, tutt
 
 /* Sends rows of a table, as they are now, to a worker that is about to read them. The request is
    not trusted. */
-static tutti_status answer_rows(tutti_server *s, const tutti_header *note, const uint32_t *ids, tutti_error *err)
+static tutti_status answer_rows(tutti_server *s, const tutti_header *note, const uint32_t *ids,
+                                tutti_error *err)
 {
     const tutti_layout *l = s->m->layout;
-    const tutti_tensor *t =
-        note->b >= 0 && note->b < l->n_tensors && l->tensor[note->b].asked ? &l->tensor[note->b] : NULL;
+    const tutti_tensor *t = note->b >= 0 && note->b < l->n_tensors && l->tensor[note->b].asked
+                                ? &l->tensor[note->b]
+                                : NULL;
     size_t first = s->first, count = s->count;
-    float *const held =
-        t == NULL || s->tables == NULL ? s->values : tutti_server_table(s, (int)note->b, &first, &count);
+    float *const held = t == NULL || s->tables == NULL
+                            ? s->values
+                            : tutti_server_table(s, (int)note->b, &first, &count);
     const size_t begin = t == NULL || t->first < first ? first : t->first,
-                 end = t == NULL || t->first + t->count > first + count ? first + count : t->first + t->count;
+                 end = t == NULL || t->first + t->count > first + count ? first + count
+                                                                        : t->first + t->count;
     const size_t n = (size_t)note->bytes / sizeof(uint32_t);
     size_t low, rows;
     float *mine, *to = NULL; /* mine: what the asking worker has read; to: where it wants the
                                 rows, NULL: in a message */
 
     if (note->from < 0 || note->from >= s->m->workers)
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note->from,
-                               "rank %d, which only serves, asks a server; all must run one version", note->from);
-    if (t == NULL || held == NULL || begin >= end)
         return tutti_fail_rank(
             err, TUTTI_ERR_CORRUPT, note->from,
-            "worker %d asks for rows of parameter %lld, but this server serves none of them; all workers must run one "
-            "version",
-            note->from, (long long)note->b);
+            "rank %d, which only serves, asks a server; all must run one version", note->from);
+    if (t == NULL || held == NULL || begin >= end)
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note->from,
+                               "worker %d asks for rows of parameter %lld, but this server serves "
+                               "none of them; all workers must run one version",
+                               note->from, (long long)note->b);
     if (note->kind == (uint32_t)KIND_ROWS_TO_WINDOW &&
         (!s->in_windows || (to = in_window(s, "x", note->from, begin, end - begin)) == NULL))
-        return tutti_fail_rank(
-            err, TUTTI_ERR_CORRUPT, note->from,
-            "worker %d wants rows of %s in its window, which this one is not; all workers must run one version",
-            note->from, t->name);
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note->from,
+                               "worker %d wants rows of %s in its window, which this one is not; "
+                               "all workers must run one version",
+                               note->from, t->name);
     low = (begin - t->first) / t->cols;
     rows = (end - begin) / t->cols;
     mine = s->read == NULL ? NULL : s->read + (size_t)note->from * s->count + (begin - first);
@@ -315,8 +331,9 @@ tutti_status tutti_server_run(tutti_server *s, tutti_error *err)
     while (s->index >= 0 && status == TUTTI_OK) {
         status = tutti_engine_serve(s->m->engine, s->setup.service, &note, &in, s->wake_at_ns, err);
         if (status == TUTTI_OK && !tutti_engine_is_pending(s->m->engine, &note))
-            TUTTI_TRY(s->coded != NULL ? TUTTI_OK /* a is the learning rate, and there are no snapshots */
-                                       : tutti_server_snapshot_look(s, &note, err));
+            TUTTI_TRY(s->coded != NULL
+                          ? TUTTI_OK /* a is the learning rate, and there are no snapshots */
+                          : tutti_server_snapshot_look(s, &note, err));
         if (status == TUTTI_TIMEOUT) {
             s->wake_at_ns = TUTTI_FOREVER;
             status = s->setup.due(s->m, err);
@@ -328,7 +345,8 @@ tutti_status tutti_server_run(tutti_server *s, tutti_error *err)
             status = tutti_server_tables_rule(s->tables, &note, in, err);
         else if (status == TUTTI_OK) {
             TUTTI_TRY(understand(s, &note, in, &r, err));
-            status = s->sums != NULL ? tutti_server_sums_rule(s->sums, &r, err) : s->setup.rule(s->m, &r, err);
+            status = s->sums != NULL ? tutti_server_sums_rule(s->sums, &r, err)
+                                     : s->setup.rule(s->m, &r, err);
         }
     }
     return status;
@@ -347,7 +365,9 @@ double tutti_server_seconds(const tutti_server *s, int worker)
 int64_t tutti_server_given_ns(const tutti_server *s, int worker)
 {
     const int64_t begun = atomic_load_explicit(&s->begun_ns, memory_order_relaxed);
-    return s->given_ns[worker] > 0 ? s->given_ns[worker] : begun > 0 ? begun : tutti_now_ns(s->m->rt);
+    return s->given_ns[worker] > 0 ? s->given_ns[worker]
+           : begun > 0             ? begun
+                                   : tutti_now_ns(s->m->rt);
 }
 
 uint64_t tutti_server_version(const tutti_server *s)
@@ -373,7 +393,8 @@ void tutti_server_update_collected(tutti_server *s, float *sum, const tutti_rate
     ++*s->version;
 }
 
-void tutti_server_compensate(tutti_server *s, const tutti_server_request *r, const tutti_compensation *c, float *mean)
+void tutti_server_compensate(tutti_server *s, const tutti_server_request *r,
+                             const tutti_compensation *c, float *mean)
 {
     if (r->delay > 0 || mean != NULL) /* otherwise the values have not changed */
         tutti_slice_compensate(
@@ -422,7 +443,8 @@ static tutti_status answer_requests(tutti_server *s, const replies *r, bool as_i
 {
     if (payload.count > 0 && !tutti_server_is_float(s) && !as_is) {
         const bool values = payload.count == s->count && !s->setup.pieces;
-        TUTTI_TRY(tutti_server_narrow(s, payload.data, s->half_out, values ? s->first : SIZE_MAX, payload.count, err));
+        TUTTI_TRY(tutti_server_narrow(s, payload.data, s->half_out, values ? s->first : SIZE_MAX,
+                                      payload.count, err));
         payload = tutti_server_on_wire(s, s->half_out, 0, payload.count);
     }
     place_answers(s, r->requests, r->n, payload.data, s->in_windows ? payload.count : 0);
@@ -430,7 +452,8 @@ static tutti_status answer_requests(tutti_server *s, const replies *r, bool as_i
 }
 
 tutti_status tutti_server_update_give(tutti_server *s, const float *g, const tutti_rate *rate,
-                                      const tutti_header *requests, int n, uint32_t kind, tutti_error *err)
+                                      const tutti_header *requests, int n, uint32_t kind,
+                                      tutti_error *err)
 {
     bool all = s->slice.tables == 0 && s->read == NULL;
 
@@ -452,8 +475,9 @@ tutti_status tutti_server_update_give(tutti_server *s, const float *g, const tut
     return send_replies(s, &(replies){ requests, n, &kind, false, true }, tutti_nothing(), err);
 }
 
-tutti_status tutti_server_answer_sum(tutti_server *s, const tutti_server_request *r, const tutti_header *requests,
-                                     int n, uint32_t kind, float *const *parts, const float *weights, tutti_error *err)
+tutti_status tutti_server_answer_sum(tutti_server *s, const tutti_server_request *r,
+                                     const tutti_header *requests, int n, uint32_t kind,
+                                     float *const *parts, const float *weights, tutti_error *err)
 {
     const bool rows = tutti_slice_of(s->m, r->first, r->count).tables > 0;
     bool all = true;
@@ -478,11 +502,12 @@ tutti_status tutti_server_answer_sum(tutti_server *s, const tutti_server_request
     return send_replies(s, &(replies){ requests, n, &kind, false, false }, tutti_nothing(), err);
 }
 
-static tutti_status send_values(tutti_server *s, const tutti_header *requests, int n, const uint32_t *kinds, bool each,
-                                tutti_error *err)
+static tutti_status send_values(tutti_server *s, const tutti_header *requests, int n,
+                                const uint32_t *kinds, bool each, tutti_error *err)
 {
     for (int k = 0; s->read != NULL && k < n; k++)
-        tutti_slice_given(s->m, &s->slice, s->values, s->read + (size_t)requests[k].from * s->count);
+        tutti_slice_given(s->m, &s->slice, s->values,
+                          s->read + (size_t)requests[k].from * s->count);
     if (s->slice.tables == 0)
         return answer_requests(s, &(replies){ requests, n, kinds, each, true }, false,
                                tutti_f32(s->m->device, s->values, s->count), err);
@@ -492,19 +517,21 @@ static tutti_status send_values(tutti_server *s, const tutti_header *requests, i
         err);
 }
 
-tutti_status tutti_server_give(tutti_server *s, const tutti_header *requests, int n, uint32_t kind, tutti_error *err)
+tutti_status tutti_server_give(tutti_server *s, const tutti_header *requests, int n, uint32_t kind,
+                               tutti_error *err)
 {
     return send_values(s, requests, n, &kind, false, err);
 }
 
-tutti_status tutti_server_give_each(tutti_server *s, const tutti_header *requests, int n, const uint32_t *kinds,
-                                    tutti_error *err)
+tutti_status tutti_server_give_each(tutti_server *s, const tutti_header *requests, int n,
+                                    const uint32_t *kinds, tutti_error *err)
 {
     return send_values(s, requests, n, kinds, true, err);
 }
 
-tutti_status tutti_server_give_update(tutti_server *s, const tutti_header *requests, int n, int late, uint32_t kind,
-                                      float *along, size_t words, tutti_error *err)
+tutti_status tutti_server_give_update(tutti_server *s, const tutti_header *requests, int n,
+                                      int late, uint32_t kind, float *along, size_t words,
+                                      tutti_error *err)
 {
     if (s->slice.tables == 0 || !tutti_optim_by_rows(s->m->optim)) /* then every row has changed */
         return tutti_server_give(s, requests, n + late, kind, err);
@@ -514,26 +541,27 @@ tutti_status tutti_server_give_update(tutti_server *s, const tutti_header *reque
     return late > 0 ? tutti_server_give(s, requests + n, late, kind, err) : TUTTI_OK;
 }
 
-tutti_status tutti_server_answer(tutti_server *s, const tutti_header *requests, int n, uint32_t kind, float *payload,
-                                 size_t count, tutti_error *err)
+tutti_status tutti_server_answer(tutti_server *s, const tutti_header *requests, int n,
+                                 uint32_t kind, float *payload, size_t count, tutti_error *err)
 {
     return answer_requests(s, &(replies){ requests, n, &kind, false, false }, false,
                            count > 0 ? tutti_f32(s->m->device, payload, count) : tutti_nothing(),
                            err);
 }
 
-tutti_status tutti_server_give_own(tutti_server *s, const tutti_header *requests, int n, uint32_t kind, float *payload,
-                                   tutti_error *err)
+tutti_status tutti_server_give_own(tutti_server *s, const tutti_header *requests, int n,
+                                   uint32_t kind, float *payload, tutti_error *err)
 {
     return answer_requests(s, &(replies){ requests, n, &kind, false, true }, false,
                            tutti_f32(s->m->device, payload, s->count), err);
 }
 
-tutti_status tutti_server_tell(tutti_server *s, int service, int worker, bool *notices, tutti_error *err)
+tutti_status tutti_server_tell(tutti_server *s, int service, int worker, bool *notices,
+                               tutti_error *err)
 {
     const tutti_header note = { .a = *s->version };
     const tutti_buffer values = tutti_f32(s->m->device, s->values, s->count);
 
-    return tutti_requests_notify(tutti_server_requests(s), &s->notices[worker], service, worker, &note, values, notices,
-                                 err);
+    return tutti_requests_notify(tutti_server_requests(s), &s->notices[worker], service, worker,
+                                 &note, values, notices, err);
 }

@@ -31,9 +31,10 @@ static bool begins_anew(const tutti_server *s, const tutti_saved_run *run)
 bool tutti_server_recuts(const void *self, const tutti_saved_run *run, const void *memory)
 {
     const tutti_server *s = self;
-    bool one_of_them = memory == (const void *)s->got || memory == (const void *)s->read ||
-                       memory == (const void *)s->seconds ||
-                       (memory == (const void *)s->m->x && (s->m->traits & TUTTI_REPLICAS_EQUAL) == 0);
+    bool one_of_them =
+        memory == (const void *)s->got || memory == (const void *)s->read ||
+        memory == (const void *)s->seconds ||
+        (memory == (const void *)s->m->x && (s->m->traits & TUTTI_REPLICAS_EQUAL) == 0);
 
     for (int i = 0; i < s->n_counts; i++)
         one_of_them = one_of_them || memory == (const void *)*s->counts[i].slot;
@@ -45,7 +46,8 @@ bool tutti_server_recuts(const void *self, const tutti_saved_run *run, const voi
 static int64_t of_slice(const tutti_server *s, const int64_t *old, int64_t n, int64_t k)
 {
     const bool equal = s->before == NULL;
-    const int64_t first = equal ? k * n / s->servers : 0, last = equal ? ((k + 1) * n - 1) / s->servers : n - 1;
+    const int64_t first = equal ? k * n / s->servers : 0,
+                  last = equal ? ((k + 1) * n - 1) / s->servers : n - 1;
     int64_t most = 0;
 
     for (int64_t j = first; j <= last; j++)
@@ -53,8 +55,8 @@ static int64_t of_slice(const tutti_server *s, const int64_t *old, int64_t n, in
     return most;
 }
 
-static tutti_status read_counts(const tutti_server *s, tutti_checkpoint *checkpoint, int64_t *old, int64_t n,
-                                tutti_error *err)
+static tutti_status read_counts(const tutti_server *s, tutti_checkpoint *checkpoint, int64_t *old,
+                                int64_t n, tutti_error *err)
 {
     for (int i = 0; i < s->n_counts; i++) {
         const tutti_saved item = { .state = s->counts[i].name,
@@ -77,7 +79,8 @@ static tutti_status read_counts(const tutti_server *s, tutti_checkpoint *checkpo
 
 /* The values that a worker had been sent before cannot be restored from shards that no longer
    exist. */
-static tutti_status read_model(const tutti_server *s, tutti_checkpoint *checkpoint, tutti_error *err)
+static tutti_status read_model(const tutti_server *s, tutti_checkpoint *checkpoint,
+                               tutti_error *err)
 {
     const tutti_layout *l = s->m->layout;
 
@@ -97,7 +100,8 @@ static tutti_status read_model(const tutti_server *s, tutti_checkpoint *checkpoi
     return TUTTI_OK;
 }
 
-tutti_status tutti_server_load(void *self, tutti_checkpoint *checkpoint, const tutti_saved_run *run, tutti_error *err)
+tutti_status tutti_server_load(void *self, tutti_checkpoint *checkpoint, const tutti_saved_run *run,
+                               tutti_error *err)
 {
     tutti_server *s = self;
     int64_t *old;
@@ -106,13 +110,14 @@ tutti_status tutti_server_load(void *self, tutti_checkpoint *checkpoint, const t
     if (!begins_anew(s, run) || s->setup.pieces || (s->m->traits & TUTTI_REPLICAS_EQUAL) != 0)
         return TUTTI_OK;
     if (run->slices < 1 || run->slices > 1 << 20)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "the checkpoint has no slices of servers, as method '%s' needs them; it was saved by another method",
-            s->m->ops->name);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "the checkpoint has no slices of servers, as method '%s' needs them; it "
+                          "was saved by another method",
+                          s->m->ops->name);
     old = tutti_alloc((size_t)run->slices, sizeof *old);
     if (old == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading the counts of %lld slices", (long long)run->slices);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading the counts of %lld slices",
+                          (long long)run->slices);
     status = read_counts(s, checkpoint, old, run->slices, err);
     tutti_free(old);
     if (status == TUTTI_OK)

@@ -36,7 +36,9 @@
 #include "optim/optim.h"
 #include "server.h"
 
-enum { AT_ONCE_BYTES = 1 << 30 }; /* of requests that do not wait for others, and of messages sent unasked */
+enum {
+    AT_ONCE_BYTES = 1 << 30
+}; /* of requests that do not wait for others, and of messages sent unasked */
 
 /* Elements of the largest table whose rows are known. */
 static size_t largest_table(const tutti_server *s)
@@ -63,8 +65,10 @@ static size_t asked_about(const tutti_server *s)
 
 size_t tutti_server_words_most(const tutti_server *s)
 {
-    const size_t rails = s->m->servers > 0 ? (size_t)s->setup.rails : 1, /* otherwise each server is of one rail */
-                 table = tutti_server_most(s, largest_table(s)), other = tutti_server_most(s, asked_about(s)) / rails;
+    const size_t rails = s->m->servers > 0 ? (size_t)s->setup.rails
+                                           : 1, /* otherwise each server is of one rail */
+        table = tutti_server_most(s, largest_table(s)),
+                 other = tutti_server_most(s, asked_about(s)) / rails;
 
     return (table > other ? table : other) + 2 * TUTTI_SERVER_ALIGNMENT + tutti_server_slack(s->m);
 }
@@ -78,7 +82,8 @@ static tutti_dtype buffer_type(const tutti_server *s)
 /* How many such buffers there are, of `wanted`: at least two. */
 static int as_many(const tutti_server *s, int wanted)
 {
-    const size_t fit = AT_ONCE_BYTES / (tutti_server_words_most(s) * tutti_dtype_bytes(buffer_type(s)));
+    const size_t fit =
+        AT_ONCE_BYTES / (tutti_server_words_most(s) * tutti_dtype_bytes(buffer_type(s)));
 
     if (s->index < 0)
         return 0;
@@ -97,7 +102,10 @@ static bool has_buffers(const tutti_server *s)
 static int unanswered(const tutti_server *s)
 {
     const tutti_method *m = s->m;
-    const int asked = tutti_engine_lane(m->engine), lane = asked == 0 ? m->lane_width : asked > 0 ? asked : 0,
+    const int asked = tutti_engine_lane(m->engine),
+              lane = asked == 0  ? m->lane_width
+                     : asked > 0 ? asked
+                                 : 0,
               nodes = m->workers / s->setup.node * (m->servers > 0 ? s->setup.rails : 1),
               senders = s->setup.node == 1 || tutti_server_slack(m) > 0 ? m->workers : nodes;
     size_t largest;
@@ -132,14 +140,16 @@ void tutti_server_declare_count(tutti_server *s, tutti_plan *plan, const char *n
 }
 
 /* Dedicated servers are as many as the run has; a method with one server asks for one. */
-static tutti_status check_servers(const tutti_method *m, const tutti_server_setup *setup, tutti_error *err)
+static tutti_status check_servers(const tutti_method *m, const tutti_server_setup *setup,
+                                  tutti_error *err)
 {
     if (m->servers == 0 || setup->servers == 0 || setup->servers == m->servers || setup->mixed)
         return TUTTI_OK;
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "method '%s' has %d server%s, but %d ranks only serve (servers); give --servers %d, or omit it: "
-                      "then workers serve while they compute",
-                      m->ops->name, setup->servers, setup->servers > 1 ? "s" : "", m->servers, setup->servers);
+                      "method '%s' has %d server%s, but %d ranks only serve (servers); give "
+                      "--servers %d, or omit it: then workers serve while they compute",
+                      m->ops->name, setup->servers, setup->servers > 1 ? "s" : "", m->servers,
+                      setup->servers);
 }
 
 /* Sizes the buffers of requests: of messages of a codec, or of words. */
@@ -166,9 +176,12 @@ static void declare_queue(tutti_server *s, tutti_plan *plan)
     const size_t words = has_buffers(s) ? tutti_server_words_most(s) : 0,
                  notices = s->setup.tells || s->setup.tables ? tutti_server_words_most(s) : 0;
     const int answers = s->setup.tables ? m->lane_width + 2 : s->setup.tells ? m->workers : 0;
-    tutti_state in = { .name = "server.in", .keep = TUTTI_SCRATCH, .dtype = buffer_type(s) }, out = in, wide = in;
+    tutti_state in = { .name = "server.in", .keep = TUTTI_SCRATCH, .dtype = buffer_type(s) },
+                out = in, wide = in;
 
-    s->n_buffers = s->index < 0 ? 0 : waits && words > 0 ? unanswered(s) : as_many(s, unanswered(s));
+    s->n_buffers = s->index < 0         ? 0
+                   : waits && words > 0 ? unanswered(s)
+                                        : as_many(s, unanswered(s));
     s->n_copies = m->workers == 1 || answers == 0 ? 0 : as_many(s, answers);
     s->in_bytes = words * tutti_dtype_bytes(in.dtype);
     s->out_bytes = notices * tutti_dtype_bytes(in.dtype);
@@ -192,7 +205,8 @@ static void declare_halves(tutti_server *s, tutti_plan *plan)
     tutti_state sent = { .name = "server.sent-as", .keep = TUTTI_SCRATCH, .dtype = s->setup.wire };
     tutti_state came = sent, out = sent;
 
-    assert((m->traits & TUTTI_SPARSE_ROWS) == 0 || s->setup.pieces); /* rows travel with their ids */
+    /* rows travel with their ids */
+    assert((m->traits & TUTTI_SPARSE_ROWS) == 0 || s->setup.pieces);
     sent.count = came.count = m->layout->used;
     came.name = "server.came-as";
     out.name = "server.out-as";
@@ -208,8 +222,10 @@ static void declare_values(tutti_server *s, tutti_plan *plan)
     const tutti_state values = { .name = "server.values", .keep = TUTTI_SLICE, .dtype = TUTTI_F32,
                                  .first = s->first, .count = s->count, .placed = true };
     const tutti_state got = { .name = "server.got",
-                              .keep = s->m->traits & TUTTI_REPLICAS_EQUAL ? TUTTI_SCRATCH : TUTTI_OWN_ZERO,
-                              .dtype = TUTTI_I64, .count = (size_t)s->servers };
+                              .keep = s->m->traits & TUTTI_REPLICAS_EQUAL ? TUTTI_SCRATCH
+                                                                          : TUTTI_OWN_ZERO,
+                              .dtype = TUTTI_I64,
+                              .count = (size_t)s->servers };
 
     tutti_declare(plan, &values, &s->values);
     tutti_declare(plan, &got, &s->got);
@@ -261,7 +277,8 @@ static tutti_status place_servers(tutti_server *s, tutti_method *m, const tutti_
     s->wake_at_ns = TUTTI_FOREVER;
     s->member = tutti_alloc((size_t)s->servers, sizeof *s->member);
     if (s->member == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the servers of method '%s'", m->ops->name);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the servers of method '%s'",
+                          m->ops->name);
     tutti_server_place(s);
     return tutti_server_weigh(s, err);
 }
@@ -296,8 +313,7 @@ tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_pla
     if (setup->servers < 0 || setup->servers > nodes)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method '%s': servers is %d, but there are %d %s, and each serves once "
-                          "at most; 0 lets all "
-                          "of them serve",
+                          "at most; 0 lets all of them serve",
                           m->ops->name, setup->servers, nodes, node > 1 ? "nodes" : "workers");
     s = *out = tutti_alloc(1, sizeof *s);
     if (s == NULL)
@@ -319,15 +335,15 @@ tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_pla
         tutti_world_shares(m->world) && tutti_server_as_it_is(s) && !setup->tables &&
         (setup->pieces || tutti_engine_pushes(m));
     declare_queue(s, plan);
-    tutti_declare(
-        plan,
-        &(tutti_state){ .name = "server.words",
-                        .keep = TUTTI_SCRATCH,
-                        .dtype = TUTTI_F32,
-                        .count = s->index < 0 || (setup->pieces ? tutti_server_slack(m) : s->slice.tables) == 0
-                                     ? 0
-                                     : tutti_server_words_most(s) },
-        &s->words);
+    tutti_declare(plan,
+                  &(tutti_state){ .name = "server.words",
+                                  .keep = TUTTI_SCRATCH,
+                                  .dtype = TUTTI_F32,
+                                  .count = s->index < 0 || (setup->pieces ? tutti_server_slack(m)
+                                                                          : s->slice.tables) == 0
+                                               ? 0
+                                               : tutti_server_words_most(s) },
+                  &s->words);
     if (!tutti_server_is_float(s))
         declare_halves(s, plan);
     if (!setup->pieces)
@@ -335,20 +351,22 @@ tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_pla
     return TUTTI_OK;
 }
 
-tutti_status tutti_server_table_fits(const tutti_server *s, tutti_dtype dtype, double limit_mb, const char *mend,
-                                     tutti_error *err)
+tutti_status tutti_server_table_fits(const tutti_server *s, tutti_dtype dtype, double limit_mb,
+                                     const char *mend, tutti_error *err)
 {
     const tutti_method *m = s->m;
-    const double bytes = (double)m->workers * (double)m->layout->used * (double)tutti_dtype_bytes(dtype),
+    const double bytes = (double)m->workers * (double)m->layout->used *
+                         (double)tutti_dtype_bytes(dtype),
                  limit = limit_mb > 0 ? limit_mb * 1048576 : (double)tutti_machine_bytes();
 
     if (bytes <= limit || (limit_mb == 0 && s->index < 0))
         return TUTTI_OK;
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "method '%s': the server's table has a vector of %zu parameters for each of %d workers, %.0f "
-                      "bytes, but %s %.0f (%.4g MiB); %s",
+                      "method '%s': the server's table has a vector of %zu parameters for each of "
+                      "%d workers, %.0f bytes, but %s %.0f (%.4g MiB); %s",
                       m->ops->name, m->layout->used, m->workers, bytes,
-                      limit_mb > 0 ? "table_limit_mb lets it have" : "its machine has", limit, limit / 1048576, mend);
+                      limit_mb > 0 ? "table_limit_mb lets it have" : "its machine has", limit,
+                      limit / 1048576, mend);
 }
 
 /* Allocates what sums of shards with tables need. */
@@ -378,10 +396,11 @@ static tutti_status take_values(tutti_server *s, tutti_error *err)
         size_t first;
         const size_t count = tutti_server_part(s, k, 0, m->layout->used, &first);
         if (count > 0 && k == s->index)
-            TUTTI_TRY(tutti_recv(m->world, from, port, NULL, tutti_f32(m->device, s->values, count), TUTTI_FOREVER,
-                                 err));
+            TUTTI_TRY(tutti_recv(m->world, from, port, NULL, tutti_f32(m->device, s->values, count),
+                                 TUTTI_FOREVER, err));
         else if (count > 0 && from == m->rank)
-            TUTTI_TRY(tutti_send(m->world, s->member[k], port, NULL, tutti_f32(m->device, m->x + first, count), err));
+            TUTTI_TRY(tutti_send(m->world, s->member[k], port, NULL,
+                                 tutti_f32(m->device, m->x + first, count), err));
     }
     tutti_server_read_first(s);
     return TUTTI_OK;
@@ -405,22 +424,24 @@ static tutti_status open_server(void *self, tutti_error *err)
     s->answer = tutti_alloc(workers, sizeof *s->answer);
     s->placed = tutti_alloc(workers, sizeof *s->placed);
     s->notices = tutti_alloc(workers, sizeof *s->notices);
-    enough = s->delay != NULL && s->asks != NULL && s->given_ns != NULL && s->gone != NULL && s->part_of != NULL &&
-             s->answer != NULL && s->placed != NULL && s->notices != NULL && open_sums(s) &&
-             tutti_server_callers_open(s);
+    enough = s->delay != NULL && s->asks != NULL && s->given_ns != NULL && s->gone != NULL &&
+             s->part_of != NULL && s->answer != NULL && s->placed != NULL && s->notices != NULL &&
+             open_sums(s) && tutti_server_callers_open(s);
     if (!enough)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the servers of method '%s'", s->m->ops->name);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the servers of method '%s'",
+                          s->m->ops->name);
     TUTTI_TRY(tutti_server_coded_open(s, err));
     tutti_engine_service_receives_losses(e, s->setup.service);
     if (s->index >= 0) {
         const tutti_requests_setup queue = { .buffers = s->n_buffers,
-                                        .in = s->requests_in,
-                                        .in_bytes = s->in_bytes,
-                                        .copies = s->n_copies,
-                                        .out = s->requests_out,
-                                        .out_bytes = s->out_bytes,
-                                        .stable = workers == 1,
-                                        .keep_until_answered = s->in_bytes > 0 && !s->setup.tables };
+                                             .in = s->requests_in,
+                                             .in_bytes = s->in_bytes,
+                                             .copies = s->n_copies,
+                                             .out = s->requests_out,
+                                             .out_bytes = s->out_bytes,
+                                             .stable = workers == 1,
+                                             .keep_until_answered =
+                                                 s->in_bytes > 0 && !s->setup.tables };
         TUTTI_TRY(tutti_requests_open(tutti_server_requests(s), e, s->setup.service, &queue, err));
     }
     return tutti_monitor_open(&s->monitor, s->m->rt, err);
@@ -467,8 +488,9 @@ tutti_status tutti_server_final_model(tutti_server *s, tutti_error *err)
         size_t first;
         while (k < s->servers && s->member[k] < rank)
             k++;
-        s->part_of[i] =
-            k < s->servers && s->member[k] == rank ? tutti_server_part(s, k, 0, m->layout->used, &first) : 0;
+        s->part_of[i] = k < s->servers && s->member[k] == rank
+                            ? tutti_server_part(s, k, 0, m->layout->used, &first)
+                            : 0;
     }
     mine = tutti_f32(m->device, s->values, s->count);
     all = m->x != NULL ? tutti_f32(m->device, m->x, m->layout->used) : tutti_nothing();
@@ -495,7 +517,8 @@ tutti_status tutti_server_final_model(tutti_server *s, tutti_error *err)
 
 static tutti_status without(const void *self, int rank, const char *why, tutti_error *err)
 {
-    return tutti_server_is_at(self, rank) ? tutti_server_slice_lost(self, rank, why, err) : TUTTI_OK;
+    return tutti_server_is_at(self, rank) ? tutti_server_slice_lost(self, rank, why, err)
+                                          : TUTTI_OK;
 }
 
 /* Workers that have left the barriers before this worker's client send requests to its service at
@@ -538,7 +561,8 @@ static const tutti_facility_ops facility = { .open = open_server,
                                              .begun = begun,
                                              .without = without,
                                              .snapshot_due = tutti_server_snapshot_due,
-                                             .snapshot_final_model = tutti_server_snapshot_final_model,
+                                             .snapshot_final_model =
+                                                 tutti_server_snapshot_final_model,
                                              .snapshot_drop = tutti_server_snapshot_drop,
                                              .slices = tutti_server_slices,
                                              .recuts = tutti_server_recuts,

@@ -7,7 +7,10 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { AHEAD = 12, LINE = 16 }; /* AHEAD: rows by which prefetching is ahead; LINE: floats of a cache line */
+enum {
+    AHEAD = 12,
+    LINE = 16
+}; /* AHEAD: rows by which prefetching is ahead; LINE: floats of a cache line */
 static const uint32_t whole_table = UINT32_MAX; /* a table has fewer rows (layout.c) */
 
 static bool is_table(const tutti_method *m, int tensor)
@@ -62,7 +65,8 @@ size_t tutti_slice_cut(const tutti_method *m, size_t at)
 static size_t within(const tutti_method *m, const tutti_slice *s, int tensor, size_t *first)
 {
     const tutti_tensor *t = &m->layout->tensor[tensor];
-    const size_t end = t->first + t->count < s->first + s->count ? t->first + t->count : s->first + s->count;
+    const size_t end =
+        t->first + t->count < s->first + s->count ? t->first + t->count : s->first + s->count;
 
     *first = t->first > s->first ? t->first : s->first;
     return end > *first ? end - *first : 0;
@@ -73,10 +77,13 @@ tutti_slice tutti_slice_of(const tutti_method *m, size_t first, size_t count)
     tutti_slice s = { .first = first, .count = count, .tensor = tensor_at(m, first) };
     size_t begin;
 
-    for (int i = s.tensor; i < m->layout->n_tensors && m->layout->tensor[i].first < first + count && count > 0; i++)
+    for (int i = s.tensor;
+         i < m->layout->n_tensors && m->layout->tensor[i].first < first + count && count > 0; i++)
         if (is_table(m, i)) {
             s.tables++;
-            s.ids += tutti_optim_lazy(m->optim) ? within(m, &s, i, &begin) / m->layout->tensor[i].cols : 0;
+            s.ids += tutti_optim_lazy(m->optim)
+                         ? within(m, &s, i, &begin) / m->layout->tensor[i].cols
+                         : 0;
         }
     return s;
 }
@@ -110,7 +117,8 @@ bool tutti_slice_next(tutti_slice_reader *r, tutti_slice_part *p)
 {
     const tutti_method *m = r->m;
 
-    if (r->tensor >= m->layout->n_tensors || m->layout->tensor[r->tensor].first >= r->slice->first + r->slice->count ||
+    if (r->tensor >= m->layout->n_tensors ||
+        m->layout->tensor[r->tensor].first >= r->slice->first + r->slice->count ||
         r->slice->count == 0)
         return false;
     *p = (tutti_slice_part){ .tensor = -1 };
@@ -163,8 +171,8 @@ static tutti_status check_ids(const served *of, const float *at, size_t n, int w
     return TUTTI_OK;
 }
 
-tutti_status tutti_slice_check(const tutti_method *m, const tutti_slice *s, const float *words, size_t n, int worker,
-                               tutti_error *err)
+tutti_status tutti_slice_check(const tutti_method *m, const tutti_slice *s, const float *words,
+                               size_t n, int worker, tutti_error *err)
 {
     const float *at = words, *end = words + n;
     int tensor = s->tensor;
@@ -182,35 +190,39 @@ tutti_status tutti_slice_check(const tutti_method *m, const tutti_slice *s, cons
         }
         count = within(m, s, tensor++, &first);
         if (at == end)
-            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
-                                   "worker %d sent %zu bytes, which end before %s; all workers must run one version",
-                                   worker, n * sizeof *words, t->name);
+            return tutti_fail_rank(
+                err, TUTTI_ERR_CORRUPT, worker,
+                "worker %d sent %zu bytes, which end before %s; all workers must run one version",
+                worker, n * sizeof *words, t->name);
         rows_given = word_at(at++);
         rows = count / t->cols;
         low = (first - t->first) / t->cols;
         if (rows_given != whole_table && rows_given > rows)
-            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
-                                   "worker %d sent %" PRIu32
-                                   " rows of %s, but %zu are served here; all workers must run one version",
-                                   worker, rows_given, t->name, rows);
+            return tutti_fail_rank(
+                err, TUTTI_ERR_CORRUPT, worker,
+                "worker %d sent %" PRIu32
+                " rows of %s, but %zu are served here; all workers must run one version",
+                worker, rows_given, t->name, rows);
         if ((size_t)(end - at) < (rows_given == whole_table ? count : rows_given * (1 + t->cols)))
             break;
         if (rows_given != whole_table)
             TUTTI_TRY(check_ids(&(served){ t, low, rows }, at, rows_given, worker, err));
         at += rows_given == whole_table ? count : rows_given * (1 + t->cols);
     }
-    return at == end && (tensor >= m->layout->n_tensors || m->layout->tensor[tensor].first >= s->first + s->count)
+    return at == end && (tensor >= m->layout->n_tensors ||
+                         m->layout->tensor[tensor].first >= s->first + s->count)
                ? TUTTI_OK
                : tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
-                                 "worker %d sent %zu bytes, which do not make a slice of %zu values; all workers must "
-                                 "run one version",
+                                 "worker %d sent %zu bytes, which do not make a slice of %zu "
+                                 "values; all workers must run one version",
                                  worker, n * sizeof *words, s->count);
 }
 
 /* ---- writing ---- */
 
 /* The number of known rows of g within the shard; *begin: their first in the list. */
-static size_t rows_within(const tutti_method *m, int tensor, size_t first, size_t count, size_t *begin)
+static size_t rows_within(const tutti_method *m, int tensor, size_t first, size_t count,
+                          size_t *begin)
 {
     const tutti_tensor *t = &m->layout->tensor[tensor];
     const tutti_rows *known = tutti_engine_rows_known(m->engine, tensor);
@@ -240,7 +252,8 @@ static bool is_whole(const tutti_method *m, int tensor, size_t count, size_t n)
 }
 
 /* *n: the number of rows that are sent, from *begin on. Returns whether the whole is sent. */
-static bool goes_whole(const tutti_method *m, int tensor, size_t first, size_t count, size_t *begin, size_t *n)
+static bool goes_whole(const tutti_method *m, int tensor, size_t first, size_t count, size_t *begin,
+                       size_t *n)
 {
     *n = *begin = 0;
     if (tutti_engine_rows_known(m->engine, tensor)->all)
@@ -253,15 +266,18 @@ size_t tutti_slice_words(const tutti_method *m, const tutti_slice *s)
 {
     size_t words = s->tables, first, begin, n;
 
-    for (int tensor = s->tensor;
-         tensor < m->layout->n_tensors && m->layout->tensor[tensor].first < s->first + s->count && s->count > 0;) {
+    for (int tensor = s->tensor; tensor < m->layout->n_tensors &&
+                                 m->layout->tensor[tensor].first < s->first + s->count &&
+                                 s->count > 0;) {
         size_t count;
         if (!is_table(m, tensor)) {
             words += values_from(m, s, &tensor, &first);
             continue;
         }
         count = within(m, s, tensor, &first);
-        words += goes_whole(m, tensor, first, count, &begin, &n) ? count : n * (1 + m->layout->tensor[tensor].cols);
+        words += goes_whole(m, tensor, first, count, &begin, &n)
+                     ? count
+                     : n * (1 + m->layout->tensor[tensor].cols);
         tensor++;
     }
     return words;
@@ -271,8 +287,9 @@ void tutti_slice_pack(const tutti_method *m, const tutti_slice *s, const float *
 {
     size_t first, begin, n;
 
-    for (int tensor = s->tensor;
-         tensor < m->layout->n_tensors && m->layout->tensor[tensor].first < s->first + s->count && s->count > 0;) {
+    for (int tensor = s->tensor; tensor < m->layout->n_tensors &&
+                                 m->layout->tensor[tensor].first < s->first + s->count &&
+                                 s->count > 0;) {
         const tutti_tensor *t = &m->layout->tensor[tensor];
         const uint32_t *ids;
         size_t count;
@@ -301,15 +318,18 @@ void tutti_slice_pack(const tutti_method *m, const tutti_slice *s, const float *
     }
 }
 
-size_t tutti_slice_whole(const tutti_method *m, const tutti_slice *s, const float *values, float *words)
+size_t tutti_slice_whole(const tutti_method *m, const tutti_slice *s, const float *values,
+                         float *words)
 {
     float *at = words;
     size_t first;
 
-    for (int tensor = s->tensor;
-         tensor < m->layout->n_tensors && m->layout->tensor[tensor].first < s->first + s->count && s->count > 0;) {
+    for (int tensor = s->tensor; tensor < m->layout->n_tensors &&
+                                 m->layout->tensor[tensor].first < s->first + s->count &&
+                                 s->count > 0;) {
         const bool table = is_table(m, tensor), asked = table && m->layout->tensor[tensor].asked;
-        const size_t count = table ? within(m, s, tensor, &first) : values_from(m, s, &tensor, &first);
+        const size_t count =
+            table ? within(m, s, tensor, &first) : values_from(m, s, &tensor, &first);
         tensor += table;
         if (table)
             at = put_word(at, asked ? 0 : whole_table);
@@ -329,11 +349,13 @@ void tutti_slice_store(const tutti_method *m, const tutti_slice *s, const float 
             memcpy(x + p.first, p.values, p.count * sizeof *x);
         else
             for (size_t k = 0, cols = m->layout->tensor[p.tensor].cols; k < p.n; k++)
-                memcpy(x + s->first + row_at(&r, &p, p.ids[k]), p.values + k * cols, cols * sizeof *x);
+                memcpy(x + s->first + row_at(&r, &p, p.ids[k]), p.values + k * cols,
+                       cols * sizeof *x);
     }
 }
 
-void tutti_slice_fetch(const tutti_method *m, const tutti_slice *s, const float *values, float *words)
+void tutti_slice_fetch(const tutti_method *m, const tutti_slice *s, const float *values,
+                       float *words)
 {
     tutti_slice_reader r = tutti_slice_read(m, s, words);
     tutti_slice_part p;
@@ -357,7 +379,8 @@ void tutti_slice_known(const tutti_method *m, const tutti_slice *s, const float 
         const tutti_tensor *t = &m->layout->tensor[p.tensor];
         tutti_engine_rows_sum(m->engine, p.tensor, begins);
         if (p.whole && tutti_optim_lazy(m->optim)) /* only that part of it */
-            tutti_engine_rows_add(m->engine, p.tensor, NULL, (p.first - t->first) / t->cols, p.count / t->cols);
+            tutti_engine_rows_add(m->engine, p.tensor, NULL, (p.first - t->first) / t->cols,
+                                  p.count / t->cols);
         else if (p.whole)
             tutti_engine_rows_all(m->engine, p.tensor);
         else
@@ -365,7 +388,8 @@ void tutti_slice_known(const tutti_method *m, const tutti_slice *s, const float 
     }
 }
 
-void tutti_slice_gather(size_t cols, size_t n, const uint32_t *ids, const float *rows, uint32_t low, float *out)
+void tutti_slice_gather(size_t cols, size_t n, const uint32_t *ids, const float *rows, uint32_t low,
+                        float *out)
 {
     for (size_t k = 0; k < n; k++) {
         if (k + AHEAD < n)
@@ -375,7 +399,8 @@ void tutti_slice_gather(size_t cols, size_t n, const uint32_t *ids, const float 
     }
 }
 
-void tutti_slice_copy(size_t cols, size_t n, const uint32_t *ids, const float *from, float *to, uint32_t low)
+void tutti_slice_copy(size_t cols, size_t n, const uint32_t *ids, const float *from, float *to,
+                      uint32_t low)
 {
     for (size_t k = 0; k < n; k++) {
         for (size_t c = 0; c < cols && k + AHEAD < n; c += LINE) {
@@ -389,8 +414,8 @@ void tutti_slice_copy(size_t cols, size_t n, const uint32_t *ids, const float *f
 /* ---- updates ---- */
 
 /* Adjacent rows are updated in one call. */
-static void update_rows(tutti_optim *o, const tutti_slice_reader *r, const tutti_slice_part *p, float *values,
-                        const tutti_rate *rate)
+static void update_rows(tutti_optim *o, const tutti_slice_reader *r, const tutti_slice_part *p,
+                        float *values, const tutti_rate *rate)
 {
     const size_t cols = r->m->layout->tensor[p->tensor].cols;
     size_t asked = 0;
@@ -407,8 +432,8 @@ static void update_rows(tutti_optim *o, const tutti_slice_reader *r, const tutti
 }
 
 /* For an optimiser that needs every row: absent rows get zeros. */
-static void update_all(tutti_optim *o, const tutti_slice_reader *r, const tutti_slice_part *p, float *values,
-                       float *zeros, const tutti_rate *rate)
+static void update_all(tutti_optim *o, const tutti_slice_reader *r, const tutti_slice_part *p,
+                       float *values, float *zeros, const tutti_rate *rate)
 {
     const size_t cols = r->m->layout->tensor[p->tensor].cols, at = p->first - r->slice->first;
 
@@ -440,10 +465,12 @@ void tutti_slice_given(const tutti_method *m, const tutti_slice *s, const float 
 {
     size_t first;
 
-    for (int tensor = s->tensor;
-         tensor < m->layout->n_tensors && m->layout->tensor[tensor].first < s->first + s->count && s->count > 0;) {
+    for (int tensor = s->tensor; tensor < m->layout->n_tensors &&
+                                 m->layout->tensor[tensor].first < s->first + s->count &&
+                                 s->count > 0;) {
         const bool table = is_table(m, tensor), asked = table && m->layout->tensor[tensor].asked;
-        const size_t count = table ? within(m, s, tensor, &first) : values_from(m, s, &tensor, &first);
+        const size_t count =
+            table ? within(m, s, tensor, &first) : values_from(m, s, &tensor, &first);
         tensor += table;
         if (!asked)
             tutti_copy(m->device, count, values + (first - s->first), to + (first - s->first));
@@ -462,7 +489,8 @@ void tutti_slice_compensate(const tutti_method *m, const tutti_slice *s,
         float *g = words + (p.values - words);
         const size_t at = p.first - s->first;
         if (p.tensor < 0 || p.whole)
-            tutti_compensate(m->device, p.count, c, values + at, read + at, g, mean == NULL ? NULL : mean + at);
+            tutti_compensate(m->device, p.count, c, values + at, read + at, g,
+                             mean == NULL ? NULL : mean + at);
         else
             for (size_t k = 0, cols = m->layout->tensor[p.tensor].cols; k < p.n; k++) {
                 const size_t row = row_at(&r, &p, p.ids[k]);
@@ -477,20 +505,23 @@ size_t tutti_slice_marks(const tutti_method *m, const tutti_slice *s, size_t *fi
     size_t rows = 0;
 
     *first = 0;
-    for (int i = 0; i < m->layout->n_tensors && m->layout->tensor[i].first < s->first + s->count; i++) {
+    for (int i = 0; i < m->layout->n_tensors && m->layout->tensor[i].first < s->first + s->count;
+         i++) {
         const tutti_tensor *t = &m->layout->tensor[i];
         size_t at;
         if (!is_table(m, i))
             continue;
         rows += within(m, s, i, &at) / t->cols;
         *first +=
-            (t->first < s->first ? (t->first + t->count < s->first ? t->count : s->first - t->first) : 0) / t->cols;
+            (t->first < s->first ? (t->first + t->count < s->first ? t->count : s->first - t->first)
+                                 : 0) /
+            t->cols;
     }
     return rows;
 }
 
-void tutti_slice_add(const tutti_method *m, const tutti_slice *s, float a, const float *words, float *sum,
-                     uint8_t *marks)
+void tutti_slice_add(const tutti_method *m, const tutti_slice *s, float a, const float *words,
+                     float *sum, uint8_t *marks)
 {
     tutti_slice_reader r = tutti_slice_read(m, s, words);
     tutti_slice_part p;
@@ -500,7 +531,8 @@ void tutti_slice_add(const tutti_method *m, const tutti_slice *s, float a, const
         if (t == NULL || p.whole)
             tutti_axpy(m->device, p.count, a, p.values, sum + (p.first - s->first));
         for (size_t k = 0; t != NULL && !p.whole && k < p.n; k++) {
-            tutti_axpy(m->device, t->cols, a, p.values + k * t->cols, sum + row_at(&r, &p, p.ids[k]));
+            tutti_axpy(m->device, t->cols, a, p.values + k * t->cols,
+                       sum + row_at(&r, &p, p.ids[k]));
             marks[p.ids[k] - (p.first - t->first) / t->cols] = 1;
         }
         if (p.whole)
@@ -527,22 +559,25 @@ static void update_marked(const tutti_method *m, const table_place *t, float *su
         k = (size_t)(next - marks);
         for (run = 1; k + run < rows && marks[k + run] != 0; run++)
             ;
-        tutti_update(m->optim, first + k * cols, run * cols, values + k * cols, sum + k * cols, rate);
+        tutti_update(m->optim, first + k * cols, run * cols, values + k * cols, sum + k * cols,
+                     rate);
         tutti_fill(m->device, run * cols, 0, sum + k * cols);
     }
 }
 
-void tutti_slice_update_added(const tutti_method *m, const tutti_slice *s, float *sum, uint8_t *marks, float *values,
-                              const tutti_rate *rate)
+void tutti_slice_update_added(const tutti_method *m, const tutti_slice *s, float *sum,
+                              uint8_t *marks, float *values, const tutti_rate *rate)
 {
     const bool by_rows = tutti_optim_by_rows(m->optim);
     size_t first;
 
-    for (int tensor = s->tensor;
-         tensor < m->layout->n_tensors && m->layout->tensor[tensor].first < s->first + s->count && s->count > 0;) {
+    for (int tensor = s->tensor; tensor < m->layout->n_tensors &&
+                                 m->layout->tensor[tensor].first < s->first + s->count &&
+                                 s->count > 0;) {
         const bool table = is_table(m, tensor);
         const size_t cols = m->layout->tensor[tensor].cols,
-                     count = table ? within(m, s, tensor, &first) : values_from(m, s, &tensor, &first),
+                     count =
+                         table ? within(m, s, tensor, &first) : values_from(m, s, &tensor, &first),
                      at = first - s->first;
         if (table && by_rows)
             update_marked(m, &(table_place){ first, cols, count / cols }, sum + at, marks,
@@ -603,7 +638,8 @@ static size_t sum_rows(const tutti_method *m, const tutti_slice_summands *of,
          row = every ? row + 1 : next_row(each, n, low, rows), count++) {
         for (int k = 0; k < n; k++) {
             const tutti_slice_part *p = &each[k].part;
-            const bool has = p->whole ? each[k].at == row : each[k].at < p->n && p->ids[each[k].at] - low == row;
+            const bool has =
+                p->whole ? each[k].at == row : each[k].at < p->n && p->ids[each[k].at] - low == row;
             from[k] = has ? p->values + each[k].at * cols : scratch->zeros;
             each[k].at += has;
         }
@@ -643,7 +679,8 @@ size_t tutti_slice_sum(const tutti_method *m, const tutti_slice *s, const tutti_
         }
         cols = m->layout->tensor[each[0].part.tensor].cols;
         rows = each[0].part.count / cols;
-        low = (uint32_t)((each[0].part.first - m->layout->tensor[each[0].part.tensor].first) / cols);
+        low =
+            (uint32_t)((each[0].part.first - m->layout->tensor[each[0].part.tensor].first) / cols);
         count = every ? rows : sum_rows(m, of, scratch, &(summed){ low, rows, false }, NULL, NULL);
         every = every || is_whole(m, each[0].part.tensor, each[0].part.count, count);
         at = put_word(at, every ? whole_table : (uint32_t)count);

@@ -33,7 +33,8 @@ int64_t tutti_server_snapshot_mark(const tutti_server *s)
 static void save_snapshots(tutti_server *s, int points)
 {
     for (; s->snapshot != NULL && s->snapshot_due < points; s->snapshot_due++) {
-        tutti_copy(s->m->device, s->count, s->values, s->snapshot + (size_t)s->snapshot_due * s->count);
+        tutti_copy(s->m->device, s->count, s->values,
+                   s->snapshot + (size_t)s->snapshot_due * s->count);
         tutti_engine_snapshot_served(s->m->engine, s->snapshot_due);
     }
 }
@@ -45,10 +46,11 @@ tutti_status tutti_server_snapshot_look(tutti_server *s, tutti_header *note, tut
     if (passed == 0)
         return TUTTI_OK;
     if (passed < 0 || passed > tutti_engine_snapshot_capacity(s->m->engine))
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note->from,
-                               "worker %d reports that it has passed %lld points at which models are kept, of at most "
-                               "%d; all workers must run one version",
-                               note->from, (long long)passed, tutti_engine_snapshot_capacity(s->m->engine));
+        return tutti_fail_rank(
+            err, TUTTI_ERR_CORRUPT, note->from,
+            "worker %d reports that it has passed %lld points at which models are kept, of at most "
+            "%d; all workers must run one version",
+            note->from, (long long)passed, tutti_engine_snapshot_capacity(s->m->engine));
     note->a &= (INT64_C(1) << VERSION_BITS) - 1;
     save_snapshots(s, (int)passed);
     return TUTTI_OK;

@@ -59,7 +59,8 @@ struct tutti_server_sums {
     int under_way, most;         /* pieces under way now, and the most so far */
     int64_t since_ns;            /* time up to which busy_ns and held_ns count */
     int64_t busy_ns;             /* time during which any piece was under way */
-    double held_ns;              /* the time that each piece was under way, summed over all pieces */
+    /* the time that each piece was under way, summed over all pieces */
+    double held_ns;
     uint64_t trips;              /* pieces that were exchanged */
     int64_t trip_ns;             /* time from request to answer, summed over them */
     int64_t trip_most_ns;        /* the longest of these times */
@@ -88,8 +89,8 @@ static int nodes_of(const tutti_server_sums *s)
 static size_t words_of_all(const tutti_server_sums *s)
 {
     const double pieces = tutti_engine_most_pieces(s->m->engine);
-    return tutti_server_most(s->server, s->m->layout->used) + 32 * (size_t)s->rails * (size_t)pieces +
-           tutti_server_slack(s->m);
+    return tutti_server_most(s->server, s->m->layout->used) +
+           32 * (size_t)s->rails * (size_t)pieces + tutti_server_slack(s->m);
 }
 
 /* Declares the memory of contributions that do not stay where they are: an area for each sum, or
@@ -101,32 +102,36 @@ static void declare_places(tutti_server_sums *s, tutti_plan *plan)
     const size_t all = words_of_all(s), one = tutti_server_words_most(s->server),
                  contributors = (size_t)(tables ? m->workers : nodes_of(s)),
                  slots = (size_t)(s->options.slots * s->rails);
-    const bool keeps = tutti_server_index(s->server) >= 0 && m->workers > 1 && tutti_server_keeps(s->server);
+    const bool keeps =
+        tutti_server_index(s->server) >= 0 && m->workers > 1 && tutti_server_keeps(s->server);
 
     s->places = slots > 0 && slots * one < all ? (int)slots : 0;
     s->words = s->places > 0 ? one : all;
     tutti_declare(plan,
-                  &(tutti_state){ .name = "server.contributions",
-                                  .keep = TUTTI_SCRATCH,
-                                  .dtype = TUTTI_F32,
-                                  .count = keeps ? (s->places > 0 ? slots : 1) * contributors * s->words : 0 },
+                  &(tutti_state){
+                      .name = "server.contributions",
+                      .keep = TUTTI_SCRATCH,
+                      .dtype = TUTTI_F32,
+                      .count = keeps ? (s->places > 0 ? slots : 1) * contributors * s->words : 0 },
                   &s->contributions);
 }
 
-static tutti_status check_options(const tutti_method *m, const tutti_server_sums_options *o, tutti_error *err)
+static tutti_status check_options(const tutti_method *m, const tutti_server_sums_options *o,
+                                  tutti_error *err)
 {
     const int lane = tutti_engine_lane(m->engine);
     const char *const slots = o->slots_name != NULL ? o->slots_name : "slots";
 
     if (m->workers > TREE_MOST)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s': %d workers; a server sums the gradients of at most %d", m->ops->name,
-                          m->workers, TREE_MOST);
+                          "method '%s': %d workers; a server sums the gradients of at most %d",
+                          m->ops->name, m->workers, TREE_MOST);
     if (o->slots > 0 && lane > o->slots)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s': lane is %d, but %d buffers are under way at a time (%s); omit lane, "
-                          "and give %s=%d",
-                          m->ops->name, lane, o->slots, slots, slots, lane);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "method '%s': lane is %d, but %d buffers are under way at a time (%s); omit lane, and "
+            "give %s=%d",
+            m->ops->name, lane, o->slots, slots, slots, lane);
     return TUTTI_OK;
 }
 
@@ -135,11 +140,18 @@ static const tutti_facility_ops facility; /* at the end */
 tutti_status tutti_server_sums_declare(tutti_server_sums **out, tutti_method *m, tutti_plan *plan,
                                        const tutti_server_sums_options *options, tutti_error *err)
 {
-    const tutti_server_setup setup = { .service = options->service, .servers = options->servers, .pieces = true,
-                                       .wire = options->wire, .even = options->even, .node = options->node,
-                                       .rails = options->rails, .turns = m->servers > 0 || options->undivided,
-                                       .undivided = options->undivided, .mixed = options->mixed,
-                                       .parts = options->parts, .codec = options->codec,
+    const tutti_server_setup setup = { .service = options->service,
+                                       .servers = options->servers,
+                                       .pieces = true,
+                                       .wire = options->wire,
+                                       .even = options->even,
+                                       .node = options->node,
+                                       .rails = options->rails,
+                                       .turns = m->servers > 0 || options->undivided,
+                                       .undivided = options->undivided,
+                                       .mixed = options->mixed,
+                                       .parts = options->parts,
+                                       .codec = options->codec,
                                        .feedback = options->feedback };
     tutti_server_sums *s;
     tutti_server *server;
@@ -150,10 +162,12 @@ tutti_status tutti_server_sums_declare(tutti_server_sums **out, tutti_method *m,
         m->lane_width = options->slots;
         m->all_on_lane = true;
     }
-    TUTTI_TRY(tutti_server_declare(&server, m, plan, &setup, err)); /* opened before this facility, closed after it */
+    /* opened before this facility, closed after it */
+    TUTTI_TRY(tutti_server_declare(&server, m, plan, &setup, err));
     s = *out = server->sums = tutti_alloc(1, sizeof *s);
     if (s == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the sums of method '%s'", m->ops->name);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the sums of method '%s'",
+                          m->ops->name);
     s->m = m;
     s->server = server;
     s->options = *options;
@@ -185,23 +199,27 @@ static tutti_status open_node(tutti_server_sums *s, tutti_error *err)
     s->peers = tutti_alloc(node, sizeof *s->peers);
     s->slot_of = tutti_alloc((size_t)m->layout->n_pieces * node, sizeof *s->slot_of);
     if (s->peers == NULL || s->slot_of == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the sums of method '%s'", m->ops->name);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the sums of method '%s'",
+                          m->ops->name);
     for (int k = 0; k < m->layout->n_pieces; k++)
         for (int u = 0; u < s->options.node; u++) {
             const tutti_piece *p = &m->layout->piece[k];
             size_t first;
-            s->slot_of[(size_t)k * node + (size_t)u] = tutti_server_slot(s->server, u, p->first, p->count, &first);
+            s->slot_of[(size_t)k * node + (size_t)u] =
+                tutti_server_slot(s->server, u, p->first, p->count, &first);
         }
     for (int u = 0; u < s->options.node; u++)
         s->peers[u] = m->rank / s->options.node * s->options.node + u;
-    s->inside = tutti_group_of(m->world, s->peers, s->options.node, tutti_port_of("sums inside a node", 0, 0));
+    s->inside = tutti_group_of(m->world, s->peers, s->options.node,
+                               tutti_port_of("sums inside a node", 0, 0));
     return TUTTI_OK;
 }
 
 /* This server's part of a piece, or of what one rail sends of it. */
 static size_t part_of(const tutti_server_sums *s, const tutti_piece *p, int rail, size_t *first)
 {
-    return tutti_server_part_of(s->server, tutti_server_index(s->server), rail, p->first, p->count, first);
+    return tutti_server_part_of(s->server, tutti_server_index(s->server), rail, p->first, p->count,
+                                first);
 }
 
 static bool open_sum(tutti_server_sums *s, sum *of, const tutti_piece *p, int rail, size_t *at)
@@ -212,7 +230,9 @@ static bool open_sum(tutti_server_sums *s, sum *of, const tutti_piece *p, int ra
 
     if (flat && rail > 0) /* there is only one */
         return true;
-    of->rail = flat ? -1 : s->m->servers > 0 ? rail : tutti_server_index(s->server) % s->options.rails;
+    of->rail = flat                ? -1
+               : s->m->servers > 0 ? rail
+                                   : tutti_server_index(s->server) % s->options.rails;
     of->contributors = flat ? s->m->workers : nodes_of(s);
     of->place = -1;
     of->at = *at;
@@ -245,9 +265,11 @@ static tutti_status open_sums(void *self, tutti_error *err)
     s->share = tutti_alloc(workers, sizeof *s->share);
     enough = s->sums != NULL && s->taken != NULL && s->present != NULL && s->share != NULL;
     for (; s->n_sums < l->n_pieces * s->rails && enough; s->n_sums++)
-        enough = open_sum(s, &s->sums[s->n_sums], &l->piece[s->n_sums / s->rails], s->n_sums % s->rails, &at);
+        enough = open_sum(s, &s->sums[s->n_sums], &l->piece[s->n_sums / s->rails],
+                          s->n_sums % s->rails, &at);
     return enough ? TUTTI_OK
-                  : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the sums of method '%s'", s->m->ops->name);
+                  : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the sums of method '%s'",
+                               s->m->ops->name);
 }
 
 static void close_sums(void *self)
@@ -311,16 +333,18 @@ void tutti_server_sums_watch(tutti_server_sums *s, bool step)
 
 void tutti_server_sums_figures_of(const tutti_server_sums *s, tutti_server_sums_figures *f)
 {
-    *f = (tutti_server_sums_figures){ .under_way_most = s->most,
-                                      .under_way_mean = s->busy_ns > 0 ? s->held_ns / (double)s->busy_ns : 0,
-                                      .trip_seconds = s->trips > 0 ? 1e-9 * (double)s->trip_ns / (double)s->trips : 0,
-                                      .trip_seconds_most = 1e-9 * (double)s->trip_most_ns,
-                                      .busy_seconds = 1e-9 * (double)s->busy_ns,
-                                      .hidden_seconds = 1e-9 * (double)s->hidden_ns,
-                                      .server = tutti_server_index(s->server),
-                                      .imbalance = tutti_server_imbalance(s->server),
-                                      .served_bytes = s->served_bytes,
-                                      .sums = s->ended };
+    *f = (tutti_server_sums_figures){
+        .under_way_most = s->most,
+        .under_way_mean = s->busy_ns > 0 ? s->held_ns / (double)s->busy_ns : 0,
+        .trip_seconds = s->trips > 0 ? 1e-9 * (double)s->trip_ns / (double)s->trips : 0,
+        .trip_seconds_most = 1e-9 * (double)s->trip_most_ns,
+        .busy_seconds = 1e-9 * (double)s->busy_ns,
+        .hidden_seconds = 1e-9 * (double)s->hidden_ns,
+        .server = tutti_server_index(s->server),
+        .imbalance = tutti_server_imbalance(s->server),
+        .served_bytes = s->served_bytes,
+        .sums = s->ended
+    };
 }
 
 tutti_status tutti_server_sums_final_model(tutti_server_sums *s, tutti_error *err)
@@ -382,7 +406,8 @@ static tutti_status exchange_of_node(tutti_server_sums *s, tutti_piece *p, tutti
     tutti_server_slot(s->server, mine, 0, p->count, &first);
     slot = tutti_f32(m->device, p->g + first, counts[mine]);
     tutti_scale(m->device, p->count, (float)p->weight, p->g);
-    TUTTI_TRY(tutti_fails_with(m, peers, tutti_reduce_scatter_v(&sums, TUTTI_SUM, counts, all, slot, err), err));
+    TUTTI_TRY(tutti_fails_with(
+        m, peers, tutti_reduce_scatter_v(&sums, TUTTI_SUM, counts, all, slot, err), err));
     if (nodes_of(s) > 1 && counts[mine] > 0)
         TUTTI_TRY(go(s, p, weight_of_node(s, p->step), err));
     return tutti_fails_with(m, peers, tutti_allgather_v(&spread, counts, slot, all, err), err);
@@ -452,10 +477,13 @@ static void choose_present(const tutti_server_sums *s, const sum *of)
         }
 }
 
-static tutti_status end_sum(tutti_server_sums *s, sum *of, size_t first, size_t count, tutti_error *err)
+static tutti_status end_sum(tutti_server_sums *s, sum *of, size_t first, size_t count,
+                            tutti_error *err)
 {
     const tutti_server_request part = { .kind = (uint32_t)((of - s->sums) / s->rails),
-                                        .b = (int64_t)(of->step << 32), .first = first, .count = count };
+                                        .b = (int64_t)(of->step << 32),
+                                        .first = first,
+                                        .count = count };
     const int n = of->arrived;
 
     choose_present(s, of);
@@ -483,18 +511,22 @@ static float *place_of(tutti_server_sums *s, sum *of, int contributor)
             s->taken[k] = true;
             of->place = k;
         }
-    return of->place < 0 ? NULL : s->contributions + ((size_t)of->place * most + (size_t)contributor) * s->words;
+    return of->place < 0
+               ? NULL
+               : s->contributions + ((size_t)of->place * most + (size_t)contributor) * s->words;
 }
 
 static tutti_status out_of_turn(const tutti_server_request *r, tutti_error *err)
 {
-    return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker,
-                           "worker %d sent its part of bucket %lu of step %llu out of turn; all workers must run one "
-                           "version and one checkpoint",
-                           r->worker, (unsigned long)r->kind, (unsigned long long)r->b >> 32);
+    return tutti_fail_rank(
+        err, TUTTI_ERR_CORRUPT, r->worker,
+        "worker %d sent its part of bucket %lu of step %llu out of turn; all workers must run one "
+        "version and one checkpoint",
+        r->worker, (unsigned long)r->kind, (unsigned long long)r->b >> 32);
 }
 
-tutti_status tutti_server_sums_rule(tutti_server_sums *s, const tutti_server_request *r, tutti_error *err)
+tutti_status tutti_server_sums_rule(tutti_server_sums *s, const tutti_server_request *r,
+                                    tutti_error *err)
 {
     const int rail = tutti_server_rail(s->server, r->worker, &s->m->layout->piece[r->kind]),
               who = rail < 0 ? r->worker : r->worker / s->options.node;

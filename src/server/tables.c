@@ -80,14 +80,16 @@ static tutti_status declare_table(tutti_server_tables *s, tutti_plan *plan, int 
     mine->here = true;
     tutti_engine_rows_away(s->m->engine, i, true);
     if (tutti_server_index(s->server) >= 0)
-        mine->count =
-            tutti_server_part(s->server, tutti_server_index(s->server), t->first, t->count, &mine->first);
+        mine->count = tutti_server_part(s->server, tutti_server_index(s->server), t->first,
+                                        t->count, &mine->first);
     snprintf(name, sizeof name, "server.table-%d", i);
-    tutti_declare(plan,
-                  &(tutti_state){ .name = name, .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = mine->count },
-                  &mine->values);
-    TUTTI_TRY(tutti_optim_declare(&mine->optim, plan, tutti_engine_optimizer(s->m->engine), name, mine->first,
-                                  mine->count, TUTTI_SCRATCH, s->m->device, err));
+    tutti_declare(
+        plan,
+        &(tutti_state){
+            .name = name, .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = mine->count },
+        &mine->values);
+    TUTTI_TRY(tutti_optim_declare(&mine->optim, plan, tutti_engine_optimizer(s->m->engine), name,
+                                  mine->first, mine->count, TUTTI_SCRATCH, s->m->device, err));
     mine->at = s->words;
     s->words += words_of(s, mine);
     return TUTTI_OK;
@@ -111,7 +113,9 @@ static tutti_status declare_tables(tutti_server_tables *s, tutti_plan *plan, tut
         largest = s->table[i].count > largest ? s->table[i].count : largest;
     }
     tutti_declare(plan,
-                  &(tutti_state){ .name = "server.contributions", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
+                  &(tutti_state){ .name = "server.contributions",
+                                  .keep = TUTTI_SCRATCH,
+                                  .dtype = TUTTI_F32,
                                   .count = (size_t)s->contributors * s->words },
                   &s->contributions);
     tutti_declare(plan,
@@ -128,21 +132,25 @@ static tutti_status declare_tables(tutti_server_tables *s, tutti_plan *plan, tut
 
 static const tutti_facility_ops facility; /* at the end */
 
-tutti_status tutti_server_tables_declare(tutti_server **out, tutti_method *m, tutti_plan *plan, int service,
-                                         int servers, int node, tutti_error *err)
+tutti_status tutti_server_tables_declare(tutti_server **out, tutti_method *m, tutti_plan *plan,
+                                         int service, int servers, int node, tutti_error *err)
 {
-    const tutti_server_setup setup = { .service = service, .servers = servers, .pieces = true, .tables = true };
+    const tutti_server_setup setup = {
+        .service = service, .servers = servers, .pieces = true, .tables = true
+    };
     tutti_server_tables *s;
 
     *out = NULL;
     if (m->workers > TREE_MOST)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s': %d workers; a server sums the gradients of at most %d", m->ops->name,
-                          m->workers, TREE_MOST);
-    TUTTI_TRY(tutti_server_declare(out, m, plan, &setup, err)); /* opened before this facility, closed after it */
+                          "method '%s': %d workers; a server sums the gradients of at most %d",
+                          m->ops->name, m->workers, TREE_MOST);
+    /* opened before this facility, closed after it */
+    TUTTI_TRY(tutti_server_declare(out, m, plan, &setup, err));
     s = (*out)->tables = tutti_alloc(1, sizeof *s);
     if (s == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the tables of method '%s'", m->ops->name);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the tables of method '%s'",
+                          m->ops->name);
     s->m = m;
     s->server = *out;
     s->node = node;
@@ -150,7 +158,8 @@ tutti_status tutti_server_tables_declare(tutti_server **out, tutti_method *m, tu
     tutti_facility_add(m, &facility, s);
     s->table = tutti_alloc((size_t)m->layout->n_tensors, sizeof *s->table);
     if (s->table == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the tables of method '%s'", m->ops->name);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the tables of method '%s'",
+                          m->ops->name);
     return declare_tables(s, plan, err);
 }
 
@@ -188,14 +197,15 @@ static bool open_groups(tutti_server_tables *s)
     s->tell = tutti_alloc(room, sizeof *s->tell);
     s->pair = tutti_alloc(2 * room, sizeof *s->pair);
     s->hearers = tutti_alloc(room * ((size_t)workers + 1), sizeof *s->hearers);
-    if (s->peers == NULL || s->part_of == NULL || s->hear == NULL || s->tell == NULL || s->pair == NULL ||
-        s->hearers == NULL)
+    if (s->peers == NULL || s->part_of == NULL || s->hear == NULL || s->tell == NULL ||
+        s->pair == NULL || s->hearers == NULL)
         return false;
     s->workers = tutti_group_keyed(&m->all, tutti_port_of("tables come to rest", 0, 0), 0);
     for (int u = 0; u < s->node && m->rank < workers; u++)
         s->peers[u] = m->rank / s->node * s->node + u;
     if (m->rank < workers)
-        s->inside = tutti_group_of(m->world, s->peers, s->node, tutti_port_of("rows inside a node", 0, 0));
+        s->inside =
+            tutti_group_of(m->world, s->peers, s->node, tutti_port_of("rows inside a node", 0, 0));
     for (int k = 0; k < only; k++) {
         int *const who = s->hearers + k * (workers + 1), *const two = s->pair + 2 * k;
         for (int r = 0; r < workers; r++)
@@ -203,10 +213,11 @@ static bool open_groups(tutti_server_tables *s)
         who[workers] = two[1] = workers + k;
         two[0] = 0;
         if (m->rank < workers || m->rank == workers + k)
-            s->hear[k] =
-                tutti_group_of(m->world, who, workers + 1, tutti_port_of("tables come to rest", (uint64_t)k, 1));
+            s->hear[k] = tutti_group_of(m->world, who, workers + 1,
+                                        tutti_port_of("tables come to rest", (uint64_t)k, 1));
         if (m->rank == 0 || m->rank == workers + k)
-            s->tell[k] = tutti_group_of(m->world, two, 2, tutti_port_of("tables begin", (uint64_t)k, 0));
+            s->tell[k] =
+                tutti_group_of(m->world, two, 2, tutti_port_of("tables begin", (uint64_t)k, 0));
     }
     return true;
 }
@@ -225,7 +236,8 @@ static tutti_status open_tables(void *self, tutti_error *err)
             enough = open_sum(s, &s->table[i].sum[j]);
     }
     return enough ? TUTTI_OK
-                  : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the tables of method '%s'", s->m->ops->name);
+                  : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the tables of method '%s'",
+                               s->m->ops->name);
 }
 
 static void close_tables(void *self)
@@ -279,8 +291,8 @@ static tutti_status tell_taken(tutti_server_tables *s, tutti_error *err)
         return TUTTI_OK;
     for (int k = 0; k < m->servers; k++)
         if (m->rank == 0 || m->rank == m->workers + k)
-            TUTTI_TRY(tutti_broadcast(&s->tell[k], 0,
-                                      tutti_host(s->taken, (size_t)m->layout->n_tensors, TUTTI_U8), err));
+            TUTTI_TRY(tutti_broadcast(
+                &s->tell[k], 0, tutti_host(s->taken, (size_t)m->layout->n_tensors, TUTTI_U8), err));
     for (int i = 0; i < m->layout->n_tensors; i++)
         s->table[i].here = s->table[i].here && s->taken[i] == 0;
     return TUTTI_OK;
@@ -295,16 +307,20 @@ static tutti_status gather_all(tutti_server_tables *s, int tensor, int state, tu
     memset(s->part_of, 0, (size_t)m->workers * sizeof *s->part_of);
     for (int k = 0; k < tutti_server_count(s->server); k++) {
         size_t first;
-        s->part_of[s->server->member[k]] = tutti_server_part(s->server, k, t->first, t->count, &first);
+        s->part_of[s->server->member[k]] =
+            tutti_server_part(s->server, k, t->first, t->count, &first);
     }
-    s->workers.uncounted = state > 0; /* uncounted: it is for checkpoints; the model is the result of a run */
-    return tutti_allgather_v(&s->workers, s->part_of,
-                             tutti_f32(m->device, mine(&s->table[tensor], state), s->part_of[m->rank]),
-                             tutti_f32(m->device, flat(s, state) + t->first, t->count), err);
+    /* uncounted: it is for checkpoints; the model is the result of a run */
+    s->workers.uncounted = state > 0;
+    return tutti_allgather_v(
+        &s->workers, s->part_of,
+        tutti_f32(m->device, mine(&s->table[tensor], state), s->part_of[m->rank]),
+        tutti_f32(m->device, flat(s, state) + t->first, t->count), err);
 }
 
 /* Sends one state of the part of server k, a dedicated one, to all workers. */
-static tutti_status gather_state(tutti_server_tables *s, int k, int tensor, int state, tutti_error *err)
+static tutti_status gather_state(tutti_server_tables *s, int k, int tensor, int state,
+                                 tutti_error *err)
 {
     const tutti_method *m = s->m;
     const tutti_tensor *t = &m->layout->tensor[tensor];
@@ -349,8 +365,9 @@ static tutti_status scatter(tutti_server_tables *s, int k, int tensor, int state
     if (part == 0)
         return TUTTI_OK;
     if (rank >= m->workers)
-        return m->rank == 0 || m->rank == rank ? tutti_broadcast(&s->tell[k], 0, tutti_f32(m->device, at, part), err)
-                                               : TUTTI_OK;
+        return m->rank == 0 || m->rank == rank
+                   ? tutti_broadcast(&s->tell[k], 0, tutti_f32(m->device, at, part), err)
+                   : TUTTI_OK;
     if (m->rank == rank)
         tutti_copy(m->device, part, at, mine(&s->table[tensor], state));
     return TUTTI_OK;
@@ -367,10 +384,12 @@ static tutti_status tables_resume(void *self, tutti_error *err)
             tutti_engine_rows_away(m->engine, i, false);
         for (int j = 0; j < TUTTI_SERVER_CHUNKS && s->table[i].sum != NULL; j++) {
             s->table[i].sum[j].arrived = 0;
-            memset(s->table[i].sum[j].has, 0, (size_t)s->contributors * sizeof *s->table[i].sum[j].has);
+            memset(s->table[i].sum[j].has, 0,
+                   (size_t)s->contributors * sizeof *s->table[i].sum[j].has);
         }
         for (int state = 0; state < STATES && s->table[i].here; state++)
-            for (int k = 0; k < tutti_server_count(s->server) && has_state(&s->table[i], state); k++)
+            for (int k = 0; k < tutti_server_count(s->server) && has_state(&s->table[i], state);
+                 k++)
                 TUTTI_TRY(scatter(s, k, i, state, err));
     }
     return TUTTI_OK;
@@ -378,7 +397,8 @@ static tutti_status tables_resume(void *self, tutti_error *err)
 
 /* ---- the client, and its lane ---- */
 
-tutti_status tutti_server_push_rows(tutti_server *server, tutti_piece *p, float weight, int chunks, tutti_error *err)
+tutti_status tutti_server_push_rows(tutti_server *server, tutti_piece *p, float weight, int chunks,
+                                    tutti_error *err)
 {
     tutti_server_tables *s = server->tables;
     tutti_method *m = s->m;
@@ -388,7 +408,8 @@ tutti_status tutti_server_push_rows(tutti_server *server, tutti_piece *p, float 
     uint32_t word = 1;
 
     if (s->node == 1) {
-        tutti_engine_rows_sum(m->engine, p->first_tensor, false); /* g keeps its values: its rows stay known */
+        /* g keeps its values: its rows stay known */
+        tutti_engine_rows_sum(m->engine, p->first_tensor, false);
         if (weight != 1)
             tutti_engine_scale_piece(m->engine, p, weight);
         return tutti_server_push_chunks(server, p, chunks, err);
@@ -408,7 +429,8 @@ tutti_status tutti_server_take_table(tutti_server *server, int tensor, tutti_err
 
     for (int state = 0; state < STATES; state++)
         if (has_state(t, state))
-            TUTTI_TRY(tutti_server_fetch(server, tensor, (int64_t)tensor * STATES + state, flat(s, state), err));
+            TUTTI_TRY(tutti_server_fetch(server, tensor, (int64_t)tensor * STATES + state,
+                                         flat(s, state), err));
     s->taken[tensor] = 1;
     t->here = false;
     tutti_engine_rows_away(s->m->engine, tensor, false);
@@ -420,21 +442,26 @@ tutti_status tutti_server_take_table(tutti_server *server, int tensor, tutti_err
 static tutti_status corrupt(const tutti_header *note, const char *what, tutti_error *err)
 {
     return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note->from,
-                           "rank %d %s; all workers must run one version and one checkpoint", note->from, what);
+                           "rank %d %s; all workers must run one version and one checkpoint",
+                           note->from, what);
 }
 
 static tutti_status give_state(tutti_server_tables *s, const tutti_header *note, tutti_error *err)
 {
     const tutti_layout *l = s->m->layout;
-    const table *t = note->b >= 0 && note->b < (int64_t)l->n_tensors * STATES ? &s->table[note->b / STATES] : NULL;
+    const table *t = note->b >= 0 && note->b < (int64_t)l->n_tensors * STATES
+                         ? &s->table[note->b / STATES]
+                         : NULL;
 
     if (t == NULL || t->count == 0 || !has_state(t, (int)(note->b % STATES)))
         return corrupt(note, "asks for a part of a table that is not served here", err);
-    return tutti_server_answer(s->server, note, 1, 0, mine(t, (int)(note->b % STATES)), t->count, err);
+    return tutti_server_answer(s->server, note, 1, 0, mine(t, (int)(note->b % STATES)), t->count,
+                               err);
 }
 
 /* All have arrived: sums them, and makes the update. */
-static tutti_status end_sum(tutti_server_tables *s, const table *t, sum *of, const tutti_slice *slice, tutti_error *err)
+static tutti_status end_sum(tutti_server_tables *s, const table *t, sum *of,
+                            const tutti_slice *slice, tutti_error *err)
 {
     const tutti_rate rate = tutti_rate_at(s->m, of->step);
     float *const along = s->server->words;
@@ -451,10 +478,12 @@ static tutti_status end_sum(tutti_server_tables *s, const table *t, sum *of, con
     return tutti_server_answer(s->server, of->note, s->contributors, 0, NULL, 0, err);
 }
 
-tutti_status tutti_server_tables_rule(tutti_server_tables *s, const tutti_header *note, void *in, tutti_error *err)
+tutti_status tutti_server_tables_rule(tutti_server_tables *s, const tutti_header *note, void *in,
+                                      tutti_error *err)
 {
     const tutti_method *m = s->m;
-    const int chunk = (int)(note->b & 0xff), wanted = (int)(note->b >> 8 & 0xff), who = note->from / s->node;
+    const int chunk = (int)(note->b & 0xff), wanted = (int)(note->b >> 8 & 0xff),
+              who = note->from / s->node;
     const uint64_t step = (uint64_t)note->b >> 16;
     size_t rows, at, count, words = (size_t)note->bytes / sizeof(float);
     const table *t;
@@ -473,7 +502,8 @@ tutti_status tutti_server_tables_rule(tutti_server_tables *s, const tutti_header
     chunks = rows < (size_t)wanted ? (int)rows : wanted;
     if (wanted > TUTTI_SERVER_CHUNKS || chunk >= chunks)
         return corrupt(note, "sent rows in parts that there are not", err);
-    count = tutti_server_chunk(m->layout->tensor[note->kind].cols, t->first, t->count, chunk, chunks, &at);
+    count = tutti_server_chunk(m->layout->tensor[note->kind].cols, t->first, t->count, chunk,
+                               chunks, &at);
     slice = tutti_slice_of(m, at, count);
     TUTTI_TRY(tutti_slice_check(m, &slice, in, words, note->from, err));
     of = &t->sum[chunk];

@@ -33,16 +33,21 @@ static tutti_status read_one(sim_run *run, const char *all, const char **text, t
     const char *const number = past + 1;
     const double at = named ? strtod(number, &past) : -1;
 
-    if (!named || past == number || !(at >= 0) || !isfinite(at) || (*past != '\0' && (*past != ':' || past[1] == '\0')))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "fail is '%.80s'; write RANK@SECONDS, "
-                          "of several RANK@SECONDS:RANK@SECONDS, with seconds of virtual time from 0 on", all);
+    if (!named || past == number || !(at >= 0) || !isfinite(at) ||
+        (*past != '\0' && (*past != ':' || past[1] == '\0')))
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "fail is '%.80s'; write RANK@SECONDS, of several RANK@SECONDS:RANK@SECONDS, with "
+            "seconds of virtual time from 0 on",
+            all);
     if (rank >= run->size)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "fail is '%.80s', but there is no worker %ld: with %d workers they are 0 to %d", all, rank,
-                          run->size, run->size - 1);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "fail is '%.80s', but there is no worker %ld: with %d workers they are 0 to %d", all,
+            rank, run->size, run->size - 1);
     if (isfinite(run->ranks[rank].fails_at))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "fail is '%.80s': worker %ld cannot fail twice", all, rank);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "fail is '%.80s': worker %ld cannot fail twice",
+                          all, rank);
     run->ranks[rank].fails_at = at;
     run->faults++;
     *text = past + (*past == ':');
@@ -113,7 +118,9 @@ void sim_lost_reason(const sim_run *run, int rank, char *text, size_t bytes)
     const sim_rank *r = &run->ranks[rank];
     const double at = r->failed_at >= 0 ? r->failed_at : r->fails_at;
 
-    snprintf(text, bytes, isfinite(at) ? "its host '%s' failed at %.9f s of virtual time" : "its host '%s' failed",
+    snprintf(text, bytes,
+             isfinite(at) ? "its host '%s' failed at %.9f s of virtual time"
+                          : "its host '%s' failed",
              sg_host_get_name(r->host), at);
 }
 
@@ -161,7 +168,8 @@ static sg_host_t watch_host(const sim_run *run, const sim_rank *r)
         return run->spare;
     for (int k = 1; k < run->size; k++) {
         sg_host_t host = run->ranks[(r->rank + k) % run->size].host;
-        if (sim_host_is_on(run, (r->rank + k) % run->size) && host != r->watched_on[0] && host != r->watched_on[1])
+        if (sim_host_is_on(run, (r->rank + k) % run->size) && host != r->watched_on[0] &&
+            host != r->watched_on[1])
             return host;
     }
     return NULL;
@@ -205,8 +213,9 @@ static void note(sim_thread *self, int whom, int rank, bool cut)
         r->events = more;
         r->events_capacity = capacity;
     }
-    r->events[r->n_events++] =
-        (sim_event){ .rank = rank, .at_ns = sim_now_ns(self), .cut_at = simgrid_get_clock(), .cut = cut };
+    r->events[r->n_events++] = (sim_event){
+        .rank = rank, .at_ns = sim_now_ns(self), .cut_at = simgrid_get_clock(), .cut = cut
+    };
     r->cuts += cut;
 }
 
@@ -239,8 +248,9 @@ void sim_describe(const sim_run *run, int me, int rank, char *text, size_t bytes
     char reason[600];
 
     if (cut != NULL)
-        snprintf(reason, sizeof reason, "worker %d cannot be reached: a link to it failed at %.9f s of virtual time",
-                 rank, cut->cut_at);
+        snprintf(reason, sizeof reason,
+                 "worker %d cannot be reached: a link to it failed at %.9f s of virtual time", rank,
+                 cut->cut_at);
     else
         snprintf(reason, sizeof reason,
                  r->state == SIM_FAILED  ? "worker %d failed: %s"
@@ -260,9 +270,10 @@ int sim_events(void *t, int first, tutti_peer_event *out, int capacity)
         sim_give_up(self, "asked who is lost");
     for (int i = 0; i < capacity && first >= 0 && first < me->n_events - i; i++) {
         const sim_event *e = &me->events[first + i];
-        out[i] = (tutti_peer_event){
-            .epoch = (uint32_t)(first + i) + 1, .rank = e->rank, .change = TUTTI_PEER_LOST, .at_ns = e->at_ns
-        };
+        out[i] = (tutti_peer_event){ .epoch = (uint32_t)(first + i) + 1,
+                                     .rank = e->rank,
+                                     .change = TUTTI_PEER_LOST,
+                                     .at_ns = e->at_ns };
         sim_describe(me->run, me->rank, e->rank, out[i].why, sizeof out[i].why);
     }
     return me->n_events;
@@ -306,12 +317,14 @@ static void expel_cut_off(sim_thread *self)
 {
     sim_run *run = self->run;
     const size_t size = (size_t)run->size;
-    bool *present = tutti_alloc(size, 3 * sizeof *present), *gone = present + size, *here = gone + size;
+    bool *present = tutti_alloc(size, 3 * sizeof *present), *gone = present + size,
+         *here = gone + size;
     tutti_error err = { .rank = -1 };
 
     if (present == NULL)
         sim_out_of_memory(self);
-    tutti_fail(&err, TUTTI_ERR_STATE, 0, "links have failed that cut it off from half of the workers or more");
+    tutti_fail(&err, TUTTI_ERR_STATE, 0,
+               "links have failed that cut it off from half of the workers or more");
     for (size_t r = 0; r < size; r++) {
         present[r] = run->ranks[r].state == SIM_PRESENT;
         gone[r] = !present[r];

@@ -303,9 +303,9 @@ static void withdraw(sim_thread *self, sim_op *op)
     for (sim_link *l = at->flight.next, *next; l != &at->flight; l = next) {
         sim_transfer *later = SIM_OWNER(sim_transfer, link, l);
         next = l->next;
-        if (other->sends
-                ? later->send->tag == tag && later->from == other->rank && later->send->sequence > other->sequence
-                : fit(later->send, other) && later->recv->sequence > other->sequence)
+        if (other->sends ? later->send->tag == tag && later->from == other->rank &&
+                               later->send->sequence > other->sequence
+                         : fit(later->send, other) && later->recv->sequence > other->sequence)
             return_to_lists(run, later);
     }
     enqueue_op(run, other);
@@ -355,7 +355,8 @@ static bool is_own(const sim_run *run, const sim_op *op, int rank)
 
 static bool needs(const sim_run *run, const sim_op *op, int rank)
 {
-    return op->rank != rank && (op->peer == TUTTI_ANY ? sim_alone(run, op->rank) : op->peer == rank);
+    return op->rank != rank &&
+           (op->peer == TUTTI_ANY ? sim_alone(run, op->rank) : op->peer == rank);
 }
 
 /* With PEER each request determines the rank to blame; but an expelled rank gets its own
@@ -370,9 +371,10 @@ static void end_in(sim_thread *self, sim_link *lists, chooses chosen, int rank, 
                 continue;
             take_out(self->run, op);
             sim_end(self, op, status,
-                    status != TUTTI_ERR_PEER                           ? -1
-                    : self->run->ranks[op->rank].state == SIM_EXPELLED ? op->rank
-                                                                       : blamed(self->run, op->rank, op->peer));
+                    status != TUTTI_ERR_PEER ? -1
+                    : self->run->ranks[op->rank].state == SIM_EXPELLED
+                        ? op->rank
+                        : blamed(self->run, op->rank, op->peer));
         }
 }
 
@@ -399,7 +401,8 @@ static void return_all(sim_thread *self, int rank, int with)
         for (sim_link *l = at->flight.next, *next; l != &at->flight; l = next) {
             sim_transfer *t = SIM_OWNER(sim_transfer, link, l);
             next = l->next;
-            if ((t->from == rank && (with < 0 || t->to == with)) || (t->to == rank && (with < 0 || t->from == with)))
+            if ((t->from == rank && (with < 0 || t->to == with)) ||
+                (t->to == rank && (with < 0 || t->from == with)))
                 return_to_lists(run, t);
         }
     }
@@ -408,7 +411,8 @@ static void return_all(sim_thread *self, int rank, int with)
 void sim_end_own(sim_thread *self, int rank)
 {
     return_all(self, rank, -1);
-    end_listed(self, is_own, rank, self->run->ranks[rank].state == SIM_EXPELLED ? TUTTI_ERR_PEER : TUTTI_CLOSED);
+    end_listed(self, is_own, rank,
+               self->run->ranks[rank].state == SIM_EXPELLED ? TUTTI_ERR_PEER : TUTTI_CLOSED);
 }
 
 void sim_end_needing(sim_thread *self, int rank)
@@ -420,7 +424,8 @@ void sim_end_needing(sim_thread *self, int rank)
 static bool needs_what_is_cut(const sim_run *run, const sim_op *op, int rank)
 {
     return op->rank == rank &&
-           (op->peer == TUTTI_ANY ? sim_alone(run, rank) : op->peer != rank && sim_is_cut(run, rank, op->peer));
+           (op->peer == TUTTI_ANY ? sim_alone(run, rank)
+                                  : op->peer != rank && sim_is_cut(run, rank, op->peer));
 }
 
 void sim_end_between(sim_thread *self, int a, int b)
@@ -459,14 +464,17 @@ static tutti_status check_post(const sim_rank *me, const posting *of, tutti_requ
 
     *bytes = 0;
     if (r->posted && !atomic_load_explicit(&r->done, memory_order_acquire))
-        return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "%s with a request that is still in flight; wait for it or cancel it first", doing);
+        return tutti_fail(
+            err, TUTTI_ERR_STATE, 0,
+            "%s with a request that is still in flight; wait for it or cancel it first", doing);
     if ((peer < 0 || peer >= me->run->size) && !(any && peer == TUTTI_ANY))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s worker %d of a run of %d; there are workers 0 to %d", doing,
-                          peer, me->run->size, me->run->size - 1);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%s worker %d of a run of %d; there are workers 0 to %d", doing, peer,
+                          me->run->size, me->run->size - 1);
     if (!tutti_size_mul(b.count, tutti_dtype_bytes(b.dtype), bytes) || *bytes > INT64_MAX / 2 ||
         (b.data == NULL && *bytes > 0))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s worker %d: %zu elements of %s at %p are no memory", doing, peer,
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%s worker %d: %zu elements of %s at %p are no memory", doing, peer,
                           b.count, tutti_dtype_name(b.dtype), b.data);
     return TUTTI_OK;
 }
@@ -491,7 +499,8 @@ static tutti_status log_post(sim_rank *me, tutti_request *r, const carried *of, 
 
     if (op == NULL) {
         r->posted = false;
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "worker %d has no memory for one more message", me->rank);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                          "worker %d has no memory for one more message", me->rank);
     }
     op->request = r;
     op->tag = tag;
@@ -517,8 +526,8 @@ static tutti_status log_post(sim_rank *me, tutti_request *r, const carried *of, 
     return TUTTI_OK;
 }
 
-tutti_status sim_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_header *note, tutti_buffer payload,
-                      tutti_error *err)
+tutti_status sim_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_header *note,
+                      tutti_buffer payload, tutti_error *err)
 {
     sim_rank *me = t;
     size_t bytes;
@@ -528,7 +537,8 @@ tutti_status sim_send(void *t, tutti_request *r, int to, uint64_t tag, const tut
     return log_post(me, r, &(carried){ to, tag, payload.data, bytes }, true, err);
 }
 
-tutti_status sim_recv(void *t, tutti_request *r, int from, uint64_t tag, tutti_buffer room, tutti_error *err)
+tutti_status sim_recv(void *t, tutti_request *r, int from, uint64_t tag, tutti_buffer room,
+                      tutti_error *err)
 {
     sim_rank *me = t;
     size_t bytes;
@@ -560,7 +570,8 @@ static void attend(sim_thread *self, tutti_request *const *r, size_t n, bool beg
         if (is_done(r[k]))
             continue;
         op = r[k]->internal[0];
-        if (begin && op->waiter != NULL) /* another thread waits for it, or this one names it twice */
+        if (begin &&
+            op->waiter != NULL) /* another thread waits for it, or this one names it twice */
             op->several_waiters = true;
         if (begin || op->waiter == self)
             op->waiter = begin ? self : NULL;
@@ -572,8 +583,8 @@ static bool has_passed(const sim_thread *self, int64_t deadline_ns)
     return deadline_ns != TUTTI_FOREVER && deadline_ns <= sim_now_ns(self);
 }
 
-tutti_status sim_wait_some(void *t, tutti_request *const *r, size_t n, size_t need, int64_t deadline_ns, size_t *n_done,
-                           tutti_error *err)
+tutti_status sim_wait_some(void *t, tutti_request *const *r, size_t n, size_t need,
+                           int64_t deadline_ns, size_t *n_done, tutti_error *err)
 {
     sim_thread *self = sim_self();
     const sim_rank *me = t;
@@ -584,13 +595,15 @@ tutti_status sim_wait_some(void *t, tutti_request *const *r, size_t n, size_t ne
     if (me->state == SIM_EXPELLED)
         return sim_fail_expelled(me, err);
     done = count_done(r, n);
-    if (done < n && (done < need ? has_passed(self, deadline_ns) : need == 0) && sim_count_check(self)) {
+    if (done < n && (done < need ? has_passed(self, deadline_ns) : need == 0) &&
+        sim_count_check(self)) {
         *n_done = done;
-        return tutti_fail_rank(err, TUTTI_ERR_STATE, self->rank,
-                               "thread '%s' of worker %d has tested its messages %d times "
-                               "at %.9f s of virtual time without waiting: "
-                               "time passes only while a thread waits; give a deadline, or sleep between the tests",
-                               self->name, self->rank, SIM_CHECKS_MOST, simgrid_get_clock());
+        return tutti_fail_rank(
+            err, TUTTI_ERR_STATE, self->rank,
+            "thread '%s' of worker %d has tested its messages %d times at %.9f s of virtual time "
+            "without waiting: time passes only while a thread waits; give a deadline, or sleep "
+            "between the tests",
+            self->name, self->rank, SIM_CHECKS_MOST, simgrid_get_clock());
     }
     if (done < need && !has_passed(self, deadline_ns)) {
         attend(self, r, n, true);
@@ -608,8 +621,9 @@ tutti_status sim_wait_some(void *t, tutti_request *const *r, size_t n, size_t ne
     if (me->state == SIM_EXPELLED)
         return sim_fail_expelled(me, err);
     if (done < need)
-        return tutti_fail(err, TUTTI_TIMEOUT, 0,
-                          "worker %d waited for %zu of %zu messages; the deadline passed with %zu done", self->rank,
-                          need, n, done);
+        return tutti_fail(
+            err, TUTTI_TIMEOUT, 0,
+            "worker %d waited for %zu of %zu messages; the deadline passed with %zu done",
+            self->rank, need, n, done);
     return TUTTI_OK;
 }

@@ -86,18 +86,22 @@ static tutti_status write_default(int ranks, int *fd, tutti_error *err)
     if (made >= 0)
         file = fdopen(dup(made), "w");
     if (file == NULL)
-        return tutti_fail(err, TUTTI_ERR_IO, errno, "writing the platform of %d hosts into memory", ranks);
-    fprintf(file,
-            "<?xml version='1.0'?>\n"
-            "<!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\">\n"
-            "<platform version=\"4.1\">\n"
-            "<cluster id=\"tutti\" prefix=\"worker-\" suffix=\"\" radical=\"0-%d\" speed=\"100Gf\" bw=\"1.25GBps\" "
-            "lat=\"25us\" sharing_policy=\"SPLITDUPLEX\" loopback_bw=\"10GBps\" loopback_lat=\"0\"/>\n"
-            "</platform>\n",
-            ranks - 1);
+        return tutti_fail(err, TUTTI_ERR_IO, errno, "writing the platform of %d hosts into memory",
+                          ranks);
+    fprintf(
+        file,
+        "<?xml version='1.0'?>\n"
+        "<!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\">\n"
+        "<platform version=\"4.1\">\n"
+        "<cluster id=\"tutti\" prefix=\"worker-\" suffix=\"\" radical=\"0-%d\" speed=\"100Gf\" "
+        "bw=\"1.25GBps\" "
+        "lat=\"25us\" sharing_policy=\"SPLITDUPLEX\" loopback_bw=\"10GBps\" loopback_lat=\"0\"/>\n"
+        "</platform>\n",
+        ranks - 1);
     well = ferror(file) == 0;
     if (fclose(file) != 0 || !well)
-        return tutti_fail(err, TUTTI_ERR_IO, errno, "writing the platform of %d hosts into memory", ranks);
+        return tutti_fail(err, TUTTI_ERR_IO, errno, "writing the platform of %d hosts into memory",
+                          ranks);
     return TUTTI_OK;
 }
 
@@ -120,7 +124,8 @@ static void complaint(const char *text, char *out, size_t bytes)
         said = text + strspn(text, "\n ");
     if (strncmp(said, "Uncaught exception ", 19) == 0 && strstr(said, ": ") != NULL)
         said = strstr(said, ": ") + 2;
-    snprintf(out, bytes, "%.*s", (int)strcspn(said, "\n"), said[0] != '\0' ? said : "it ends without saying why");
+    snprintf(out, bytes, "%.*s", (int)strcspn(said, "\n"),
+             said[0] != '\0' ? said : "it ends without saying why");
 }
 
 /* "cluster(8)", "wan": what `tutti platform` takes rather than a file's name. */
@@ -134,12 +139,15 @@ static bool is_spec(const char *text)
 static tutti_status check_readable(const char *file, tutti_error *err)
 {
     if (access(file, R_OK) != 0 && is_spec(file))
-        return tutti_fail(err, TUTTI_ERR_USAGE, errno,
-                          "cannot read the platform '%.200s', which is to be a file; write one with "
-                          "tutti platform '%.200s' > FILE", file, file);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, errno,
+            "cannot read the platform '%.200s', which is to be a file; write one with tutti "
+            "platform '%.200s' > FILE",
+            file, file);
     if (access(file, R_OK) != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, errno,
-                          "cannot read the platform '%s'; check the path given to sim(platform=...)", file);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, errno,
+            "cannot read the platform '%s'; check the path given to sim(platform=...)", file);
     return TUTTI_OK;
 }
 
@@ -163,8 +171,9 @@ static tutti_status try_in_child(const char *file, tutti_error *err)
         _exit(0);
     }
     close(ends[1]);
-    for (ssize_t got; child > 0 && n < sizeof said - 1 &&
-                      ((got = read(ends[0], said + n, sizeof said - 1 - n)) > 0 || (got < 0 && errno == EINTR));)
+    for (ssize_t got;
+         child > 0 && n < sizeof said - 1 &&
+         ((got = read(ends[0], said + n, sizeof said - 1 - n)) > 0 || (got < 0 && errno == EINTR));)
         n += got > 0 ? (size_t)got : 0;
     close(ends[0]);
     if (child < 0)
@@ -181,7 +190,8 @@ static tutti_status try_in_child(const char *file, tutti_error *err)
 /* "node-2" before "node-10". */
 static int by_name(const void *a, const void *b)
 {
-    const char *x = sg_host_get_name(*(const sg_host_t *)a), *y = sg_host_get_name(*(const sg_host_t *)b);
+    const char *x = sg_host_get_name(*(const sg_host_t *)a),
+               *y = sg_host_get_name(*(const sg_host_t *)b);
 
     while (*x != '\0' && *y != '\0') {
         if (isdigit((unsigned char)*x) && isdigit((unsigned char)*y)) {
@@ -201,7 +211,8 @@ static int by_name(const void *a, const void *b)
     return (int)(unsigned char)*x - (int)(unsigned char)*y;
 }
 
-tutti_status sim_platform_load(const char *file, int ranks, bool spare, sg_host_t **hosts, size_t *n, tutti_error *err)
+tutti_status sim_platform_load(const char *file, int ranks, bool spare, sg_host_t **hosts,
+                               size_t *n, tutti_error *err)
 {
     char path[64];
     int fd = -1;
@@ -228,7 +239,8 @@ tutti_status sim_platform_load(const char *file, int ranks, bool spare, sg_host_
     qsort(*hosts, *n, sizeof **hosts, by_name);
     if (*n < (size_t)ranks)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "the platform '%s' has %zu hosts for %d workers; "
-                          "every worker needs one: add hosts, or use fewer workers", file, *n, ranks);
+                          "the platform '%s' has %zu hosts for %d workers; every worker needs one: "
+                          "add hosts, or use fewer workers",
+                          file, *n, ranks);
     return TUTTI_OK;
 }

@@ -96,14 +96,15 @@ bool sim_alone(const sim_run *run, int rank)
     int gone = run->departed - self_gone;
 
     for (int k = 0; k < run->ranks[rank].n_events && run->ranks[rank].cuts > 0; k++)
-        gone += run->ranks[rank].events[k].cut && run->ranks[run->ranks[rank].events[k].rank].state < SIM_LEFT;
+        gone += run->ranks[rank].events[k].cut &&
+                run->ranks[run->ranks[rank].events[k].rank].state < SIM_LEFT;
     return run->size > 1 && gone == run->size - 1;
 }
 
 tutti_status sim_fail_expelled(const sim_rank *me, tutti_error *err)
 {
-    return tutti_fail_rank(err, TUTTI_ERR_PEER, me->rank, "worker %d is no member of the run any more: %s", me->rank,
-                           me->reason);
+    return tutti_fail_rank(err, TUTTI_ERR_PEER, me->rank,
+                           "worker %d is no member of the run any more: %s", me->rank, me->reason);
 }
 
 int sim_dead_peer(void *t, char *why, size_t bytes)
@@ -184,16 +185,18 @@ tutti_status sim_open(void **t, tutti_runtime *rt, const tutti_launch *launch, t
     (void)rt;
     *t = NULL;
     if (launch->within == NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "simulated workers live in one process; "
-                          "start the run with 'tutti train --transport sim -n %d', or by tutti_world_run",
-                          launch->size);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "simulated workers live in one process; start the run with 'tutti train --transport "
+            "sim -n %d', or by tutti_world_run",
+            launch->size);
     me = launch->within;
     self = sim_self();
     if (me->state != SIM_ABSENT)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "the place of worker %d of %d is taken already; a worker opens one world in its life",
-                          me->rank, me->run->size);
+        return tutti_fail(
+            err, TUTTI_ERR_STATE, 0,
+            "the place of worker %d of %d is taken already; a worker opens one world in its life",
+            me->rank, me->run->size);
     sim_play(self);
     me->state = SIM_PRESENT;
     me->opened = true;
@@ -258,7 +261,8 @@ static void make_parts(sim_run *run, sim_window *w)
     size_t at = 0;
 
     for (int r = 0; r < run->size; r++)
-        if (w->bytes[r] > SIZE_MAX / 4 || !tutti_size_add(w->need, (w->bytes[r] + 63) / 64 * 64, &w->need)) {
+        if (w->bytes[r] > SIZE_MAX / 4 ||
+            !tutti_size_add(w->need, (w->bytes[r] + 63) / 64 * 64, &w->need)) {
             w->need = SIZE_MAX;
             break;
         }
@@ -280,7 +284,8 @@ static void make_parts(sim_run *run, sim_window *w)
     }
 }
 
-tutti_status sim_window_open(void *t, const char *name, size_t bytes, void **of_rank, tutti_error *err)
+tutti_status sim_window_open(void *t, const char *name, size_t bytes, void **of_rank,
+                             tutti_error *err)
 {
     sim_thread *self = sim_self();
     sim_rank *me = t;
@@ -311,14 +316,15 @@ tutti_status sim_window_open(void *t, const char *name, size_t bytes, void **of_
         meet(self, me, &w->arrived, &(awaited){ has_asked, &number, "opening a window" }, err));
     if (w->other != NULL)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "worker %d opens window '%.60s' while worker %d opens '%.60s'; "
-                          "all workers must open the same windows in the same order",
+                          "worker %d opens window '%.60s' while worker %d opens '%.60s'; all "
+                          "workers must open the same windows in the same order",
                           w->first, w->name, w->odd, w->other);
     if (w->no_memory)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
-                          "window '%s' needs %zu bytes for all %d workers, this machine has %zu MiB; "
-                          "use fewer workers or a smaller window",
-                          name, w->need, run->size, tutti_machine_bytes() >> 20);
+        return tutti_fail(
+            err, TUTTI_ERR_MEMORY, 0,
+            "window '%s' needs %zu bytes for all %d workers, this machine has %zu MiB; use fewer "
+            "workers or a smaller window",
+            name, w->need, run->size, tutti_machine_bytes() >> 20);
     memcpy(of_rank, w->parts, (size_t)run->size * sizeof *of_rank);
     return TUTTI_OK;
 }

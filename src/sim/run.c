@@ -34,7 +34,8 @@ static void rank_body(void *arg)
     }
     r->status = status;
     if (r->err.status == TUTTI_OK)
-        tutti_fail(&r->err, status, 0, "worker %d ended with '%s' and no sentence", r->rank, tutti_status_name(status));
+        tutti_fail(&r->err, status, 0, "worker %d ended with '%s' and no sentence", r->rank,
+                   tutti_status_name(status));
     sim_depart(self, r->rank, SIM_FAILED, &r->err);
 }
 
@@ -52,16 +53,19 @@ static void append_wait(report *p, const char *format, ...)
     va_start(args, format);
     length = vsnprintf(part, sizeof part, format, args);
     va_end(args);
-    if (length < 0 || (size_t)length >= sizeof part || p->used + (size_t)length + 3 > sizeof p->text)
+    if (length < 0 || (size_t)length >= sizeof part ||
+        p->used + (size_t)length + 3 > sizeof p->text)
         return;
-    p->used += (size_t)snprintf(p->text + p->used, sizeof p->text - p->used, "%s%s", p->shown > 0 ? "; " : "", part);
+    p->used += (size_t)snprintf(p->text + p->used, sizeof p->text - p->used, "%s%s",
+                                p->shown > 0 ? "; " : "", part);
     p->shown++;
 }
 
 /* Neither ended nor lost. A host may have failed so late that no rank learnt of it. */
 static bool is_unfinished(const sim_run *run, int rank)
 {
-    return !run->ranks[rank].ended && run->ranks[rank].state != SIM_LOST && sim_host_is_on(run, rank);
+    return !run->ranks[rank].ended && run->ranks[rank].state != SIM_LOST &&
+           sim_host_is_on(run, rank);
 }
 
 /* A rank's unmatched requests: its receives are in its own lists, its sends in their
@@ -70,19 +74,23 @@ static void append_messages(report *p, const sim_run *run, const sim_thread *t)
 {
     for (int r = 0; r < run->size; r++)
         for (int b = 0; b < 2 * SIM_BUCKETS; b++) {
-            const sim_link *head = b < SIM_BUCKETS ? &run->ranks[r].sends[b] : &run->ranks[r].receives[b - SIM_BUCKETS];
+            const sim_link *head = b < SIM_BUCKETS ? &run->ranks[r].sends[b]
+                                                   : &run->ranks[r].receives[b - SIM_BUCKETS];
             for (const sim_link *l = head->next; l != head; l = l->next) {
                 const sim_op *op = SIM_OWNER(sim_op, link, (sim_link *)(uintptr_t)l);
                 if (op->rank != t->rank || op->waiter != t)
                     continue;
                 if (op->sends)
-                    append_wait(p, "worker %d (%s) sends to worker %d, tag %016" PRIx64 ", and it is not received",
+                    append_wait(p,
+                                "worker %d (%s) sends to worker %d, tag %016" PRIx64
+                                ", and it is not received",
                                 t->rank, t->name, op->peer, op->tag);
                 else if (op->peer == TUTTI_ANY)
-                    append_wait(p, "worker %d (%s) receives from anybody, tag %016" PRIx64, t->rank, t->name, op->tag);
+                    append_wait(p, "worker %d (%s) receives from anybody, tag %016" PRIx64, t->rank,
+                                t->name, op->tag);
                 else
-                    append_wait(p, "worker %d (%s) receives from worker %d, tag %016" PRIx64, t->rank, t->name,
-                                op->peer, op->tag);
+                    append_wait(p, "worker %d (%s) receives from worker %d, tag %016" PRIx64,
+                                t->rank, t->name, op->peer, op->tag);
             }
         }
 }
@@ -133,13 +141,15 @@ static tutti_status standstill(const sim_run *run, tutti_error *err)
     for (int r = 0; r < run->size; r++)
         for (const sim_thread *t = run->threads; t != NULL; t = t->next)
             append_thread(&p, run, r, t);
-    tutti_fail_rank(err, TUTTI_ERR_STATE, first,
-                    "deadlock at %.9f s of virtual time: %d of %d workers wait and none can continue: %s",
-                    simgrid_get_clock(), living, run->size, p.text);
+    tutti_fail_rank(
+        err, TUTTI_ERR_STATE, first,
+        "deadlock at %.9f s of virtual time: %d of %d workers wait and none can continue: %s",
+        simgrid_get_clock(), living, run->size, p.text);
     if (p.shown < p.waits)
         tutti_fail_rank(err, TUTTI_ERR_STATE, first,
-                        "deadlock at %.9f s of virtual time: %d of %d workers wait and none can continue: %.*s; "
-                        "and %zu more", simgrid_get_clock(), living, run->size, 330, p.text, p.waits - p.shown);
+                        "deadlock at %.9f s of virtual time: %d of %d workers wait and none can "
+                        "continue: %.*s; and %zu more",
+                        simgrid_get_clock(), living, run->size, 330, p.text, p.waits - p.shown);
     return TUTTI_ERR_STATE;
 }
 
@@ -168,8 +178,10 @@ static tutti_status result_of(const sim_run *run, tutti_error *err)
         return TUTTI_OK;
     r = &run->ranks[culprit];
     if (r->state == SIM_LOST)
-        return tutti_fail_rank(err, TUTTI_ERR_PEER, culprit, "worker %d was lost: %s", culprit, r->reason);
-    if (r->err.status != TUTTI_OK) { /* what it returned; if it left a failure report and returned OK, that report */
+        return tutti_fail_rank(err, TUTTI_ERR_PEER, culprit, "worker %d was lost: %s", culprit,
+                               r->reason);
+    if (r->err.status != TUTTI_OK) {
+        /* what it returned; if it left a failure report and returned OK, that report */
         if (err != NULL)
             *err = r->err;
         return r->status;
@@ -194,11 +206,14 @@ static tutti_status limit_wires(sim_run *run, tutti_error *err)
         fclose(file);
     }
     if (areas < fixed + 2 * each)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "a simulation of %d workers needs up to %lld memory areas and this system allows "
-                          "a process %lld; simulate fewer workers, or raise the limit: sysctl vm.max_map_count=%lld",
-                          run->size, (long long)(fixed + 2 * each), areas, (long long)(fixed + 8 * each));
-    run->wires = (areas - fixed) / each < SIM_WIRES_MOST ? (int)((areas - fixed) / each) : SIM_WIRES_MOST;
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "a simulation of %d workers needs up to %lld memory areas and this system allows a "
+            "process %lld; simulate fewer workers, or raise the limit: sysctl "
+            "vm.max_map_count=%lld",
+            run->size, (long long)(fixed + 2 * each), areas, (long long)(fixed + 8 * each));
+    run->wires =
+        (areas - fixed) / each < SIM_WIRES_MOST ? (int)((areas - fixed) / each) : SIM_WIRES_MOST;
     return TUTTI_OK;
 }
 
@@ -206,7 +221,8 @@ static tutti_status make_ranks(sim_run *run, const tutti_launch *launch, tutti_e
 {
     run->ranks = tutti_alloc((size_t)run->size, sizeof *run->ranks);
     if (run->ranks == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for %d simulated workers", run->size);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for %d simulated workers",
+                          run->size);
     for (int k = 0; k < run->size; k++) {
         sim_rank *r = &run->ranks[k];
         r->run = run;
@@ -234,7 +250,8 @@ static tutti_status start_ranks(sim_run *run, const sim_options *options, tutti_
     sg_host_t *hosts;
     size_t n;
     char name[32];
-    tutti_status status = sim_platform_load(options->platform, run->size, run->faults > 0, &hosts, &n, err);
+    tutti_status status =
+        sim_platform_load(options->platform, run->size, run->faults > 0, &hosts, &n, err);
 
     for (int k = 0; k < run->size && status == TUTTI_OK; k++) {
         sim_rank *r = &run->ranks[k];
@@ -245,11 +262,13 @@ static tutti_status start_ranks(sim_run *run, const sim_options *options, tutti_
             run, &(sim_thread_plan){ k, r->host, name, rank_body, r, SIM_THREAD_STACK_KIB },
             &r->actor);
         if (r->main == NULL)
-            status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "starting simulated worker %d of %d", k, run->size);
+            status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "starting simulated worker %d of %d",
+                                k, run->size);
     }
     run->spare = status == TUTTI_OK && n > (size_t)run->size ? hosts[run->size] : NULL;
     if (status == TUTTI_OK && !run->steady && !sim_faults_start(run))
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "starting the watchers of %d simulated workers", run->size);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                            "starting the watchers of %d simulated workers", run->size);
     free(hosts);
     return status;
 }
@@ -291,7 +310,8 @@ static void close_run(sim_run *run)
 }
 
 tutti_status sim_run_ranks(tutti_runtime *rt, const tutti_launch *launch,
-                           tutti_status (*rank_main)(const tutti_launch *launch, void *arg, tutti_error *err),
+                           tutti_status (*rank_main)(const tutti_launch *launch, void *arg,
+                                                     tutti_error *err),
                            void *arg, tutti_error *err)
 {
     sim_options options;
@@ -300,16 +320,18 @@ tutti_status sim_run_ranks(tutti_runtime *rt, const tutti_launch *launch,
     tutti_status status;
 
     tutti_options_default(sim_option_table, &options);
-    status = tutti_spec_open(&spec, launch->spec != NULL && launch->spec[0] != '\0' ? launch->spec : "sim", err);
+    status = tutti_spec_open(
+        &spec, launch->spec != NULL && launch->spec[0] != '\0' ? launch->spec : "sim", err);
     if (status == TUTTI_OK)
         status = tutti_spec_apply(spec, "transport 'sim'", sim_option_table, &options, err);
     if (status == TUTTI_OK && (launch->size < 1 || launch->size > SIM_RANKS))
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "a simulation of %d workers: it takes 1 to %d", launch->size,
-                            SIM_RANKS);
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "a simulation of %d workers: it takes 1 to %d",
+                            launch->size, SIM_RANKS);
     if (status == TUTTI_OK && atomic_flag_test_and_set(&engine_used))
-        status = tutti_fail(err, TUTTI_ERR_STATE, 0,
-                            "this process has had its simulation: SimGrid can be started once in a process; "
-                            "start the next one in another (fork before the first)");
+        status = tutti_fail(
+            err, TUTTI_ERR_STATE, 0,
+            "this process has had its simulation: SimGrid can be started once in a process; start "
+            "the next one in another (fork before the first)");
     if (status != TUTTI_OK)
         goto out;
     run = tutti_alloc(1, sizeof *run);

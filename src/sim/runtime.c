@@ -32,7 +32,8 @@ int64_t sim_now_ns(const sim_thread *self)
 
 double sim_to_whole_ns(double seconds)
 {
-    const double now = simgrid_get_clock(), rest = ceil((now + seconds) * 1e9 - SIM_ROUNDING_NS) * 1e-9 - now;
+    const double now = simgrid_get_clock(),
+                 rest = ceil((now + seconds) * 1e9 - SIM_ROUNDING_NS) * 1e-9 - now;
     return rest > 0 ? rest : 0;
 }
 
@@ -51,9 +52,9 @@ void sim_give_up(sim_thread *self, const char *doing)
     if (!self->run->stuck) {
         self->run->stuck = true;
         tutti_fail_rank(&self->run->why, TUTTI_ERR_STATE, self->rank,
-                        "thread '%s' of worker %d has %s %d times at %.9f s of virtual time without waiting: this loop "
-                        "never ends, since time passes only while a thread waits; wait for a message, on a monitor "
-                        "or by sleeping",
+                        "thread '%s' of worker %d has %s %d times at %.9f s of virtual time "
+                        "without waiting: this loop never ends, since time passes only while a "
+                        "thread waits; wait for a message, on a monitor or by sleeping",
                         self->name, self->rank, doing, SIM_CHECKS_MOST, simgrid_get_clock());
     }
     sg_actor_kill_all();
@@ -64,9 +65,11 @@ void sim_out_of_memory(sim_thread *self)
 {
     if (!self->run->stuck) {
         self->run->stuck = true;
-        tutti_fail_rank(&self->run->why, TUTTI_ERR_MEMORY, self->rank,
-                        "the simulation of %d workers has no memory left at %.9f s of virtual time; "
-                        "simulate fewer workers", self->run->size, simgrid_get_clock());
+        tutti_fail_rank(
+            &self->run->why, TUTTI_ERR_MEMORY, self->rank,
+            "the simulation of %d workers has no memory left at %.9f s of virtual time; simulate "
+            "fewer workers",
+            self->run->size, simgrid_get_clock());
     }
     sg_actor_kill_all();
     sg_actor_exit();
@@ -102,7 +105,8 @@ static void append(sim_thread *self, sim_log *log, sim_act act)
 
 void sim_log_act(sim_thread *self, sim_act_kind kind, void *object)
 {
-    append(self, self->playing ? &self->now : &self->log, (sim_act){ .kind = kind, .object = object });
+    append(self, self->playing ? &self->now : &self->log,
+           (sim_act){ .kind = kind, .object = object });
 }
 
 static void perform(sim_thread *self, const sim_act *act)
@@ -145,7 +149,8 @@ static void sim_charge(void *run, double flops, double bytes)
 {
     sim_thread *self = sim_self();
     const sim_rank *rank = &((sim_run *)run)->ranks[self->rank];
-    const double full = sg_host_get_speed(rank->host), speed = full * sg_host_get_available_speed(rank->host);
+    const double full = sg_host_get_speed(rank->host),
+                 speed = full * sg_host_get_available_speed(rank->host);
     /* A profile may take a host down to nothing; it then crawls, rather than never ends. */
     const double seconds = flops / (speed > 1e-3 * full ? speed : 1e-3 * full);
 
@@ -257,7 +262,8 @@ sim_thread *sim_thread_make(sim_run *run, const sim_thread_plan *plan, sg_actor_
     return t;
 }
 
-static int sim_thread_open(void *run, void **thread, const char *name, void (*body)(void *arg), void *arg)
+static int sim_thread_open(void *run, void **thread, const char *name, void (*body)(void *arg),
+                           void *arg)
 {
     sim_thread *self = sim_self();
 
@@ -408,11 +414,16 @@ static int sim_file_write(void *run, int fd, const void *from, size_t bytes, siz
     FILES;
     return files->ops->file_write(files->self, fd, from, bytes, done);
 }
-static int sim_file_sync(void *run, int fd) { FILES; return files->ops->file_sync(files->self, fd); }
+static int sim_file_sync(void *run, int fd)
+{
+    FILES;
+    return files->ops->file_sync(files->self, fd);
+}
 static int sim_file_map(void *run, int fd, uint64_t bytes, const void **at)
 {
     FILES;
-    return files->ops->file_map != NULL ? files->ops->file_map(files->self, fd, bytes, at) : EOPNOTSUPP;
+    return files->ops->file_map != NULL ? files->ops->file_map(files->self, fd, bytes, at)
+                                        : EOPNOTSUPP;
 }
 static void sim_file_unmap(void *run, const void *at, uint64_t bytes)
 {
@@ -422,21 +433,31 @@ static void sim_file_unmap(void *run, const void *at, uint64_t bytes)
 static int sim_file_scratch(void *run, const char *directory, uint64_t bytes, bool direct, int *fd)
 {
     FILES;
-    return files->ops->file_scratch != NULL ? files->ops->file_scratch(files->self, directory, bytes, direct, fd)
-                                            : EOPNOTSUPP;
+    return files->ops->file_scratch != NULL
+               ? files->ops->file_scratch(files->self, directory, bytes, direct, fd)
+               : EOPNOTSUPP;
 }
-static int sim_file_write_at(void *run, int fd, uint64_t offset, const void *from, size_t bytes, size_t *done)
+static int sim_file_write_at(void *run, int fd, uint64_t offset, const void *from, size_t bytes,
+                             size_t *done)
 {
     FILES;
     return files->ops->file_write_at(files->self, fd, offset, from, bytes, done);
 }
-static int sim_file_close(void *run, int fd) { FILES; return files->ops->file_close(files->self, fd); }
+static int sim_file_close(void *run, int fd)
+{
+    FILES;
+    return files->ops->file_close(files->self, fd);
+}
 static int sim_file_rename(void *run, const char *from, const char *to)
 {
     FILES;
     return files->ops->file_rename(files->self, from, to);
 }
-static int sim_file_remove(void *run, const char *path) { FILES; return files->ops->file_remove(files->self, path); }
+static int sim_file_remove(void *run, const char *path)
+{
+    FILES;
+    return files->ops->file_remove(files->self, path);
+}
 static int sim_directory_make(void *run, const char *path)
 {
     FILES;
@@ -447,12 +468,17 @@ static int sim_directory_sync(void *run, const char *path)
     FILES;
     return files->ops->directory_sync(files->self, path);
 }
-static int sim_directory_list(void *run, const char *path, void (*each)(void *user, const char *name), void *user)
+static int sim_directory_list(void *run, const char *path,
+                              void (*each)(void *user, const char *name), void *user)
 {
     FILES;
     return files->ops->directory_list(files->self, path, each, user);
 }
-static int sim_exists(void *run, const char *path) { FILES; return files->ops->exists(files->self, path); }
+static int sim_exists(void *run, const char *path)
+{
+    FILES;
+    return files->ops->exists(files->self, path);
+}
 static int sim_space_left(void *run, const char *path, uint64_t *bytes)
 {
     FILES;

@@ -8,14 +8,14 @@ const tutti_option sim_option_table[] = {
       .type = TUTTI_TEXT,
       .offset = TUTTI_AT(sim_options, platform),
       .text = "",
-      .help = "SimGrid platform (XML file), a host a worker in the order of names; none: 100 Gflop/s, 10 Gbit/s full "
-              "duplex, 50 us" },
+      .help = "SimGrid platform (XML file), a host a worker in the order of names; none: 100 "
+              "Gflop/s, 10 Gbit/s full duplex, 50 us" },
     { .name = "fail",
       .type = TUTTI_TEXT,
       .offset = TUTTI_AT(sim_options, fail),
       .text = "",
-      .help = "RANK@SECONDS:...: the host of worker RANK fails at that many seconds of virtual time; a worker that has "
-              "ended by then is unaffected" },
+      .help = "RANK@SECONDS:...: the host of worker RANK fails at that many seconds of virtual "
+              "time; a worker that has ended by then is unaffected" },
     { .name = "peer-timeout",
       .type = TUTTI_REAL,
       .offset = TUTTI_AT(sim_options, peer_timeout),

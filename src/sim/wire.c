@@ -110,7 +110,8 @@ static void wire_is_free(sim_thread *self, int rank, bool receives)
 /* A put that cannot fail need not be waited for. */
 static void put_and_forget(sim_run *run, sim_transfer *t)
 {
-    sg_comm_detach(sg_mailbox_put_init(run->ranks[t->to].mailbox, t, (long)t->bytes + SIM_HEADER_BYTES), NULL);
+    sg_comm_detach(
+        sg_mailbox_put_init(run->ranks[t->to].mailbox, t, (long)t->bytes + SIM_HEADER_BYTES), NULL);
 }
 
 static void sent(sim_thread *self, sim_transfer *t)
@@ -137,7 +138,8 @@ static void sending_main(void *arg)
             put_and_forget(run, t);
             code = SG_OK;
         } else
-            code = sg_comm_wait(sg_mailbox_put_async(run->ranks[t->to].mailbox, t, (long)t->bytes + SIM_HEADER_BYTES));
+            code = sg_comm_wait(sg_mailbox_put_async(run->ranks[t->to].mailbox, t,
+                                                     (long)t->bytes + SIM_HEADER_BYTES));
         if (t->send != NULL && code != SG_OK)
             end_transfer(self, t, false);
         sent(self, t);
@@ -172,7 +174,8 @@ static void assign_sender(sim_thread *self, sim_transfer *t)
     sim_rank *at = &self->run->ranks[t->from];
     sim_wire *w = at->idle;
 
-    if (self->run->steady && self->rank == t->from) { /* the source is the host of the putting actor: right here */
+    if (self->run->steady && self->rank == t->from) {
+        /* the source is the host of the putting actor: right here */
         put_and_forget(self->run, t);
         sent(self, t);
         return;
@@ -202,7 +205,8 @@ void sim_start(sim_thread *self, sim_transfer *t)
     sim_run *run = self->run;
     sim_rank *const ends[2] = { &run->ranks[t->from], &run->ranks[t->to] };
 
-    if (t->send == NULL || !sim_both_are_on(run, t)) { /* taken back before it began, or it can never begin */
+    if (t->send == NULL || !sim_both_are_on(run, t)) {
+        /* taken back before it began, or it can never begin */
         if (t->send != NULL)
             halt(t);
         else

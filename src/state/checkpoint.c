@@ -11,7 +11,8 @@
 
 /* ---- opening ---- */
 
-static tutti_status read_text(tutti_runtime *rt, const char *path, char **text, size_t *bytes, tutti_error *err)
+static tutti_status read_text(tutti_runtime *rt, const char *path, char **text, size_t *bytes,
+                              tutti_error *err)
 {
     tutti_file *file;
     tutti_status status = tutti_file_open(&file, rt, path, TUTTI_FILE_READ, err);
@@ -21,8 +22,9 @@ static tutti_status read_text(tutti_runtime *rt, const char *path, char **text, 
     if (status != TUTTI_OK)
         return status;
     if (tutti_file_bytes(file) > TUTTI_STATE_MANIFEST_MOST)
-        status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' has %llu bytes; at most %llu are read", path,
-                            (unsigned long long)tutti_file_bytes(file), (unsigned long long)TUTTI_STATE_MANIFEST_MOST);
+        status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' has %llu bytes; at most %llu are read",
+                            path, (unsigned long long)tutti_file_bytes(file),
+                            (unsigned long long)TUTTI_STATE_MANIFEST_MOST);
     else if ((*text = tutti_alloc((size_t)tutti_file_bytes(file) + 1, 1)) == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory (%llu bytes) to read '%s'",
                             (unsigned long long)tutti_file_bytes(file), path);
@@ -47,14 +49,16 @@ static tutti_status check_sizes(const tutti_checkpoint *c, tutti_error *err)
     for (size_t k = 0; k < c->n_files; k++) {
         char *path = tutti_state_path_of(c, k);
         tutti_file *file = NULL;
-        tutti_status status = path == NULL
-                                  ? tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to open '%s'", c->directory)
-                                  : tutti_file_open(&file, c->rt, path, TUTTI_FILE_READ, err);
+        tutti_status status =
+            path == NULL
+                ? tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to open '%s'", c->directory)
+                : tutti_file_open(&file, c->rt, path, TUTTI_FILE_READ, err);
         if (status == TUTTI_OK && tutti_file_bytes(file) != c->files[k].bytes)
-            status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                                "'%s' has %llu bytes, but %llu according to the manifest; use an older checkpoint",
-                                path,
-                                (unsigned long long)tutti_file_bytes(file), (unsigned long long)c->files[k].bytes);
+            status = tutti_fail(
+                err, TUTTI_ERR_CORRUPT, 0,
+                "'%s' has %llu bytes, but %llu according to the manifest; use an older checkpoint",
+                path, (unsigned long long)tutti_file_bytes(file),
+                (unsigned long long)c->files[k].bytes);
         tutti_file_close(file, NULL);
         tutti_free(path);
         TUTTI_TRY(status);
@@ -62,7 +66,8 @@ static tutti_status check_sizes(const tutti_checkpoint *c, tutti_error *err)
     return TUTTI_OK;
 }
 
-tutti_status tutti_checkpoint_open(tutti_checkpoint **out, tutti_runtime *rt, const char *directory, tutti_error *err)
+tutti_status tutti_checkpoint_open(tutti_checkpoint **out, tutti_runtime *rt, const char *directory,
+                                   tutti_error *err)
 {
     tutti_status status;
     tutti_checkpoint *c = NULL;
@@ -78,8 +83,9 @@ tutti_status tutti_checkpoint_open(tutti_checkpoint **out, tutti_runtime *rt, co
     if (status == TUTTI_OK) {
         c->rt = rt;
         c->directory = tutti_copy_text(directory);
-        status = c->directory == NULL ? tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to open '%s'", directory)
-                                      : check_sizes(c, err);
+        status = c->directory == NULL
+                     ? tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to open '%s'", directory)
+                     : check_sizes(c, err);
     }
     tutti_free(text);
     tutti_free(path);
@@ -128,7 +134,8 @@ static tutti_status note_step(void *user, const char *name, tutti_error *err)
     }
     s.name = tutti_copy_text(name);
     if (s.name == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to list %zu checkpoints", list->n + 1);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to list %zu checkpoints",
+                          list->n + 1);
     list->at[list->n++] = s;
     return TUTTI_OK;
 }
@@ -142,7 +149,8 @@ static int newest_first(const void *a, const void *b)
     return (int)x->old - (int)y->old;
 }
 
-tutti_status tutti_state_list_steps(tutti_runtime *rt, const char *directory, tutti_found_steps *list, tutti_error *err)
+tutti_status tutti_state_list_steps(tutti_runtime *rt, const char *directory,
+                                    tutti_found_steps *list, tutti_error *err)
 {
     tutti_status status;
 
@@ -192,7 +200,8 @@ static tutti_status find_in(tutti_runtime *rt, const char *directory, text_room 
         tutti_checkpoint *c = NULL;
         tutti_error why = { 0 };
         char *path = tutti_state_join(directory, list.at[k].name);
-        tutti_status opened = path == NULL ? tutti_fail(&why, TUTTI_ERR_MEMORY, 0, "no memory to open '%s'", directory)
+        tutti_status opened = path == NULL ? tutti_fail(&why, TUTTI_ERR_MEMORY, 0,
+                                                        "no memory to open '%s'", directory)
                                            : tutti_checkpoint_open(&c, rt, path, &why);
         tutti_checkpoint_close(c);
         if (opened == TUTTI_OK) {
@@ -215,33 +224,36 @@ static tutti_status find_in(tutti_runtime *rt, const char *directory, text_room 
     }
     if (status == TUTTI_OK && !done)
         status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                            "none of the %zu checkpoints in '%s' is whole; of the newest: %s", list.n, directory,
-                            first.text);
+                            "none of the %zu checkpoints in '%s' is whole; of the newest: %s",
+                            list.n, directory, first.text);
     tutti_state_free_steps(&list);
     return status;
 }
 
-tutti_status tutti_checkpoint_find(tutti_runtime *rt, const char *path, char *found, size_t bytes, char *skipped,
-                                   size_t skipped_bytes, tutti_error *err)
+tutti_status tutti_checkpoint_find(tutti_runtime *rt, const char *path, char *found, size_t bytes,
+                                   char *skipped, size_t skipped_bytes, tutti_error *err)
 {
     tutti_status status;
-    char *below = tutti_state_join(path, "checkpoints"), *manifest = tutti_state_join(path, "manifest.json");
+    char *below = tutti_state_join(path, "checkpoints"),
+         *manifest = tutti_state_join(path, "manifest.json");
 
     if (bytes > 0)
         found[0] = '\0';
     if (skipped != NULL && skipped_bytes > 0)
         skipped[0] = '\0';
     if (below == NULL || manifest == NULL) {
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to look for checkpoints in '%s'", path);
+        status =
+            tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to look for checkpoints in '%s'", path);
         goto out;
     }
-    if (tutti_file_exists(rt, manifest)) { /* a checkpoint asked for by its own name: no other will do */
+    if (tutti_file_exists(rt, manifest)) {
+        /* a checkpoint asked for by its own name: no other will do */
         tutti_checkpoint *c;
         status = tutti_checkpoint_open(&c, rt, path, err);
         tutti_checkpoint_close(c);
         if (status == TUTTI_OK && strlen(path) >= bytes)
-            status =
-                tutti_fail(err, TUTTI_ERR_USAGE, 0, "the path '%s' is longer than the %zu bytes allowed", path, bytes);
+            status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                                "the path '%s' is longer than the %zu bytes allowed", path, bytes);
         if (status == TUTTI_OK)
             strcpy(found, path);
         goto out;
@@ -256,10 +268,11 @@ tutti_status tutti_checkpoint_find(tutti_runtime *rt, const char *path, char *fo
         status = find_in(rt, below, (text_room){ found, bytes },
                          (text_room){ skipped, skipped_bytes }, err);
     if (status == TUTTI_CLOSED)
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "no checkpoint in '%s': neither a manifest.json, nor a folder step-..., "
-                            "nor any in checkpoints/; give a run's --out or a checkpoint's own folder",
-                            path);
+        status =
+            tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                       "no checkpoint in '%s': neither a manifest.json, nor a folder step-..., nor "
+                       "any in checkpoints/; give a run's --out or a checkpoint's own folder",
+                       path);
 out:
     tutti_free(below);
     tutti_free(manifest);

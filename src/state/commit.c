@@ -17,13 +17,14 @@
 #include <stdio.h>
 #include <string.h>
 
-tutti_status tutti_commit_open(tutti_commit *c, tutti_runtime *rt, const char *dir, uint64_t step, uint64_t id,
-                               tutti_error *err)
+tutti_status tutti_commit_open(tutti_commit *c, tutti_runtime *rt, const char *dir, uint64_t step,
+                               uint64_t id, tutti_error *err)
 {
     char name[64];
 
     *c = (tutti_commit){ .rt = rt, .dir = dir, .step = step };
-    snprintf(name, sizeof name, "tmp-%08llu-%016llx", (unsigned long long)step, (unsigned long long)id);
+    snprintf(name, sizeof name, "tmp-%08llu-%016llx", (unsigned long long)step,
+             (unsigned long long)id);
     c->tmp = tutti_state_join(dir, name);
     snprintf(name, sizeof name, "step-%08llu", (unsigned long long)step);
     c->final = tutti_state_join(dir, name);
@@ -65,7 +66,8 @@ char *tutti_commit_nearest(tutti_runtime *rt, const char *dir)
 {
     char *place = tutti_state_join(dir, ""); /* one byte more than dir: "." fits */
 
-    while (place != NULL && strcmp(place, ".") != 0 && strcmp(place, "/") != 0 && !tutti_file_exists(rt, place))
+    while (place != NULL && strcmp(place, ".") != 0 && strcmp(place, "/") != 0 &&
+           !tutti_file_exists(rt, place))
         cut_component(place);
     return place;
 }
@@ -75,9 +77,10 @@ char *tutti_commit_nearest(tutti_runtime *rt, const char *dir)
 static tutti_status make_durable(tutti_runtime *rt, const char *dir, tutti_error *err)
 {
     char *level = tutti_state_join(dir, ""), *stop = tutti_commit_nearest(rt, dir);
-    tutti_status status = level == NULL || stop == NULL
-                              ? tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "cannot make directory '%s'", dir)
-                              : tutti_directory_make(rt, dir, err);
+    tutti_status status =
+        level == NULL || stop == NULL
+            ? tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "cannot make directory '%s'", dir)
+            : tutti_directory_make(rt, dir, err);
 
     while (status == TUTTI_OK && strcmp(level, stop) != 0) {
         cut_component(level);
@@ -106,7 +109,8 @@ static bool is_ours(const char *name)
     if (strcmp(name, "manifest.json") == 0 || strcmp(name, "manifest.json.part") == 0)
         return true;
     for (; pattern[k] != '\0'; k++)
-        if (pattern[k] == 'd' && (k > 4 && k < 20) ? name[k] < '0' || name[k] > '9' : name[k] != pattern[k])
+        if (pattern[k] == 'd' && (k > 4 && k < 20) ? name[k] < '0' || name[k] > '9'
+                                                   : name[k] != pattern[k])
             return false;
     return name[k] == '\0' || strcmp(name + k, ".part") == 0;
 }
@@ -207,14 +211,17 @@ void tutti_commit_retire(tutti_commit *c, int keep)
 
 /* ---- making the checkpoint ---- */
 
-static tutti_status write_manifest(const tutti_commit *c, const char *text, size_t bytes, tutti_error *err)
+static tutti_status write_manifest(const tutti_commit *c, const char *text, size_t bytes,
+                                   tutti_error *err)
 {
-    char *path = tutti_state_join(c->tmp, "manifest.json"), *part = tutti_state_join(c->tmp, "manifest.json.part");
+    char *path = tutti_state_join(c->tmp, "manifest.json"),
+         *part = tutti_state_join(c->tmp, "manifest.json.part");
     tutti_file *file = NULL;
     tutti_status status, closed;
 
     if (path == NULL || part == NULL) {
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "cannot write the manifest of '%s'", c->tmp);
+        status =
+            tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "cannot write the manifest of '%s'", c->tmp);
         goto out;
     }
     status = tutti_file_open(&file, c->rt, part, TUTTI_FILE_CREATE, err);
@@ -247,7 +254,8 @@ static tutti_status check_files(const tutti_commit *c, const tutti_checkpoint *m
         there = path != NULL && tutti_file_exists(c->rt, path);
         tutti_free(path);
         if (path == NULL)
-            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "cannot check the files in '%s'", c->tmp);
+            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "cannot check the files in '%s'",
+                              c->tmp);
         if (!there)
             return tutti_fail_rank(err, TUTTI_ERR_USAGE, m->files[k].rank,
                                    "rank %d has written '%s', but rank 0 does not see it in '%s'; "
@@ -299,14 +307,16 @@ tutti_status tutti_commit_finish(tutti_commit *c, const tutti_checkpoint *m, tut
     tutti_free(text);
     if (status == TUTTI_OK)
         status = move_aside(c, &aside, err);
-    if (status == TUTTI_OK && aside) /* the step under its old name is durable before the new one takes its place */
+    if (status == TUTTI_OK &&
+        aside) /* the step under its old name is durable before the new one takes its place */
         status = tutti_directory_sync(c->rt, c->dir, err);
     if (status == TUTTI_OK)
         status = tutti_file_rename(c->rt, c->tmp, c->final, err);
     there = status == TUTTI_OK;
     if (status == TUTTI_OK)
         status = tutti_directory_sync(c->rt, c->dir, err);
-    if (status != TUTTI_OK) { /* visible but perhaps not durable is no checkpoint: back to what was */
+    if (status != TUTTI_OK) {
+        /* visible but perhaps not durable is no checkpoint: back to what was */
         if (there)
             tutti_file_rename(c->rt, c->final, c->tmp, NULL);
         if (aside)

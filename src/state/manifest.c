@@ -37,7 +37,8 @@ void tutti_state_key(char *out, size_t room, const char *state, const char *tens
     snprintf(out, room, "%s/%s@%llu", state, tensor, (unsigned long long)begin);
 }
 
-int tutti_state_order(const char *state, const char *tensor, const char *other_state, const char *other_tensor)
+int tutti_state_order(const char *state, const char *tensor, const char *other_state,
+                      const char *other_tensor)
 {
     const int order = strcmp(state, other_state);
     return order != 0 ? order : strcmp(tensor, other_tensor);
@@ -54,7 +55,8 @@ static bool owner_fits(tutti_keep keep, int owner, int world)
 
 static bool keep_of(const char *name, tutti_keep *keep)
 {
-    static const tutti_keep known[] = { TUTTI_SAME, TUTTI_SLICE, TUTTI_OWN_MEAN, TUTTI_OWN_SUM, TUTTI_OWN_ZERO };
+    static const tutti_keep known[] = { TUTTI_SAME, TUTTI_SLICE, TUTTI_OWN_MEAN, TUTTI_OWN_SUM,
+                                        TUTTI_OWN_ZERO };
 
     for (size_t k = 0; k < TUTTI_LENGTH(known); k++)
         if (strcmp(name, tutti_keep_name(known[k])) == 0) {
@@ -67,8 +69,8 @@ static bool keep_of(const char *name, tutti_keep *keep)
 /* ---- checking ---- */
 
 /* The ranges of one owner tile [0, count). *k: from its first range to behind its last. */
-static tutti_status check_owner(const tutti_checkpoint *c, const tutti_manifest_state *s, size_t *k, const char *what,
-                                tutti_error *err)
+static tutti_status check_owner(const tutti_checkpoint *c, const tutti_manifest_state *s, size_t *k,
+                                const char *what, tutti_error *err)
 {
     const int owner = c->ranges[*k].owner;
     char state[TUTTI_STATE_SHOWN], tensor[TUTTI_STATE_SHOWN], whose[32] = "";
@@ -81,28 +83,32 @@ static tutti_status check_owner(const tutti_checkpoint *c, const tutti_manifest_
     for (; *k < s->first + s->n && c->ranges[*k].owner == owner; ++*k) {
         const tutti_manifest_range *r = &c->ranges[*k];
         if (r->begin >= r->end || r->end > s->count)
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%s: '%s/%s'%s has a range [%llu, %llu) of %llu elements",
-                              what, state, tensor, whose, (unsigned long long)r->begin, (unsigned long long)r->end,
-                              (unsigned long long)s->count);
-        if (r->begin < at)
             return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                              "%s: '%s/%s'%s has elements from %llu in two ranges; each must be saved once", what,
-                              state, tensor, whose, (unsigned long long)r->begin);
+                              "%s: '%s/%s'%s has a range [%llu, %llu) of %llu elements", what,
+                              state, tensor, whose, (unsigned long long)r->begin,
+                              (unsigned long long)r->end, (unsigned long long)s->count);
+        if (r->begin < at)
+            return tutti_fail(
+                err, TUTTI_ERR_CORRUPT, 0,
+                "%s: '%s/%s'%s has elements from %llu in two ranges; each must be saved once", what,
+                state, tensor, whose, (unsigned long long)r->begin);
         if (r->begin > at)
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%s: '%s/%s'%s lacks elements [%llu, %llu) of %llu", what,
-                              state, tensor, whose, (unsigned long long)at, (unsigned long long)r->begin,
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                              "%s: '%s/%s'%s lacks elements [%llu, %llu) of %llu", what, state,
+                              tensor, whose, (unsigned long long)at, (unsigned long long)r->begin,
                               (unsigned long long)s->count);
         at = r->end;
     }
     if (at < s->count)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%s: '%s/%s'%s lacks elements [%llu, %llu) of %llu", what, state,
-                          tensor, whose, (unsigned long long)at, (unsigned long long)s->count,
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "%s: '%s/%s'%s lacks elements [%llu, %llu) of %llu", what, state, tensor,
+                          whose, (unsigned long long)at, (unsigned long long)s->count,
                           (unsigned long long)s->count);
     return TUTTI_OK;
 }
 
-static tutti_status check_state(const tutti_checkpoint *c, const tutti_manifest_state *s, const char *what,
-                                tutti_error *err)
+static tutti_status check_state(const tutti_checkpoint *c, const tutti_manifest_state *s,
+                                const char *what, tutti_error *err)
 {
     char state[TUTTI_STATE_SHOWN], tensor[TUTTI_STATE_SHOWN];
     int before = -2;
@@ -115,24 +121,28 @@ static tutti_status check_state(const tutti_checkpoint *c, const tutti_manifest_
         strlen(s->state) + strlen(s->tensor) + 24 > TUTTI_STATE_NAME_MOST)
         return tutti_fail(
             err, TUTTI_ERR_CORRUPT, 0,
-            "%s: no state can be named '%s/%s' (UTF-8, no '/' "
-            "in the state, no '@' in the tensor, at most %d bytes in all)",
+            "%s: no state can be named '%s/%s' (UTF-8, no '/' in the state, no '@' in the tensor, "
+            "at most %d bytes in all)",
             what, state, tensor, TUTTI_STATE_NAME_MOST - 24);
-    if (!tutti_size_mul((size_t)s->count, tutti_dtype_bytes(s->dtype), &bytes) || s->count > INT64_MAX)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%s: '%s/%s' has %llu elements, more than memory can hold", what,
-                          state, tensor, (unsigned long long)s->count);
+    if (!tutti_size_mul((size_t)s->count, tutti_dtype_bytes(s->dtype), &bytes) ||
+        s->count > INT64_MAX)
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "%s: '%s/%s' has %llu elements, more than memory can hold", what, state,
+                          tensor, (unsigned long long)s->count);
     if (s->n == 0 && s->count > 0)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%s: '%s/%s' lacks elements [0, %llu) of %llu", what, state,
-                          tensor, (unsigned long long)s->count, (unsigned long long)s->count);
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%s: '%s/%s' lacks elements [0, %llu) of %llu",
+                          what, state, tensor, (unsigned long long)s->count,
+                          (unsigned long long)s->count);
     for (size_t k = s->first; k < s->first + s->n;) {
         const int owner = c->ranges[k].owner;
         if (!owner_fits(s->keep, owner, c->world))
             return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                              "%s: '%s/%s' is kept '%s' and cannot be owned by rank %d of %d", what, state, tensor,
-                              tutti_keep_name(s->keep), owner, c->world);
+                              "%s: '%s/%s' is kept '%s' and cannot be owned by rank %d of %d", what,
+                              state, tensor, tutti_keep_name(s->keep), owner, c->world);
         if (owner <= before)
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%s: '%s/%s' has its ranges out of order at owner %d", what,
-                              state, tensor, owner);
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                              "%s: '%s/%s' has its ranges out of order at owner %d", what, state,
+                              tensor, owner);
         before = owner;
         TUTTI_TRY(check_owner(c, s, &k, what, err));
     }
@@ -151,14 +161,16 @@ static tutti_status check_room(const tutti_checkpoint *c, const char *what, tutt
     for (size_t k = 0; k < c->n_files; k++)
         left[k] = c->files[k].bytes;
     for (size_t s = 0; s < c->n_states && status == TUTTI_OK; s++)
-        for (size_t k = c->states[s].first; k < c->states[s].first + c->states[s].n && status == TUTTI_OK; k++) {
+        for (size_t k = c->states[s].first;
+             k < c->states[s].first + c->states[s].n && status == TUTTI_OK; k++) {
             const tutti_manifest_range *r = &c->ranges[k];
             /* checked against count before */
             const uint64_t bytes = (r->end - r->begin) * tutti_dtype_bytes(c->states[s].dtype);
             if (bytes > left[r->file])
-                status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                                    "%s: the file of rank %d has %llu bytes, fewer than its ranges need", what,
-                                    c->files[r->file].rank, (unsigned long long)c->files[r->file].bytes);
+                status = tutti_fail(
+                    err, TUTTI_ERR_CORRUPT, 0,
+                    "%s: the file of rank %d has %llu bytes, fewer than its ranges need", what,
+                    c->files[r->file].rank, (unsigned long long)c->files[r->file].bytes);
             else
                 left[r->file] -= bytes;
         }
@@ -172,8 +184,9 @@ tutti_status tutti_manifest_check(const tutti_checkpoint *c, const char *what, t
         const tutti_manifest_state *s = &c->states[k];
         if (k > 0 && tutti_state_order(s[-1].state, s[-1].tensor, s->state, s->tensor) >= 0) {
             char state[TUTTI_STATE_SHOWN], tensor[TUTTI_STATE_SHOWN];
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%s: '%s/%s' stands twice or out of order", what,
-                              tutti_state_shown(state, s->state), tutti_state_shown(tensor, s->tensor));
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%s: '%s/%s' stands twice or out of order",
+                              what, tutti_state_shown(state, s->state),
+                              tutti_state_shown(tensor, s->tensor));
         }
         TUTTI_TRY(check_state(c, s, what, err));
     }
@@ -196,8 +209,9 @@ static json_t *files_json(const tutti_checkpoint *c)
 
     for (size_t k = 0; k < c->n_files && files != NULL; k++) {
         const tutti_manifest_file *f = &c->files[k];
-        if (json_array_append_new(files, json_pack("{s:I, s:i, s:o}", "bytes", (json_int_t)f->bytes, "rank", f->rank,
-                                                   "xxh3", hash_json(f->hash))) != 0) {
+        if (json_array_append_new(files, json_pack("{s:I, s:i, s:o}", "bytes", (json_int_t)f->bytes,
+                                                   "rank", f->rank, "xxh3", hash_json(f->hash))) !=
+            0) {
             json_decref(files);
             return NULL;
         }
@@ -211,9 +225,10 @@ static json_t *ranges_json(const tutti_checkpoint *c, const tutti_manifest_state
 
     for (size_t k = s->first; k < s->first + s->n && ranges != NULL; k++) {
         const tutti_manifest_range *r = &c->ranges[k];
-        if (json_array_append_new(ranges, json_pack("{s:I, s:I, s:I, s:i, s:o}", "begin", (json_int_t)r->begin,
-                                                    "end", (json_int_t)r->end, "file", (json_int_t)r->file,
-                                                    "owner", r->owner, "xxh3", hash_json(r->hash))) != 0) {
+        if (json_array_append_new(ranges, json_pack("{s:I, s:I, s:I, s:i, s:o}", "begin",
+                                                    (json_int_t)r->begin, "end", (json_int_t)r->end,
+                                                    "file", (json_int_t)r->file, "owner", r->owner,
+                                                    "xxh3", hash_json(r->hash))) != 0) {
             json_decref(ranges);
             return NULL;
         }
@@ -227,11 +242,11 @@ static json_t *states_json(const tutti_checkpoint *c)
 
     for (size_t k = 0; k < c->n_states && states != NULL; k++) {
         const tutti_manifest_state *s = &c->states[k];
-        if (json_array_append_new(states,
-                                  json_pack("{s:I, s:s, s:s, s:o, s:s, s:s}", "count", (json_int_t)s->count,
-                                            "dtype", tutti_dtype_name(s->dtype), "keep", tutti_keep_name(s->keep),
-                                            "ranges", ranges_json(c, s), "state", s->state,
-                                            "tensor", s->tensor)) != 0) {
+        if (json_array_append_new(
+                states,
+                json_pack("{s:I, s:s, s:s, s:o, s:s, s:s}", "count", (json_int_t)s->count, "dtype",
+                          tutti_dtype_name(s->dtype), "keep", tutti_keep_name(s->keep), "ranges",
+                          ranges_json(c, s), "state", s->state, "tensor", s->tensor)) != 0) {
             json_decref(states);
             return NULL;
         }
@@ -239,7 +254,8 @@ static json_t *states_json(const tutti_checkpoint *c)
     return states;
 }
 
-tutti_status tutti_manifest_print(const tutti_checkpoint *c, char **text, size_t *bytes, tutti_error *err)
+tutti_status tutti_manifest_print(const tutti_checkpoint *c, char **text, size_t *bytes,
+                                  tutti_error *err)
 {
     tutti_status status = TUTTI_OK;
     json_t *facts = NULL, *root = NULL;
@@ -253,13 +269,15 @@ tutti_status tutti_manifest_print(const tutti_checkpoint *c, char **text, size_t
         status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "the checkpoint's facts are no JSON object");
     if (status != TUTTI_OK)
         goto out;
-    root = json_pack("{s:O, s:o, s:s, s:i, s:o, s:I, s:s, s:i}", "facts", facts, "files", files_json(c),
-                     "format", FORMAT, "format_version", FORMAT_VERSION, "states", states_json(c),
-                     "step", (json_int_t)c->step, "version", tutti_version(), "world", c->world);
+    root = json_pack("{s:O, s:o, s:s, s:i, s:o, s:I, s:s, s:i}", "facts", facts, "files",
+                     files_json(c), "format", FORMAT, "format_version", FORMAT_VERSION, "states",
+                     states_json(c), "step", (json_int_t)c->step, "version", tutti_version(),
+                     "world", c->world);
     json = root == NULL ? 0 : json_dumpb(root, NULL, 0, JSON_SORT_KEYS | JSON_INDENT(1));
     if (json == 0 || (*text = tutti_alloc(json + SEAL_BYTES + 1, 1)) == NULL) {
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the manifest of '%s' (%zu ranges)", c->path,
-                            c->n_ranges);
+        status =
+            tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the manifest of '%s' (%zu ranges)",
+                       c->path, c->n_ranges);
         goto out;
     }
     json_dumpb(root, *text, json, JSON_SORT_KEYS | JSON_INDENT(1));
@@ -286,13 +304,14 @@ out:
 
 static tutti_status bad(const tutti_checkpoint *c, const char *place, size_t k, tutti_error *err)
 {
-    return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s': %s %zu is not what the format requires; " MEND,
-                      c->path, place, k);
+    return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                      "'%s': %s %zu is not what the format requires; " MEND, c->path, place, k);
 }
 
 static bool take_int(const json_t *value, int *to, int most)
 {
-    if (!json_is_integer(value) || json_integer_value(value) < -1 || json_integer_value(value) > most)
+    if (!json_is_integer(value) || json_integer_value(value) < -1 ||
+        json_integer_value(value) > most)
         return false;
     *to = (int)json_integer_value(value);
     return true;
@@ -308,14 +327,17 @@ static tutti_status take_files(tutti_checkpoint *c, const json_t *files, tutti_e
     const size_t n = json_array_size(files);
 
     if (!json_is_array(files) || n > (size_t)c->world)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' lists %zu files of %d ranks; " MEND, c->path, n, c->world);
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' lists %zu files of %d ranks; " MEND,
+                          c->path, n, c->world);
     c->files = tutti_alloc(n + 1, sizeof *c->files);
     if (c->files == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the %zu files of '%s'", n, c->path);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the %zu files of '%s'", n,
+                          c->path);
     for (size_t k = 0; k < n; k++) {
         const json_t *o = json_array_get(files, k);
         tutti_manifest_file *f = &c->files[k];
-        if (json_object_size(o) != 3 || !tutti_state_count(json_object_get(o, "bytes"), &f->bytes) ||
+        if (json_object_size(o) != 3 ||
+            !tutti_state_count(json_object_get(o, "bytes"), &f->bytes) ||
             !take_int(json_object_get(o, "rank"), &f->rank, c->world - 1) || f->rank < 0 ||
             !take_hash(json_object_get(o, "xxh3"), &f->hash) || (k > 0 && f->rank <= f[-1].rank))
             return bad(c, "file", k, err);
@@ -324,15 +346,16 @@ static tutti_status take_files(tutti_checkpoint *c, const json_t *files, tutti_e
     return TUTTI_OK;
 }
 
-static tutti_status take_ranges(tutti_checkpoint *c, tutti_manifest_state *s, const json_t *ranges, size_t at,
-                                tutti_error *err)
+static tutti_status take_ranges(tutti_checkpoint *c, tutti_manifest_state *s, const json_t *ranges,
+                                size_t at, tutti_error *err)
 {
     s->first = c->n_ranges;
     for (size_t k = 0; k < json_array_size(ranges); k++) {
         const json_t *o = json_array_get(ranges, k);
         tutti_manifest_range *r = &c->ranges[c->n_ranges];
         uint64_t file;
-        if (json_object_size(o) != 5 || !tutti_state_count(json_object_get(o, "begin"), &r->begin) ||
+        if (json_object_size(o) != 5 ||
+            !tutti_state_count(json_object_get(o, "begin"), &r->begin) ||
             !tutti_state_count(json_object_get(o, "end"), &r->end) ||
             !tutti_state_count(json_object_get(o, "file"), &file) || file >= c->n_files ||
             !take_int(json_object_get(o, "owner"), &r->owner, c->world - 1) ||
@@ -357,7 +380,8 @@ static tutti_status take_states(tutti_checkpoint *c, const json_t *states, tutti
     c->states = tutti_alloc(n + 1, sizeof *c->states);
     c->ranges = tutti_alloc(ranges + 1, sizeof *c->ranges);
     if (c->states == NULL || c->ranges == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the %zu ranges of '%s'", ranges, c->path);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the %zu ranges of '%s'", ranges,
+                          c->path);
     for (size_t k = 0; k < n; k++) {
         const json_t *o = json_array_get(states, k), *list = json_object_get(o, "ranges");
         const char *dtype = json_string_value(json_object_get(o, "dtype")),
@@ -366,15 +390,16 @@ static tutti_status take_states(tutti_checkpoint *c, const json_t *states, tutti
                    *tensor = json_string_value(json_object_get(o, "tensor"));
         tutti_manifest_state *s = &c->states[k];
 
-        if (json_object_size(o) != 6 || !json_is_array(list) || state == NULL || tensor == NULL || dtype == NULL ||
-            keep == NULL || !tutti_state_dtype(dtype, &s->dtype) || !keep_of(keep, &s->keep) ||
-            !tutti_state_count(json_object_get(o, "count"), &s->count))
+        if (json_object_size(o) != 6 || !json_is_array(list) || state == NULL || tensor == NULL ||
+            dtype == NULL || keep == NULL || !tutti_state_dtype(dtype, &s->dtype) ||
+            !keep_of(keep, &s->keep) || !tutti_state_count(json_object_get(o, "count"), &s->count))
             return bad(c, "state", k, err);
         c->n_states = k + 1;
         s->state = tutti_copy_text(state);
         s->tensor = tutti_copy_text(tensor);
         if (s->state == NULL || s->tensor == NULL)
-            return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the %zu states of '%s'", n, c->path);
+            return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the %zu states of '%s'", n,
+                              c->path);
         TUTTI_TRY(take_ranges(c, s, list, k, err));
     }
     return TUTTI_OK;
@@ -382,13 +407,15 @@ static tutti_status take_states(tutti_checkpoint *c, const json_t *states, tutti
 
 static tutti_status take_facts(tutti_checkpoint *c, const json_t *facts, tutti_error *err)
 {
-    const size_t bytes = json_is_object(facts) ? json_dumpb(facts, NULL, 0, JSON_SORT_KEYS | JSON_COMPACT) : 0;
+    const size_t bytes =
+        json_is_object(facts) ? json_dumpb(facts, NULL, 0, JSON_SORT_KEYS | JSON_COMPACT) : 0;
 
     if (bytes == 0)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' has no facts; " MEND, c->path);
     c->facts = tutti_alloc(bytes + 1, 1);
     if (c->facts == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory (%zu bytes) for the facts of '%s'", bytes, c->path);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory (%zu bytes) for the facts of '%s'",
+                          bytes, c->path);
     json_dumpb(facts, c->facts, bytes, JSON_SORT_KEYS | JSON_COMPACT);
     return TUTTI_OK;
 }
@@ -401,15 +428,18 @@ static tutti_status take_manifest(tutti_checkpoint *c, const json_t *root, tutti
 
     if (format == NULL || strcmp(format, FORMAT) != 0)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "'%s' does not call itself \"" FORMAT "\"; it is another kind of file", c->path);
+                          "'%s' does not call itself \"" FORMAT "\"; it is another kind of file",
+                          c->path);
     if (!json_is_integer(version) || json_integer_value(version) != FORMAT_VERSION)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "'%s' has format version %lld, this library reads %d; use the version that wrote it", c->path,
-                          (long long)json_integer_value(version), FORMAT_VERSION);
+        return tutti_fail(
+            err, TUTTI_ERR_CORRUPT, 0,
+            "'%s' has format version %lld, this library reads %d; use the version that wrote it",
+            c->path, (long long)json_integer_value(version), FORMAT_VERSION);
     if (!tutti_state_count(json_object_get(root, "step"), &c->step))
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' has no step; " MEND, c->path);
     if (!take_int(json_object_get(root, "world"), &c->world, 99999) || c->world < 1)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' does not state how many ranks saved it; " MEND, c->path);
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "'%s' does not state how many ranks saved it; " MEND, c->path);
     TUTTI_TRY(take_facts(c, json_object_get(root, "facts"), err));
     TUTTI_TRY(take_files(c, json_object_get(root, "files"), err));
     TUTTI_TRY(take_states(c, json_object_get(root, "states"), err));
@@ -424,27 +454,31 @@ static tutti_status check_seal(const char *path, const char *text, size_t bytes,
     uint64_t said, found;
 
     if (bytes > TUTTI_STATE_MANIFEST_MOST)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' has %zu bytes; at most %llu are read", path, bytes,
-                          (unsigned long long)TUTTI_STATE_MANIFEST_MOST);
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' has %zu bytes; at most %llu are read",
+                          path, bytes, (unsigned long long)TUTTI_STATE_MANIFEST_MOST);
     if (bytes < SEAL_BYTES)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' has %zu bytes, fewer than any manifest; " MEND, path, bytes);
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "'%s' has %zu bytes, fewer than any manifest; " MEND, path, bytes);
     seal = text + (bytes - SEAL_BYTES);
     memcpy(digits, seal + sizeof SEAL_BEFORE - 1, 16);
     if (memcmp(seal, SEAL_BEFORE, sizeof SEAL_BEFORE - 1) != 0 ||
         memcmp(seal + sizeof SEAL_BEFORE - 1 + 16, SEAL_AFTER, sizeof SEAL_AFTER - 1) != 0 ||
         !tutti_state_unhex(digits, &said))
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "'%s' does not end with its hash; it was cut short or edited: use an older checkpoint", path);
+        return tutti_fail(
+            err, TUTTI_ERR_CORRUPT, 0,
+            "'%s' does not end with its hash; it was cut short or edited: use an older checkpoint",
+            path);
     found = tutti_hash(text, bytes - SEAL_BYTES);
     if (found != said)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "'%s' has hash %016llx but states %016llx; it was damaged or edited: use an older checkpoint",
+                          "'%s' has hash %016llx but states %016llx; it was damaged or edited: use "
+                          "an older checkpoint",
                           path, (unsigned long long)found, (unsigned long long)said);
     return TUTTI_OK;
 }
 
-tutti_status tutti_checkpoint_parse(tutti_checkpoint **out, const char *path, const char *text, size_t bytes,
-                                    tutti_error *err)
+tutti_status tutti_checkpoint_parse(tutti_checkpoint **out, const char *path, const char *text,
+                                    size_t bytes, tutti_error *err)
 {
     tutti_status status;
     tutti_checkpoint *c;
@@ -527,7 +561,13 @@ bool tutti_checkpoint_piece(const tutti_checkpoint *c, size_t i, tutti_saved *pi
     }
     const tutti_manifest_state *s = &c->states[low];
     const tutti_manifest_range *r = &c->ranges[i];
-    *piece = (tutti_saved){ .state = s->state, .tensor = s->tensor, .keep = s->keep, .dtype = s->dtype,
-                            .owner = r->owner, .count = s->count, .begin = r->begin, .end = r->end };
+    *piece = (tutti_saved){ .state = s->state,
+                            .tensor = s->tensor,
+                            .keep = s->keep,
+                            .dtype = s->dtype,
+                            .owner = r->owner,
+                            .count = s->count,
+                            .begin = r->begin,
+                            .end = r->end };
     return true;
 }

@@ -25,13 +25,14 @@ static tutti_status check_kind(const tutti_manifest_state *s, const tutti_saved_
 
     if (p->keep == s->keep && p->dtype == s->dtype && p->count == s->count)
         return TUTTI_OK;
-    return tutti_fail_rank(err, TUTTI_ERR_USAGE, p->rank,
-                           "'%s/%s' is %llu elements of %s kept '%s' on rank %d, but %llu of %s kept '%s' on rank %d; "
-                           "all ranks must declare it identically",
-                           tutti_state_shown(state, p->state), tutti_state_shown(tensor, p->tensor),
-                           (unsigned long long)p->count, tutti_dtype_name(p->dtype), tutti_keep_name(p->keep), p->rank,
-                           (unsigned long long)s->count, tutti_dtype_name(s->dtype), tutti_keep_name(s->keep),
-                           first->rank);
+    return tutti_fail_rank(
+        err, TUTTI_ERR_USAGE, p->rank,
+        "'%s/%s' is %llu elements of %s kept '%s' on rank %d, but %llu of %s kept '%s' on rank %d; "
+        "all ranks must declare it identically",
+        tutti_state_shown(state, p->state), tutti_state_shown(tensor, p->tensor),
+        (unsigned long long)p->count, tutti_dtype_name(p->dtype), tutti_keep_name(p->keep), p->rank,
+        (unsigned long long)s->count, tutti_dtype_name(s->dtype), tutti_keep_name(s->keep),
+        first->rank);
 }
 
 static tutti_status add_state(tutti_checkpoint *c, const tutti_saved_piece *p, tutti_error *err)
@@ -59,8 +60,8 @@ static tutti_status add_piece(tutti_checkpoint *c, const tutti_saved_piece *p, t
     while (file < c->n_files && c->files[file].rank != p->rank)
         file++;
     if (file == c->n_files)
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, p->rank, "rank %d lists tensors but has written no file",
-                               p->rank);
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, p->rank,
+                               "rank %d lists tensors but has written no file", p->rank);
     *r = p->range;
     r->file = file;
     c->n_ranges++;
@@ -68,8 +69,10 @@ static tutti_status add_piece(tutti_checkpoint *c, const tutti_saved_piece *p, t
     return TUTTI_OK;
 }
 
-tutti_status tutti_manifest_merge(tutti_checkpoint **out, const char *path, tutti_saved_piece *pieces, size_t n,
-                                  const tutti_manifest_file *files, size_t n_files, tutti_error *err)
+tutti_status tutti_manifest_merge(tutti_checkpoint **out, const char *path,
+                                  tutti_saved_piece *pieces, size_t n,
+                                  const tutti_manifest_file *files, size_t n_files,
+                                  tutti_error *err)
 {
     tutti_checkpoint *c = tutti_alloc(1, sizeof *c);
     const tutti_saved_piece *first = NULL;
@@ -90,10 +93,13 @@ tutti_status tutti_manifest_merge(tutti_checkpoint **out, const char *path, tutt
         qsort(pieces, n, sizeof *pieces, by_place);
     for (size_t k = 0; k < n && status == TUTTI_OK; k++) {
         const tutti_saved_piece *p = &pieces[k];
-        if (p->keep < TUTTI_SAME || p->keep >= TUTTI_SCRATCH || p->dtype < TUTTI_F32 || p->dtype > TUTTI_I8) {
+        if (p->keep < TUTTI_SAME || p->keep >= TUTTI_SCRATCH || p->dtype < TUTTI_F32 ||
+            p->dtype > TUTTI_I8) {
             status = tutti_fail_rank(err, TUTTI_ERR_CORRUPT, p->rank,
-                                     "rank %d's list of what it saves is not what it should be", p->rank);
-        } else if (first == NULL || tutti_state_order(first->state, first->tensor, p->state, p->tensor) != 0) {
+                                     "rank %d's list of what it saves is not what it should be",
+                                     p->rank);
+        } else if (first == NULL ||
+                   tutti_state_order(first->state, first->tensor, p->state, p->tensor) != 0) {
             first = p;
             status = add_state(c, p, err);
         }

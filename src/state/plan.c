@@ -12,7 +12,10 @@
 #include "tutti/runtime.h"
 #include "collective/world.h"
 
-enum { ALIGNMENT = 64, NOWHERE = 4096 }; /* NOWHERE: an address below is a member of a struct at NULL */
+enum {
+    ALIGNMENT = 64,
+    NOWHERE = 4096
+}; /* NOWHERE: an address below is a member of a struct at NULL */
 
 typedef struct declaration {
     tutti_state state;
@@ -41,7 +44,8 @@ struct tutti_plan {
 
 const char *tutti_keep_name(tutti_keep keep)
 {
-    static const char *const names[] = { "same", "slice", "own-mean", "own-sum", "own-zero", "scratch" };
+    static const char *const names[] = { "same",    "slice",    "own-mean",
+                                         "own-sum", "own-zero", "scratch" };
     return (size_t)keep < TUTTI_LENGTH(names) ? names[keep] : "?";
 }
 
@@ -81,13 +85,15 @@ static declaration *append_declaration(tutti_plan *plan, const tutti_state *stat
     if (plan->failure.status != TUTTI_OK)
         return NULL;
     if (state->name == NULL) {
-        tutti_fail(&plan->failure, TUTTI_ERR_STATE, 0, "a state without a name is declared; set its .name");
+        tutti_fail(&plan->failure, TUTTI_ERR_STATE, 0,
+                   "a state without a name is declared; set its .name");
         return NULL;
     }
     if ((uintptr_t)at < NOWHERE) {
         tutti_fail(&plan->failure, TUTTI_ERR_STATE, 0,
-                   "state '%s' is declared into a struct that is not there; set .self_bytes of the method's table to "
-                   "the size of its struct", state->name);
+                   "state '%s' is declared into a struct that is not there; set .self_bytes of the "
+                   "method's table to the size of its struct",
+                   state->name);
         return NULL;
     }
     for (size_t i = 0; i < plan->count; i++)
@@ -133,15 +139,20 @@ void tutti_declare(tutti_plan *plan, const tutti_state *state, void *slot)
 
 void tutti_declare_vector(tutti_plan *plan, const char *name, tutti_keep keep, float **slot)
 {
-    const tutti_state state = { .name = name, .keep = keep, .dtype = TUTTI_F32, .count = plan->n, .placed = true };
+    const tutti_state state = {
+        .name = name, .keep = keep, .dtype = TUTTI_F32, .count = plan->n, .placed = true
+    };
 
     if (plan->n > 0)
         tutti_declare(plan, &state, slot);
 }
 
-static void declare_value(tutti_plan *plan, const char *name, tutti_keep keep, bool late, void *value, size_t bytes)
+static void declare_value(tutti_plan *plan, const char *name, tutti_keep keep, bool late,
+                          void *value, size_t bytes)
 {
-    const tutti_state state = { .name = name, .keep = keep, .dtype = TUTTI_U8, .count = bytes, .late = late };
+    const tutti_state state = {
+        .name = name, .keep = keep, .dtype = TUTTI_U8, .count = bytes, .late = late
+    };
     declaration *d = append_declaration(plan, &state, value);
 
     if (d != NULL) {
@@ -150,12 +161,14 @@ static void declare_value(tutti_plan *plan, const char *name, tutti_keep keep, b
     }
 }
 
-void tutti_declare_value(tutti_plan *plan, const char *name, tutti_keep keep, void *value, size_t bytes)
+void tutti_declare_value(tutti_plan *plan, const char *name, tutti_keep keep, void *value,
+                         size_t bytes)
 {
     declare_value(plan, name, keep, false, value, bytes);
 }
 
-void tutti_declare_late_value(tutti_plan *plan, const char *name, tutti_keep keep, void *value, size_t bytes)
+void tutti_declare_late_value(tutti_plan *plan, const char *name, tutti_keep keep, void *value,
+                              size_t bytes)
 {
     declare_value(plan, name, keep, true, value, bytes);
 }
@@ -191,7 +204,8 @@ static tutti_status open_tiers(tutti_plan *plan, tutti_world *world, tutti_error
         if (d->tier == NULL)
             continue;
         if (world == NULL)
-            return tutti_fail(err, TUTTI_ERR_STATE, 0, "state '%s' is in tier '%s', and there is no world to open it",
+            return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                              "state '%s' is in tier '%s', and there is no world to open it",
                               d->name, d->tier);
         while (k < plan->n_groups && strcmp(plan->groups[k].spec, d->tier) != 0)
             k++;
@@ -202,7 +216,8 @@ static tutti_status open_tiers(tutti_plan *plan, tutti_world *world, tutti_error
         plan->groups[k].bytes += bytes;
     }
     for (size_t k = 0; k < plan->n_groups; k++) {
-        group *g = &plan->groups[k]; /* where this worker has nothing of all of it a block is left */
+        /* where this worker has nothing of all of it a block is left */
+        group *g = &plan->groups[k];
         TUTTI_TRY(tutti_tier_open(&g->tier, tutti_world_runtime(world), g->spec,
                                   g->bytes > 0 ? g->bytes : TUTTI_FILE_BLOCK, plan->host, err));
     }
@@ -255,15 +270,15 @@ tutti_status tutti_plan_carry_out(tutti_plan *plan, tutti_world *world, tutti_er
         const bool apart = d->tier != NULL || (d->state.shared && world != NULL);
         if (!bytes_of(d, &bytes) || !tutti_size_add(total, apart ? 0 : bytes, &total))
             return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
-                              "state '%s' of %zu elements does not fit in this machine's addresses", d->name,
-                              d->state.count);
+                              "state '%s' of %zu elements does not fit in this machine's addresses",
+                              d->name, d->state.count);
     }
     TUTTI_TRY(count_all(plan, err));
     plan->arena = tutti_alloc(total > 0 ? total : 1, 1);
     if (plan->arena == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
-                          "cannot take the %zu bytes (%.1f MiB) of this worker's state; "
-                          "use a smaller model or fewer workers on this host",
+                          "cannot take the %zu bytes (%.1f MiB) of this worker's state; use a "
+                          "smaller model or fewer workers on this host",
                           total, (double)total / 1048576);
     for (size_t i = 0; i < plan->count; i++) {
         declaration *d = &plan->declared[i];

@@ -14,8 +14,9 @@
 /* ---- reading ---- */
 
 /* Finds the entry of a key in its file. */
-static tutti_status find_key(const tutti_checkpoint *c, const tutti_tensor_file *f, const tutti_manifest_state *s,
-                             const tutti_manifest_range *r, const tutti_tensor_entry **entry, tutti_error *err)
+static tutti_status find_key(const tutti_checkpoint *c, const tutti_tensor_file *f,
+                             const tutti_manifest_state *s, const tutti_manifest_range *r,
+                             const tutti_tensor_entry **entry, tutti_error *err)
 {
     char key[KEY_ROOM], shown[TUTTI_STATE_SHOWN];
     const tutti_tensor_entry *e;
@@ -24,29 +25,30 @@ static tutti_status find_key(const tutti_checkpoint *c, const tutti_tensor_file 
     tutti_state_shown(shown, key);
     *entry = e = tutti_safetensors_find(f, key);
     if (e == NULL)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "'%s' lacks tensor '%s', which the manifest of '%s' lists; use an older checkpoint", f->path,
-                          shown, c->directory);
+        return tutti_fail(
+            err, TUTTI_ERR_CORRUPT, 0,
+            "'%s' lacks tensor '%s', which the manifest of '%s' lists; use an older checkpoint",
+            f->path, shown, c->directory);
     if (e->dtype != s->dtype || e->dims != 1 || e->dim[0] != r->end - r->begin)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "'%s', tensor '%s': %llu bytes of %s, but %llu elements of %s according to the manifest; "
-                          "use an older checkpoint",
+                          "'%s', tensor '%s': %llu bytes of %s, but %llu elements of %s according "
+                          "to the manifest; use an older checkpoint",
                           f->path, shown, (unsigned long long)e->bytes, tutti_dtype_name(e->dtype),
                           (unsigned long long)(r->end - r->begin), tutti_dtype_name(s->dtype));
     return TUTTI_OK;
 }
 
-static tutti_status damaged(const tutti_tensor_file *f, const tutti_tensor_entry *e, const tutti_manifest_range *r,
-                            uint64_t found, tutti_error *err)
+static tutti_status damaged(const tutti_tensor_file *f, const tutti_tensor_entry *e,
+                            const tutti_manifest_range *r, uint64_t found, tutti_error *err)
 {
     char shown[TUTTI_STATE_SHOWN];
 
     return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                      "'%s', tensor '%s' (elements [%llu, "
-                      "%llu)) has hash %016llx, but %016llx according to the manifest; it was damaged: use an older "
-                      "checkpoint",
+                      "'%s', tensor '%s' (elements [%llu, %llu)) has hash %016llx, but %016llx "
+                      "according to the manifest; it was damaged: use an older checkpoint",
                       f->path, tutti_state_shown(shown, e->name), (unsigned long long)r->begin,
-                      (unsigned long long)r->end, (unsigned long long)found, (unsigned long long)r->hash);
+                      (unsigned long long)r->end, (unsigned long long)found,
+                      (unsigned long long)r->hash);
 }
 
 /* Targets of one (state, owner) and one range that some of them need. */
@@ -89,41 +91,50 @@ static bool has_owner(const tutti_checkpoint *c, const tutti_manifest_state *s, 
 }
 
 /* Compares the target's request with what was saved. */
-static tutti_status resolve(const tutti_checkpoint *c, const tutti_saved *t, wanted *w, tutti_error *err)
+static tutti_status resolve(const tutti_checkpoint *c, const tutti_saved *t, wanted *w,
+                            tutti_error *err)
 {
     const tutti_manifest_state *s =
-        c->n_states == 0 ? NULL : bsearch(t, c->states, c->n_states, sizeof *c->states, against_state);
+        c->n_states == 0 ? NULL
+                         : bsearch(t, c->states, c->n_states, sizeof *c->states, against_state);
     char state[TUTTI_STATE_SHOWN], tensor[TUTTI_STATE_SHOWN];
 
     tutti_state_shown(state, t->state);
     tutti_state_shown(tensor, t->tensor);
     if (s == NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "checkpoint '%s' has no '%s/%s'; it was saved with another model, method, codec or optimizer",
+                          "checkpoint '%s' has no '%s/%s'; it was saved with another model, "
+                          "method, codec or optimizer",
                           c->directory, state, tensor);
     if (s->dtype != t->dtype)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "checkpoint '%s' has '%s/%s' as %s, this run needs %s; use the settings it was saved with",
-                          c->directory, state, tensor, tutti_dtype_name(s->dtype), tutti_dtype_name(t->dtype));
+                          "checkpoint '%s' has '%s/%s' as %s, this run needs %s; use the settings "
+                          "it was saved with",
+                          c->directory, state, tensor, tutti_dtype_name(s->dtype),
+                          tutti_dtype_name(t->dtype));
     if (s->count != t->count)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "checkpoint '%s' has '%s/%s' with %llu elements, this run needs %llu; use the settings it was saved with",
-            c->directory, state, tensor, (unsigned long long)s->count, (unsigned long long)t->count);
-    if (!has_owner(c, s, t->owner) && t->owner < 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "checkpoint '%s' has '%s/%s' for each rank on its own, this run needs one for all; "
+                          "checkpoint '%s' has '%s/%s' with %llu elements, this run needs %llu; "
                           "use the settings it was saved with",
-                          c->directory, state, tensor);
-    if (!has_owner(c, s, t->owner))
+                          c->directory, state, tensor, (unsigned long long)s->count,
+                          (unsigned long long)t->count);
+    if (!has_owner(c, s, t->owner) && t->owner < 0)
         return tutti_fail(
             err, TUTTI_ERR_USAGE, 0,
-            "checkpoint '%s', saved by %d ranks, has no '%s/%s' of rank %d; use the settings it was saved with",
-            c->directory, c->world, state, tensor, t->owner);
-    if (t->begin > t->end || t->end > t->count || (t->begin < t->end && t->data == NULL && t->tier == NULL))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "no elements [%llu, %llu) of the %llu of '%s/%s' can be read",
-                          (unsigned long long)t->begin, (unsigned long long)t->end, (unsigned long long)t->count, state,
-                          tensor);
+            "checkpoint '%s' has '%s/%s' for each rank on its own, this run needs one for all; use "
+            "the settings it was saved with",
+            c->directory, state, tensor);
+    if (!has_owner(c, s, t->owner))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "checkpoint '%s', saved by %d ranks, has no '%s/%s' of rank %d; use the "
+                          "settings it was saved with",
+                          c->directory, c->world, state, tensor, t->owner);
+    if (t->begin > t->end || t->end > t->count ||
+        (t->begin < t->end && t->data == NULL && t->tier == NULL))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "no elements [%llu, %llu) of the %llu of '%s/%s' can be read",
+                          (unsigned long long)t->begin, (unsigned long long)t->end,
+                          (unsigned long long)t->count, state, tensor);
     *w = (wanted){ t, (size_t)(s - c->states) };
     return TUTTI_OK;
 }
@@ -153,20 +164,21 @@ static size_t list_jobs(const tutti_checkpoint *c, const wanted *list, size_t n,
 
 /* Copies what target t needs of the piece: bytes [at, at + bytes) of the key
    that begins at element r->begin. */
-static tutti_status hand_out(const tutti_saved *t, const tutti_manifest_range *r, uint64_t at, const uint8_t *piece,
-                             size_t bytes, tutti_error *err)
+static tutti_status hand_out(const tutti_saved *t, const tutti_manifest_range *r, uint64_t at,
+                             const uint8_t *piece, size_t bytes, tutti_error *err)
 {
     const size_t size = tutti_dtype_bytes(t->dtype);
     /* in bytes of the whole tensor */
     const uint64_t first = r->begin * size + at, from = t->begin * size, to = t->end * size;
-    const uint64_t low = from > first ? from : first, high = to < first + bytes ? to : first + bytes;
+    const uint64_t low = from > first ? from : first,
+                   high = to < first + bytes ? to : first + bytes;
 
     if (low >= high)
         return TUTTI_OK;
     if (t->data == NULL) {
         tutti_io io = { 0 }, *const one = &io;
-        TUTTI_TRY(
-            tutti_tier_write(t->tier, &io, t->at + (low - from), piece + (low - first), (size_t)(high - low), err));
+        TUTTI_TRY(tutti_tier_write(t->tier, &io, t->at + (low - from), piece + (low - first),
+                                   (size_t)(high - low), err));
         return tutti_tier_wait(t->tier, &one, 1, err);
     }
     memcpy((uint8_t *)t->data + (low - from), piece + (low - first), (size_t)(high - low));
@@ -214,7 +226,8 @@ static tutti_status read_keys(const tutti_checkpoint *c, const reading *r, const
     tutti_status status = TUTTI_OK;
 
     if (entries == NULL || extents == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to read %zu tensors of '%s'", n, f->path);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to read %zu tensors of '%s'", n,
+                            f->path);
     for (size_t k = 0; k < n && status == TUTTI_OK; k++) {
         status = find_key(c, f, &c->states[jobs[k].state], jobs[k].range, &entries[k], err);
         if (status == TUTTI_OK)
@@ -230,7 +243,8 @@ static tutti_status read_keys(const tutti_checkpoint *c, const reading *r, const
     return status;
 }
 
-static tutti_status open_file(const tutti_checkpoint *c, size_t file, tutti_tensor_file **f, tutti_error *err)
+static tutti_status open_file(const tutti_checkpoint *c, size_t file, tutti_tensor_file **f,
+                              tutti_error *err)
 {
     char *path = tutti_state_path_of(c, file);
     tutti_status status;
@@ -243,7 +257,8 @@ static tutti_status open_file(const tutti_checkpoint *c, size_t file, tutti_tens
     return status;
 }
 
-tutti_status tutti_checkpoint_read(tutti_checkpoint *c, const tutti_saved *targets, size_t n, tutti_error *err)
+tutti_status tutti_checkpoint_read(tutti_checkpoint *c, const tutti_saved *targets, size_t n,
+                                   tutti_error *err)
 {
     tutti_status status = TUTTI_OK;
     wanted *list = tutti_alloc(n + 1, sizeof *list);
@@ -252,8 +267,8 @@ tutti_status tutti_checkpoint_read(tutti_checkpoint *c, const tutti_saved *targe
     size_t n_jobs, end;
 
     if (c->directory == NULL) {
-        status =
-            tutti_fail(err, TUTTI_ERR_STATE, 0, "'%s' was parsed from memory; there are no files to read", c->path);
+        status = tutti_fail(err, TUTTI_ERR_STATE, 0,
+                            "'%s' was parsed from memory; there are no files to read", c->path);
         goto out;
     }
     if (list == NULL || h == NULL) {
@@ -269,7 +284,8 @@ tutti_status tutti_checkpoint_read(tutti_checkpoint *c, const tutti_saved *targe
     n_jobs = list_jobs(c, list, n, NULL);
     jobs = tutti_alloc(n_jobs + 1, sizeof *jobs);
     if (jobs == NULL) {
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to read %zu ranges of '%s'", n_jobs, c->directory);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to read %zu ranges of '%s'",
+                            n_jobs, c->directory);
         goto out;
     }
     list_jobs(c, list, n, jobs);
@@ -293,7 +309,10 @@ out:
 
 /* ---- verifying ---- */
 
-typedef struct expected { const tutti_tensor_entry *entry; const tutti_manifest_range *range; } expected;
+typedef struct expected {
+    const tutti_tensor_entry *entry;
+    const tutti_manifest_range *range;
+} expected;
 typedef struct reader {
     const tutti_checkpoint *c;
     tutti_tensor_file *f;
@@ -329,9 +348,10 @@ static tutti_status match(const reader *r, uint32_t file, expected *list, tutti_
         }
     for (size_t k = 0; k < r->f->n; k++)
         if (list[k].range == NULL)
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                              "'%s' has tensor '%s', which the manifest does not list; use an older checkpoint",
-                              r->f->path, tutti_state_shown(shown, list[k].entry->name));
+            return tutti_fail(
+                err, TUTTI_ERR_CORRUPT, 0,
+                "'%s' has tensor '%s', which the manifest does not list; use an older checkpoint",
+                r->f->path, tutti_state_shown(shown, list[k].entry->name));
     if (r->f->n > 0)
         qsort(list, r->f->n, sizeof *list, by_place);
     return TUTTI_OK;
@@ -356,16 +376,18 @@ static tutti_status verify_file(reader *r, uint32_t file, tutti_error *err)
 {
     expected *list = tutti_alloc(r->f->n + 1, sizeof *list);
     tutti_state_extent *extents = tutti_alloc(r->f->n + 1, sizeof *extents);
-    tutti_status status = list == NULL || extents == NULL
-                              ? tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to verify '%s'", r->f->path)
-                              : match(r, file, list, err);
+    tutti_status status =
+        list == NULL || extents == NULL
+            ? tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to verify '%s'", r->f->path)
+            : match(r, file, list, err);
     uint64_t found;
 
     if (status != TUTTI_OK)
         goto out;
     extents[0] = (tutti_state_extent){ 0, r->f->data };
     for (size_t k = 0; k < r->f->n; k++)
-        extents[k + 1] = (tutti_state_extent){ r->f->data + list[k].entry->begin, list[k].entry->bytes };
+        extents[k + 1] =
+            (tutti_state_extent){ r->f->data + list[k].entry->begin, list[k].entry->bytes };
     status = tutti_state_in_open(&r->in, r->c->rt, r->f, extents, r->f->n + 1, err);
     tutti_state_hash_begin(r->whole);
     if (status == TUTTI_OK)
@@ -378,11 +400,11 @@ static tutti_status verify_file(reader *r, uint32_t file, tutti_error *err)
     }
     found = tutti_state_hash_end(r->whole);
     if (status == TUTTI_OK && found != r->c->files[file].hash)
-        status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                            "'%s' has hash %016llx, but %016llx according to the manifest, though all tensors are "
-                            "sound: its header was damaged; use an older checkpoint",
-                            r->f->path, (unsigned long long)found,
-                            (unsigned long long)r->c->files[file].hash);
+        status = tutti_fail(
+            err, TUTTI_ERR_CORRUPT, 0,
+            "'%s' has hash %016llx, but %016llx according to the manifest, though all tensors are "
+            "sound: its header was damaged; use an older checkpoint",
+            r->f->path, (unsigned long long)found, (unsigned long long)r->c->files[file].hash);
 out:
     tutti_state_in_close(r->in);
     r->in = NULL;
@@ -397,17 +419,18 @@ tutti_status tutti_checkpoint_verify(tutti_checkpoint *c, tutti_error *err)
     reader r = { .c = c, .key = tutti_state_hash_open(), .whole = tutti_state_hash_open() };
 
     if (c->directory == NULL)
-        status =
-            tutti_fail(err, TUTTI_ERR_STATE, 0, "'%s' was parsed from memory; there are no files to verify", c->path);
+        status = tutti_fail(err, TUTTI_ERR_STATE, 0,
+                            "'%s' was parsed from memory; there are no files to verify", c->path);
     else if (r.key == NULL || r.whole == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to verify '%s'", c->directory);
     for (size_t k = 0; k < c->n_files && status == TUTTI_OK; k++) {
         status = open_file(c, k, &r.f, err);
         if (status == TUTTI_OK && r.f->file_bytes != c->files[k].bytes)
-            status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                                "'%s' has %llu bytes, but %llu according to the manifest; use an older checkpoint",
-                                r.f->path,
-                                (unsigned long long)r.f->file_bytes, (unsigned long long)c->files[k].bytes);
+            status = tutti_fail(
+                err, TUTTI_ERR_CORRUPT, 0,
+                "'%s' has %llu bytes, but %llu according to the manifest; use an older checkpoint",
+                r.f->path, (unsigned long long)r.f->file_bytes,
+                (unsigned long long)c->files[k].bytes);
         if (status == TUTTI_OK)
             status = verify_file(&r, (uint32_t)k, err);
         tutti_safetensors_close(r.f);

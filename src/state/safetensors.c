@@ -37,7 +37,8 @@ static char *keep_text(tutti_tensor_file *f, size_t *used, const char *text)
     return kept;
 }
 
-static tutti_status take_metadata(tutti_tensor_file *f, json_t *object, size_t *used, tutti_error *err)
+static tutti_status take_metadata(tutti_tensor_file *f, json_t *object, size_t *used,
+                                  tutti_error *err)
 {
     char shown[TUTTI_STATE_SHOWN];
     const char *key;
@@ -46,7 +47,8 @@ static tutti_status take_metadata(tutti_tensor_file *f, json_t *object, size_t *
     json_object_foreach(object, key, value) {
         f->metadata[2 * f->pairs] = keep_text(f, used, key);
         if (!json_is_string(value))
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' has metadata '%s' that is no text; " MEND, f->path,
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                              "'%s' has metadata '%s' that is no text; " MEND, f->path,
                               tutti_state_shown(shown, key));
         f->metadata[2 * f->pairs + 1] = keep_text(f, used, json_string_value(value));
         f->pairs++;
@@ -54,36 +56,39 @@ static tutti_status take_metadata(tutti_tensor_file *f, json_t *object, size_t *
     return TUTTI_OK;
 }
 
-static tutti_status take_shape(const tutti_tensor_file *f, tutti_tensor_entry *e, const json_t *shape,
-                               const char *shown, tutti_error *err)
+static tutti_status take_shape(const tutti_tensor_file *f, tutti_tensor_entry *e,
+                               const json_t *shape, const char *shown, tutti_error *err)
 {
     size_t bytes = tutti_dtype_bytes(e->dtype);
     bool empty = false;
 
     if (!json_is_array(shape))
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s', tensor '%s': no shape; " MEND, f->path, shown);
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s', tensor '%s': no shape; " MEND, f->path,
+                          shown);
     if (json_array_size(shape) > TUTTI_SAFETENSORS_DIMS)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s', tensor '%s': %zu dimensions; at most %d are read", f->path,
-                          shown, json_array_size(shape), TUTTI_SAFETENSORS_DIMS);
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "'%s', tensor '%s': %zu dimensions; at most %d are read", f->path, shown,
+                          json_array_size(shape), TUTTI_SAFETENSORS_DIMS);
     e->dims = (int)json_array_size(shape);
     for (int k = 0; k < e->dims; k++) {
         if (!tutti_state_count(json_array_get(shape, (size_t)k), &e->dim[k]))
             return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                              "'%s', tensor '%s': dimension %d is no whole number from 0 up; " MEND, f->path, shown,
-                              k + 1);
+                              "'%s', tensor '%s': dimension %d is no whole number from 0 up; " MEND,
+                              f->path, shown, k + 1);
         empty = empty || e->dim[k] == 0;
     }
     for (int k = 0; k < e->dims && !empty; k++)
         if (!tutti_size_mul(bytes, (size_t)e->dim[k], &bytes))
             return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                              "'%s', tensor '%s': the shape's product overflows 64 bits at dimension %d (%llu); " MEND,
+                              "'%s', tensor '%s': the shape's product overflows 64 bits at "
+                              "dimension %d (%llu); " MEND,
                               f->path, shown, k + 1, (unsigned long long)e->dim[k]);
     e->bytes = empty ? 0 : bytes;
     return TUTTI_OK;
 }
 
-static tutti_status take_tensor(tutti_tensor_file *f, const char *name, const json_t *object, size_t *used,
-                                tutti_error *err)
+static tutti_status take_tensor(tutti_tensor_file *f, const char *name, const json_t *object,
+                                size_t *used, tutti_error *err)
 {
     tutti_tensor_entry *e = &f->entries[f->n];
     char shown[TUTTI_STATE_SHOWN], shown_dtype[TUTTI_STATE_SHOWN];
@@ -93,42 +98,49 @@ static tutti_status take_tensor(tutti_tensor_file *f, const char *name, const js
 
     tutti_state_shown(shown, name);
     if (strlen(name) > TUTTI_STATE_NAME_MOST)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s', tensor '%s': the name has %zu bytes; at most %d are read",
-                          f->path, shown, strlen(name), TUTTI_STATE_NAME_MOST);
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "'%s', tensor '%s': the name has %zu bytes; at most %d are read", f->path,
+                          shown, strlen(name), TUTTI_STATE_NAME_MOST);
     if (!json_is_object(object))
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "'%s', tensor '%s': no object with dtype, shape and data_offsets; " MEND, f->path, shown);
+                          "'%s', tensor '%s': no object with dtype, shape and data_offsets; " MEND,
+                          f->path, shown);
     e->name = keep_text(f, used, name);
 
     dtype = json_object_get(object, "dtype");
     if (!json_is_string(dtype))
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s', tensor '%s': no dtype; " MEND, f->path, shown);
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s', tensor '%s': no dtype; " MEND, f->path,
+                          shown);
     if (!tutti_state_dtype(json_string_value(dtype), &e->dtype))
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "'%s', tensor '%s': dtype '%s' is not read (F64, F32, F16, BF16, I64, I32, U8, I8 are); "
-                          "convert the file",
+                          "'%s', tensor '%s': dtype '%s' is not read (F64, F32, F16, BF16, I64, "
+                          "I32, U8, I8 are); convert the file",
                           f->path, shown, tutti_state_shown(shown_dtype, json_string_value(dtype)));
     TUTTI_TRY(take_shape(f, e, json_object_get(object, "shape"), shown, err));
     offsets = json_object_get(object, "data_offsets");
     if (!json_is_array(offsets) || json_array_size(offsets) != 2 ||
         !tutti_state_count(json_array_get(offsets, 0), &e->begin) ||
         !tutti_state_count(json_array_get(offsets, 1), &end))
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "'%s', tensor '%s': data_offsets are not two whole numbers from 0 up; " MEND, f->path, shown);
-    if (json_object_size(object) != 3)
         return tutti_fail(
             err, TUTTI_ERR_CORRUPT, 0,
-            "'%s', tensor '%s': %zu members where dtype, shape and data_offsets are all the format has; " MEND, f->path,
-            shown, json_object_size(object));
-    if (end < e->begin || end > section)
+            "'%s', tensor '%s': data_offsets are not two whole numbers from 0 up; " MEND, f->path,
+            shown);
+    if (json_object_size(object) != 3)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "'%s', tensor '%s': range [%llu, %llu) does not lie "
-                          "in the %llu bytes of data; the file was cut short or its header is damaged",
-                          f->path, shown, (unsigned long long)e->begin, (unsigned long long)end,
-                          (unsigned long long)section);
+                          "'%s', tensor '%s': %zu members where dtype, shape and data_offsets are "
+                          "all the format has; " MEND,
+                          f->path, shown, json_object_size(object));
+    if (end < e->begin || end > section)
+        return tutti_fail(
+            err, TUTTI_ERR_CORRUPT, 0,
+            "'%s', tensor '%s': range [%llu, %llu) does not lie in the %llu bytes of data; the "
+            "file was cut short or its header is damaged",
+            f->path, shown, (unsigned long long)e->begin, (unsigned long long)end,
+            (unsigned long long)section);
     if (end - e->begin != e->bytes)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "'%s', tensor '%s': range [%llu, %llu) has %llu bytes, shape and dtype ask for %llu; " MEND,
+                          "'%s', tensor '%s': range [%llu, %llu) has %llu bytes, shape and dtype "
+                          "ask for %llu; " MEND,
                           f->path, shown, (unsigned long long)e->begin, (unsigned long long)end,
                           (unsigned long long)(end - e->begin), (unsigned long long)e->bytes);
     f->n++;
@@ -147,18 +159,20 @@ static tutti_status check_tiling(tutti_tensor_file *f, tutti_error *err)
     for (size_t k = 0; k < f->n; k++) {
         const tutti_tensor_entry *e = &f->entries[k];
         if (e->begin != at)
-            return tutti_fail(
-                err, TUTTI_ERR_CORRUPT, 0,
-                "'%s', tensor '%s': begins at %llu of the data, but the tensor before it ends at %llu (%s); " MEND,
-                f->path, tutti_state_shown(shown, e->name), (unsigned long long)e->begin, (unsigned long long)at,
-                e->begin < at ? "they overlap" : "a hole");
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                              "'%s', tensor '%s': begins at %llu of the data, but the tensor "
+                              "before it ends at %llu (%s); " MEND,
+                              f->path, tutti_state_shown(shown, e->name),
+                              (unsigned long long)e->begin, (unsigned long long)at,
+                              e->begin < at ? "they overlap" : "a hole");
         at = e->begin + e->bytes;
     }
     if (at != f->file_bytes - f->data)
-        return tutti_fail(
-            err, TUTTI_ERR_CORRUPT, 0,
-            "'%s' has %llu bytes of data, but its tensors end at %llu; bytes were added, or its header is damaged",
-            f->path, (unsigned long long)(f->file_bytes - f->data), (unsigned long long)at);
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "'%s' has %llu bytes of data, but its tensors end at %llu; bytes were "
+                          "added, or its header is damaged",
+                          f->path, (unsigned long long)(f->file_bytes - f->data),
+                          (unsigned long long)at);
     if (f->n > 0)
         qsort(f->entries, f->n, sizeof *f->entries, by_name);
     return TUTTI_OK;
@@ -171,17 +185,19 @@ static tutti_status take_header(tutti_tensor_file *f, json_t *root, tutti_error 
     const char *key;
 
     if (metadata != NULL && !json_is_object(metadata))
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' has __metadata__ that is no object; " MEND, f->path);
-    json_object_foreach(root, key, value) /* all texts together are shorter than the header: no overflow */
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "'%s' has __metadata__ that is no object; " MEND, f->path);
+    json_object_foreach(root, key,
+                        value) /* all texts together are shorter than the header: no overflow */
         bytes += strlen(key) + 1;
-    json_object_foreach(metadata, key, value)
-        bytes += strlen(key) + 1 + (json_is_string(value) ? strlen(json_string_value(value)) + 1 : 0);
+    json_object_foreach(metadata, key, value) bytes +=
+        strlen(key) + 1 + (json_is_string(value) ? strlen(json_string_value(value)) + 1 : 0);
     f->text = tutti_alloc(bytes, 1);
     f->entries = tutti_alloc(json_object_size(root) + 1, sizeof *f->entries);
     f->metadata = tutti_alloc(2 * json_object_size(metadata) + 1, sizeof *f->metadata);
     if (f->text == NULL || f->entries == NULL || f->metadata == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the %zu tensors of '%s'", json_object_size(root),
-                          f->path);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the %zu tensors of '%s'",
+                          json_object_size(root), f->path);
     TUTTI_TRY(take_metadata(f, metadata, &used, err));
     json_object_foreach(root, key, value)
         if (value != metadata)
@@ -190,9 +206,11 @@ static tutti_status take_header(tutti_tensor_file *f, json_t *root, tutti_error 
 }
 
 /* Files that users give by mistake, recognised by their first bytes. */
-static tutti_status another_kind(const char *path, const uint8_t *head, size_t have, tutti_error *err)
+static tutti_status another_kind(const char *path, const uint8_t *head, size_t have,
+                                 tutti_error *err)
 {
-    static const struct { const char *begins; size_t bytes; const char *is, *mend; } kinds[] = {
+    static const struct { const char *begins; size_t bytes; const char *is, *mend;
+    } kinds[] = {
         { "PK\3\4", 4, "a zip archive, as torch.save writes",
           "load it in PyTorch and save its state_dict with safetensors.torch.save_file" },
         { "\x80\2", 2, "a pickle, as torch.save used to write",
@@ -201,43 +219,49 @@ static tutti_status another_kind(const char *path, const uint8_t *head, size_t h
         { "\x80\4", 2, "a pickle", "load it in Python and save it with safetensors" },
         { "\x80\5", 2, "a pickle", "load it in Python and save it with safetensors" },
         { "\x93NUMPY", 6, "an array of NumPy", "save it with safetensors.numpy.save_file" },
-        { "\x89HDF", 4, "an HDF5 file", "load it where it comes from and save it with safetensors" },
+        { "\x89HDF", 4, "an HDF5 file",
+          "load it where it comes from and save it with safetensors" },
         { "GGUF", 4, "a GGUF file", "take the safetensors files that it was made of" },
-        { "version ", 8, "a pointer of Git LFS and not the file itself", "fetch that: git lfs pull" },
+        { "version ", 8, "a pointer of Git LFS and not the file itself",
+          "fetch that: git lfs pull" },
     };
 
     for (size_t k = 0; k < TUTTI_LENGTH(kinds); k++)
         if (have >= kinds[k].bytes && memcmp(head, kinds[k].begins, kinds[k].bytes) == 0)
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' is %s, but weights are read from a safetensors file; %s",
-                              path, kinds[k].is, kinds[k].mend);
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                              "'%s' is %s, but weights are read from a safetensors file; %s", path,
+                              kinds[k].is, kinds[k].mend);
     return TUTTI_OK;
 }
 
-static tutti_status check_length(const char *path, const uint8_t *head, size_t have, uint64_t file_bytes,
-                                 uint64_t *length, tutti_error *err)
+static tutti_status check_length(const char *path, const uint8_t *head, size_t have,
+                                 uint64_t file_bytes, uint64_t *length, tutti_error *err)
 {
     *length = 0;
     if (file_bytes < 8 || have < 8)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "'%s' has %llu bytes, fewer than the 8 that give a safetensors file's header length; "
-                          "it was cut short",
-                          path, (unsigned long long)(have < file_bytes ? have : file_bytes));
+        return tutti_fail(
+            err, TUTTI_ERR_CORRUPT, 0,
+            "'%s' has %llu bytes, fewer than the 8 that give a safetensors file's header length; "
+            "it was cut short",
+            path, (unsigned long long)(have < file_bytes ? have : file_bytes));
     for (int k = 7; k >= 0; k--)
         *length = *length << 8 | head[k];
     if (*length > file_bytes - 8) /* else those bytes are a length */
         TUTTI_TRY(another_kind(path, head, have, err));
     if (*length > TUTTI_STATE_HEADER_MOST)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' claims a header of %llu bytes; at most %llu are read; " MEND,
-                          path, (unsigned long long)*length, (unsigned long long)TUTTI_STATE_HEADER_MOST);
-    if (*length > file_bytes - 8)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "'%s' claims a header of %llu bytes, but only %llu follow; it was cut short", path,
-                          (unsigned long long)*length, (unsigned long long)(file_bytes - 8));
+                          "'%s' claims a header of %llu bytes; at most %llu are read; " MEND, path,
+                          (unsigned long long)*length, (unsigned long long)TUTTI_STATE_HEADER_MOST);
+    if (*length > file_bytes - 8)
+        return tutti_fail(
+            err, TUTTI_ERR_CORRUPT, 0,
+            "'%s' claims a header of %llu bytes, but only %llu follow; it was cut short", path,
+            (unsigned long long)*length, (unsigned long long)(file_bytes - 8));
     return TUTTI_OK;
 }
 
-tutti_status tutti_safetensors_parse(tutti_tensor_file **out, const char *path, const uint8_t *head, size_t have,
-                                     uint64_t file_bytes, tutti_error *err)
+tutti_status tutti_safetensors_parse(tutti_tensor_file **out, const char *path, const uint8_t *head,
+                                     size_t have, uint64_t file_bytes, tutti_error *err)
 {
     tutti_status status;
     tutti_tensor_file *f;
@@ -248,10 +272,12 @@ tutti_status tutti_safetensors_parse(tutti_tensor_file **out, const char *path, 
     *out = NULL;
     TUTTI_TRY(check_length(path, head, have, file_bytes, &length, err));
     if (have - 8 < length)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s': %zu of the header's %llu bytes are there; it was cut short",
-                          path, have - 8, (unsigned long long)length);
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "'%s': %zu of the header's %llu bytes are there; it was cut short", path,
+                          have - 8, (unsigned long long)length);
     if (length == 0 || head[8] != '{')
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' has a header that does not begin with '{'; " MEND, path);
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "'%s' has a header that does not begin with '{'; " MEND, path);
     f = tutti_alloc(1, sizeof *f);
     if (f == NULL || (f->path = tutti_copy_text(path)) == NULL) {
         status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to open '%s'", path);
@@ -272,7 +298,8 @@ out:
     return status;
 }
 
-tutti_status tutti_safetensors_open(tutti_tensor_file **out, tutti_runtime *rt, const char *path, tutti_error *err)
+tutti_status tutti_safetensors_open(tutti_tensor_file **out, tutti_runtime *rt, const char *path,
+                                    tutti_error *err)
 {
     tutti_file *file = NULL;
     uint8_t eight[8] = { 0 }, *head = NULL;
@@ -291,8 +318,9 @@ tutti_status tutti_safetensors_open(tutti_tensor_file **out, tutti_runtime *rt, 
         goto out;
     head = tutti_alloc((size_t)(8 + length), 1);
     if (head == NULL) {
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory (%llu bytes) for the header of '%s'",
-                            (unsigned long long)length, path);
+        status =
+            tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory (%llu bytes) for the header of '%s'",
+                       (unsigned long long)length, path);
         goto out;
     }
     status = tutti_file_read(file, 0, head, (size_t)(8 + length), err);
@@ -344,18 +372,20 @@ const char *tutti_safetensors_metadata(const tutti_tensor_file *f, const char *k
     return NULL;
 }
 
-tutti_status tutti_safetensors_read(tutti_tensor_file *f, const tutti_tensor_entry *e, uint64_t offset, void *to,
-                                    size_t bytes, tutti_error *err)
+tutti_status tutti_safetensors_read(tutti_tensor_file *f, const tutti_tensor_entry *e,
+                                    uint64_t offset, void *to, size_t bytes, tutti_error *err)
 {
     char shown[TUTTI_STATE_SHOWN];
 
     if (f->file == NULL)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "'%s' was parsed from memory; there is no file to read tensors from",
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "'%s' was parsed from memory; there is no file to read tensors from",
                           f->path);
     if (offset > e->bytes || bytes > e->bytes - offset)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "'%s', tensor '%s': bytes [%llu, %llu + %zu) were asked for, it has %llu", f->path,
-                          tutti_state_shown(shown, e->name), (unsigned long long)offset, (unsigned long long)offset,
-                          bytes, (unsigned long long)e->bytes);
-    return bytes == 0 ? TUTTI_OK : tutti_file_read(f->file, f->data + e->begin + offset, to, bytes, err);
+                          "'%s', tensor '%s': bytes [%llu, %llu + %zu) were asked for, it has %llu",
+                          f->path, tutti_state_shown(shown, e->name), (unsigned long long)offset,
+                          (unsigned long long)offset, bytes, (unsigned long long)e->bytes);
+    return bytes == 0 ? TUTTI_OK
+                      : tutti_file_read(f->file, f->data + e->begin + offset, to, bytes, err);
 }

@@ -12,18 +12,22 @@
 #include <string.h>
 
 #define ALIGNMENT 64
-#define PIECE ((size_t)256 << 10) /* hashed twice and copied on its way to the disk, while it is in the cache */
+#define PIECE \
+    ((size_t)256 \
+     << 10) /* hashed twice and copied on its way to the disk, while it is in the cache */
 
 static int by_size_then_name(const void *a, const void *b)
 {
-    const tutti_tensor_entry *x = *(tutti_tensor_entry *const *)a, *y = *(tutti_tensor_entry *const *)b;
+    const tutti_tensor_entry *x = *(tutti_tensor_entry *const *)a,
+                             *y = *(tutti_tensor_entry *const *)b;
     const size_t xs = tutti_dtype_bytes(x->dtype), ys = tutti_dtype_bytes(y->dtype);
 
     return xs != ys ? (xs > ys ? -1 : 1) : strcmp(x->name, y->name);
 }
 
 /* Sorts the tensors, checks their names, and sets their positions in the file. */
-static tutti_status lay_out(const char *path, tutti_tensor_entry **order, size_t n, tutti_error *err)
+static tutti_status lay_out(const char *path, tutti_tensor_entry **order, size_t n,
+                            tutti_error *err)
 {
     char shown[TUTTI_STATE_SHOWN];
     size_t at = 0;
@@ -36,23 +40,28 @@ static tutti_status lay_out(const char *path, tutti_tensor_entry **order, size_t
         tutti_state_shown(shown, e->name);
         if (!tutti_state_utf8(e->name) || strlen(e->name) > TUTTI_STATE_NAME_MOST ||
             strcmp(e->name, "__metadata__") == 0)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "cannot write '%s': "
-                              "'%s' is no name for a tensor (UTF-8, at most %d bytes, not __metadata__)",
-                              path, tutti_state_utf8(shown) ? shown : "(not UTF-8)", TUTTI_STATE_NAME_MOST);
+            return tutti_fail(
+                err, TUTTI_ERR_USAGE, 0,
+                "cannot write '%s': '%s' is no name for a tensor (UTF-8, at most %d bytes, not "
+                "__metadata__)",
+                path, tutti_state_utf8(shown) ? shown : "(not UTF-8)", TUTTI_STATE_NAME_MOST);
         if (e->dims < 0 || e->dims > TUTTI_SAFETENSORS_DIMS)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "cannot write '%s': tensor '%s' has %d dimensions; 0 to %d are possible", path, shown,
-                              e->dims, TUTTI_SAFETENSORS_DIMS);
+            return tutti_fail(
+                err, TUTTI_ERR_USAGE, 0,
+                "cannot write '%s': tensor '%s' has %d dimensions; 0 to %d are possible", path,
+                shown, e->dims, TUTTI_SAFETENSORS_DIMS);
         for (int d = 0; d < e->dims; d++)
-            fits = fits && e->dim[d] <= INT64_MAX && tutti_size_mul(bytes, (size_t)e->dim[d], &bytes);
+            fits =
+                fits && e->dim[d] <= INT64_MAX && tutti_size_mul(bytes, (size_t)e->dim[d], &bytes);
         e->begin = at;
         e->bytes = bytes;
         if (!fits || !tutti_size_add(at, bytes, &at) || at > INT64_MAX)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "cannot write '%s': tensor '%s' is larger than a file can be",
-                              path, shown);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "cannot write '%s': tensor '%s' is larger than a file can be", path,
+                              shown);
         if (bytes > 0 && e->data == NULL && e->tier == NULL && e->bring == NULL)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "cannot write '%s': tensor '%s' has %zu bytes and no data", path,
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "cannot write '%s': tensor '%s' has %zu bytes and no data", path,
                               shown, bytes);
     }
     return TUTTI_OK;
@@ -64,7 +73,8 @@ static int by_name(const void *a, const void *b)
     return strcmp((*(tutti_tensor_entry *const *)a)->name, (*(tutti_tensor_entry *const *)b)->name);
 }
 
-static tutti_status check_unique(const char *path, tutti_tensor_entry **order, size_t n, tutti_error *err)
+static tutti_status check_unique(const char *path, tutti_tensor_entry **order, size_t n,
+                                 tutti_error *err)
 {
     char shown[TUTTI_STATE_SHOWN];
 
@@ -72,7 +82,8 @@ static tutti_status check_unique(const char *path, tutti_tensor_entry **order, s
         qsort(order, n, sizeof *order, by_name);
     for (size_t k = 1; k < n; k++)
         if (strcmp(order[k - 1]->name, order[k]->name) == 0)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "cannot write '%s': two tensors are named '%s'", path,
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "cannot write '%s': two tensors are named '%s'", path,
                               tutti_state_shown(shown, order[k]->name));
     return TUTTI_OK;
 }
@@ -85,8 +96,9 @@ static json_t *entry_json(const tutti_tensor_entry *e)
     for (int d = 0; d < e->dims && !failed; d++)
         failed = json_array_append_new(shape, json_integer((json_int_t)e->dim[d])) != 0;
     if (!failed)
-        object = json_pack("{s:s, s:O, s:[I, I]}", "dtype", tutti_dtype_name(e->dtype), "shape", shape, "data_offsets",
-                           (json_int_t)e->begin, (json_int_t)(e->begin + e->bytes));
+        object =
+            json_pack("{s:s, s:O, s:[I, I]}", "dtype", tutti_dtype_name(e->dtype), "shape", shape,
+                      "data_offsets", (json_int_t)e->begin, (json_int_t)(e->begin + e->bytes));
     json_decref(shape);
     return object;
 }
@@ -119,8 +131,8 @@ static tutti_status add_metadata(json_t *root, const char *path, const char *con
             !tutti_state_utf8(metadata[k + 1]) || json_object_get(texts, metadata[k]) != NULL)
             return tutti_fail(
                 err, TUTTI_ERR_USAGE, 0,
-                "cannot write '%s': metadata are pairs of UTF-8 texts with different keys; "
-                "pair %zu is not",
+                "cannot write '%s': metadata are pairs of UTF-8 texts with different keys; pair "
+                "%zu is not",
                 path, k / 2 + 1);
         failed = json_object_set_new(texts, metadata[k], json_string(metadata[k + 1])) != 0;
     }
@@ -150,20 +162,22 @@ static tutti_status print_header(const char *path, const tensors *of, const char
         failed = json_object_set_new(root, order[k]->name, entry_json(order[k])) != 0;
     json = failed ? 0 : json_dumpb(root, NULL, 0, JSON_COMPACT | JSON_PRESERVE_ORDER);
     if (json == 0) {
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the header of '%s' (%zu tensors)", path, n);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0,
+                            "no memory for the header of '%s' (%zu tensors)", path, n);
         goto out;
     }
     whole = (8 + json + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     if (whole - 8 > TUTTI_STATE_HEADER_MOST) {
         status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "cannot write '%s': the header of %zu tensors has %zu bytes, more than the %llu we read; "
-                            "use fewer tensors or several files",
+                            "cannot write '%s': the header of %zu tensors has %zu bytes, more than "
+                            "the %llu we read; use fewer tensors or several files",
                             path, n, whole - 8, (unsigned long long)TUTTI_STATE_HEADER_MOST);
         goto out;
     }
     to->text = tutti_alloc(whole, 1);
     if (to->text == NULL) {
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory (%zu bytes) for the header of '%s'", whole, path);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0,
+                            "no memory (%zu bytes) for the header of '%s'", whole, path);
         goto out;
     }
     memset(to->text, ' ', whole);
@@ -177,8 +191,9 @@ out:
 }
 
 /* The hash of the whole file and that of this tensor (NULL: of the header, which has none). */
-static tutti_status write_hashed(tutti_state_out *out, tutti_state_hash *whole, tutti_state_hash *own, const void *data,
-                                 size_t bytes, tutti_error *err)
+static tutti_status write_hashed(tutti_state_out *out, tutti_state_hash *whole,
+                                 tutti_state_hash *own, const void *data, size_t bytes,
+                                 tutti_error *err)
 {
     const char *at = data;
 
@@ -195,8 +210,9 @@ static tutti_status write_hashed(tutti_state_out *out, tutti_state_hash *whole, 
 }
 
 /* Writes an entry whose values are in a tier, through a buffer of PIECE bytes. */
-static tutti_status write_from_tier(tutti_state_out *out, tutti_state_hash *whole, tutti_state_hash *own,
-                                    const tutti_tensor_entry *e, void *buffer, tutti_error *err)
+static tutti_status write_from_tier(tutti_state_out *out, tutti_state_hash *whole,
+                                    tutti_state_hash *own, const tutti_tensor_entry *e,
+                                    void *buffer, tutti_error *err)
 {
     for (uint64_t done = 0; done < e->bytes;) {
         const size_t piece = e->bytes - done < PIECE ? (size_t)(e->bytes - done) : PIECE;
@@ -210,14 +226,16 @@ static tutti_status write_from_tier(tutti_state_out *out, tutti_state_hash *whol
 }
 
 /* Allocates a buffer for pieces of values in tiers. *buffer: NULL if no values are in a tier. */
-static tutti_status open_buffer(tutti_tensor_entry **order, size_t n, void **buffer, tutti_error *err)
+static tutti_status open_buffer(tutti_tensor_entry **order, size_t n, void **buffer,
+                                tutti_error *err)
 {
     *buffer = NULL;
     for (size_t k = 0; k < n; k++)
         if (order[k]->bytes > 0 && order[k]->data == NULL && order[k]->tier != NULL) {
             *buffer = tutti_alloc(PIECE, 1);
             return *buffer != NULL ? TUTTI_OK
-                                   : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory (%d bytes) to read tier '%s'",
+                                   : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                                                "no memory (%d bytes) to read tier '%s'",
                                                 (int)PIECE, order[k]->name);
         }
     return TUTTI_OK;
@@ -255,7 +273,8 @@ static tutti_status write_part(tutti_runtime *rt, const char *part, const header
     return status == TUTTI_OK ? closed : status;
 }
 
-tutti_status tutti_safetensors_write(tutti_runtime *rt, const char *path, tutti_tensor_entry *entries, size_t n,
+tutti_status tutti_safetensors_write(tutti_runtime *rt, const char *path,
+                                     tutti_tensor_entry *entries, size_t n,
                                      const char *const *metadata, uint64_t *hash, tutti_error *err)
 {
     tutti_status status;

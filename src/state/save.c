@@ -21,7 +21,8 @@ static uint64_t bytes_of(const tutti_saved *item)
     return (item->end - item->begin) * tutti_dtype_bytes(item->dtype);
 }
 
-static tutti_status check_item(const saver *s, const tutti_saved *i, uint64_t *need, tutti_error *err)
+static tutti_status check_item(const saver *s, const tutti_saved *i, uint64_t *need,
+                               tutti_error *err)
 {
     char state[TUTTI_STATE_SHOWN], tensor[TUTTI_STATE_SHOWN];
     size_t bytes;
@@ -29,18 +30,23 @@ static tutti_status check_item(const saver *s, const tutti_saved *i, uint64_t *n
     tutti_state_shown(state, i->state);
     tutti_state_shown(tensor, i->tensor);
     if (i->keep < TUTTI_SAME || i->keep >= TUTTI_SCRATCH)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s/%s' is kept '%s', which is not saved", state, tensor,
-                          tutti_keep_name(i->keep));
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s/%s' is kept '%s', which is not saved",
+                          state, tensor, tutti_keep_name(i->keep));
     if (i->owner != -1 && i->owner != s->rank)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s/%s' is rank %d's own and only that rank can save it", state,
-                          tensor, i->owner);
-    if (i->begin > i->end || i->end > i->count || (i->begin < i->end && i->data == NULL && i->tier == NULL))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s/%s' has no elements [%llu, %llu) of %llu to save", state,
-                          tensor, (unsigned long long)i->begin, (unsigned long long)i->end,
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "'%s/%s' is rank %d's own and only that rank can save it", state, tensor,
+                          i->owner);
+    if (i->begin > i->end || i->end > i->count ||
+        (i->begin < i->end && i->data == NULL && i->tier == NULL))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "'%s/%s' has no elements [%llu, %llu) of %llu to save", state, tensor,
+                          (unsigned long long)i->begin, (unsigned long long)i->end,
                           (unsigned long long)i->count);
-    if (i->count > INT64_MAX || !tutti_size_mul((size_t)i->count, tutti_dtype_bytes(i->dtype), &bytes))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s/%s' has %llu elements, more than memory can hold", state,
-                          tensor, (unsigned long long)i->count);
+    if (i->count > INT64_MAX ||
+        !tutti_size_mul((size_t)i->count, tutti_dtype_bytes(i->dtype), &bytes))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "'%s/%s' has %llu elements, more than memory can hold", state, tensor,
+                          (unsigned long long)i->count);
     *need += bytes_of(i) + 512; /* and its text in the header and the manifest */
     return TUTTI_OK;
 }
@@ -48,7 +54,8 @@ static tutti_status check_item(const saver *s, const tutti_saved *i, uint64_t *n
 static tutti_status check_facts(const saver *s, tutti_error *err)
 {
     json_t *facts;
-    tutti_status status = tutti_state_json(&facts, s->facts, strlen(s->facts), "text of the checkpoint's facts", err);
+    tutti_status status =
+        tutti_state_json(&facts, s->facts, strlen(s->facts), "text of the checkpoint's facts", err);
 
     if (status == TUTTI_OK && !json_is_object(facts))
         status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "the checkpoint's facts are no JSON object");
@@ -64,14 +71,16 @@ static tutti_status prepare(const saver *s, uint64_t *need, uint64_t *left, tutt
 
     *need = *left = 0;
     if (s->step > UINT64_C(999999999999999999))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "step %llu has more digits than a checkpoint's name",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "step %llu has more digits than a checkpoint's name",
                           (unsigned long long)s->step);
     TUTTI_TRY(check_facts(s, err));
     for (size_t k = 0; k < s->n; k++)
         TUTTI_TRY(check_item(s, &s->items[k], need, err));
     place = tutti_commit_nearest(s->rt, s->dir);
     if (place == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory to check the free space at '%s'", s->dir);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory to check the free space at '%s'",
+                          s->dir);
     status = tutti_space_left(s->rt, place, left, err);
     tutti_free(place);
     return status;
@@ -85,7 +94,8 @@ static tutti_status weigh(saver *s, tutti_error *why)
     int who = 0;
 
     for (int r = 0; r < s->size; r++) {
-        const uint64_t need = tutti_save_get_number(&s->received[r]), left = tutti_save_get_number(&s->received[r]),
+        const uint64_t need = tutti_save_get_number(&s->received[r]),
+                       left = tutti_save_get_number(&s->received[r]),
                        print = tutti_save_get_number(&s->received[r]);
         total = need > UINT64_MAX / 2 - total ? UINT64_MAX / 2 : total + need;
         if (left < least) {
@@ -95,19 +105,20 @@ static tutti_status weigh(saver *s, tutti_error *why)
         if (r == 0)
             print0 = print;
         if (print != print0)
-            return tutti_fail_rank(why, TUTTI_ERR_STATE, rank_of(s, r),
-                                   "cannot save the checkpoint of step %llu: "
-                                   "rank %d saves another step or other facts than rank %d; all must save the same",
-                                   (unsigned long long)s->step, rank_of(s, r), rank_of(s, 0));
+            return tutti_fail_rank(
+                why, TUTTI_ERR_STATE, rank_of(s, r),
+                "cannot save the checkpoint of step %llu: rank %d saves another step or other "
+                "facts than rank %d; all must save the same",
+                (unsigned long long)s->step, rank_of(s, r), rank_of(s, 0));
     }
     total += total / 50;
     if (total <= least)
         return TUTTI_OK;
-    return tutti_fail_rank(
-        why, TUTTI_ERR_IO, rank_of(s, who),
-        "cannot save the checkpoint of step %llu: it needs %llu bytes and rank %d sees %llu left at '%s'; "
-        "free space there or keep fewer checkpoints",
-        (unsigned long long)s->step, (unsigned long long)total, rank_of(s, who), (unsigned long long)least, s->dir);
+    return tutti_fail_rank(why, TUTTI_ERR_IO, rank_of(s, who),
+                           "cannot save the checkpoint of step %llu: it needs %llu bytes and rank "
+                           "%d sees %llu left at '%s'; free space there or keep fewer checkpoints",
+                           (unsigned long long)s->step, (unsigned long long)total, rank_of(s, who),
+                           (unsigned long long)least, s->dir);
 }
 
 static tutti_status begin_save(saver *s, uint64_t *id, tutti_error *err)
@@ -151,7 +162,8 @@ static tutti_status begin_save(saver *s, uint64_t *id, tutti_error *err)
 
 /* Writes this rank's file (none if it has no elements to save) into tmp, and gives its size and
    hash and its items' hashes. */
-static tutti_status write_file(const saver *s, uint64_t *bytes, uint64_t *hash, uint64_t *item_hashes, tutti_error *err)
+static tutti_status write_file(const saver *s, uint64_t *bytes, uint64_t *hash,
+                               uint64_t *item_hashes, tutti_error *err)
 {
     char name[TUTTI_STATE_FILE_NAME], step[24], *path, *keys, *at;
     const char *metadata[] = { "format", "tutti-checkpoint", "step", step, NULL };
@@ -255,7 +267,8 @@ static tutti_status conclude(saver *s, tutti_error *why)
     tutti_status status = TUTTI_OK;
 
     for (int r = 0; r < s->size; r++) {
-        const uint64_t bytes = tutti_save_get_number(&s->received[r]), hash = tutti_save_get_number(&s->received[r]),
+        const uint64_t bytes = tutti_save_get_number(&s->received[r]),
+                       hash = tutti_save_get_number(&s->received[r]),
                        n = tutti_save_get_number(&s->received[r]);
         if (bytes > 0 && files != NULL)
             files[n_files++] = (tutti_manifest_file){ r, bytes, hash };
@@ -273,8 +286,10 @@ static tutti_status conclude(saver *s, tutti_error *why)
         c->step = s->step;
         c->world = s->size;
         c->facts = tutti_copy_text(s->facts);
-        status = c->facts == NULL ? tutti_fail(why, TUTTI_ERR_MEMORY, ENOMEM, "no memory for the checkpoint's facts")
-                                  : tutti_manifest_check(c, "the ranks' parts do not make a whole", why);
+        status =
+            c->facts == NULL
+                ? tutti_fail(why, TUTTI_ERR_MEMORY, ENOMEM, "no memory for the checkpoint's facts")
+                : tutti_manifest_check(c, "the ranks' parts do not make a whole", why);
         if (status == TUTTI_ERR_CORRUPT) /* nothing is damaged: the caller's items are wrong */
             status = TUTTI_ERR_USAGE;
     }
@@ -291,7 +306,8 @@ static tutti_status write_and_conclude(saver *s, uint64_t id, tutti_error *err)
     message m = { 0 };
     tutti_error why = { .rank = -1 };
     uint64_t bytes = 0, hash = 0, nothing, *hashes = tutti_alloc(s->n + 1, sizeof *hashes);
-    tutti_status status = s->rank == 0 ? TUTTI_OK : tutti_commit_open(&s->commit, s->rt, s->dir, s->step, id, &why);
+    tutti_status status =
+        s->rank == 0 ? TUTTI_OK : tutti_commit_open(&s->commit, s->rt, s->dir, s->step, id, &why);
 
     if (status == TUTTI_OK && hashes == NULL)
         status = tutti_fail(&why, TUTTI_ERR_MEMORY, ENOMEM, "listing %zu tensors to save", s->n);
@@ -348,9 +364,9 @@ static tutti_status save(saver *s, int keep, tutti_error *err)
     return status;
 }
 
-tutti_status tutti_checkpoint_save_through(tutti_world *world, tutti_runtime *files, const char *dir, uint64_t step,
-                                           const tutti_saved *items, size_t n, const char *facts, int keep,
-                                           tutti_error *err)
+tutti_status tutti_checkpoint_save_through(tutti_world *world, tutti_runtime *files,
+                                           const char *dir, uint64_t step, const tutti_saved *items,
+                                           size_t n, const char *facts, int keep, tutti_error *err)
 {
     saver s = { .world = world,
                 .rt = files,
@@ -368,8 +384,8 @@ tutti_status tutti_checkpoint_save_through(tutti_world *world, tutti_runtime *fi
 }
 
 tutti_status tutti_checkpoint_save_group(const tutti_group *group, const char *dir, uint64_t step,
-                                         const tutti_saved *items, size_t n, const char *facts, int keep,
-                                         tutti_error *err)
+                                         const tutti_saved *items, size_t n, const char *facts,
+                                         int keep, tutti_error *err)
 {
     saver s = { .world = group->world,
                 .rt = tutti_world_runtime(group->world),
@@ -387,8 +403,10 @@ tutti_status tutti_checkpoint_save_group(const tutti_group *group, const char *d
     return save(&s, keep, err);
 }
 
-tutti_status tutti_checkpoint_save(tutti_world *world, const char *dir, uint64_t step, const tutti_saved *items,
-                                   size_t n, const char *facts, int keep, tutti_error *err)
+tutti_status tutti_checkpoint_save(tutti_world *world, const char *dir, uint64_t step,
+                                   const tutti_saved *items, size_t n, const char *facts, int keep,
+                                   tutti_error *err)
 {
-    return tutti_checkpoint_save_through(world, tutti_world_runtime(world), dir, step, items, n, facts, keep, err);
+    return tutti_checkpoint_save_through(world, tutti_world_runtime(world), dir, step, items, n,
+                                         facts, keep, err);
 }

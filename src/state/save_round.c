@@ -81,12 +81,14 @@ void tutti_save_put_outcome(message *m, tutti_status status, const tutti_error *
 
 static tutti_status get_outcome(message *m, tutti_error *why)
 {
-    const uint64_t status = tutti_save_get_number(m), cause = tutti_save_get_number(m), rank = tutti_save_get_number(m);
+    const uint64_t status = tutti_save_get_number(m), cause = tutti_save_get_number(m),
+                   rank = tutti_save_get_number(m);
     const char *text = tutti_save_get_text(m);
 
     *why = (tutti_error){ .status = TUTTI_OK, .rank = -1 };
     if (m->failed || status > TUTTI_ERR_NUMBER)
-        return tutti_fail(why, TUTTI_ERR_CORRUPT, 0, "a message about the checkpoint is not what it should be");
+        return tutti_fail(why, TUTTI_ERR_CORRUPT, 0,
+                          "a message about the checkpoint is not what it should be");
     if (status != TUTTI_OK) {
         tutti_fail(why, (tutti_status)status, 0, "%s", text); /* the text has the cause in words */
         why->cause = (int)cause;
@@ -100,10 +102,12 @@ static tutti_status get_outcome(message *m, tutti_error *why)
 void tutti_save_take_worse(tutti_status *status, tutti_error *why, int rank, tutti_status other,
                            const tutti_error *other_why, const saver *s)
 {
-    if (other == TUTTI_OK || (*status != TUTTI_OK && (*status != TUTTI_ERR_PEER || other == TUTTI_ERR_PEER)))
+    if (other == TUTTI_OK ||
+        (*status != TUTTI_OK && (*status != TUTTI_ERR_PEER || other == TUTTI_ERR_PEER)))
         return;
     *status = other;
-    tutti_fail_rank(why, other, rank_of(s, rank), "cannot save the checkpoint of step %llu: rank %d: %s",
+    tutti_fail_rank(why, other, rank_of(s, rank),
+                    "cannot save the checkpoint of step %llu: rank %d: %s",
                     (unsigned long long)s->step, rank_of(s, rank), other_why->text);
     why->cause = other_why->cause;
 }
@@ -122,7 +126,8 @@ tutti_status tutti_save_send_report(saver *s, message *m, tutti_error *err)
         note.a = -1;
     status = tutti_send(s->world, rank_of(s, 0), s->report, &note, tutti_nothing(), err);
     if (status == TUTTI_OK && note.a > 0)
-        status = tutti_send(s->world, rank_of(s, 0), s->report, NULL, tutti_host(m->data, m->n, TUTTI_U8), err);
+        status = tutti_send(s->world, rank_of(s, 0), s->report, NULL,
+                            tutti_host(m->data, m->n, TUTTI_U8), err);
     return status;
 }
 
@@ -134,22 +139,25 @@ static tutti_status receive_report(saver *s, int r, tutti_error *err)
     tutti_header note;
 
     if (r == 0)
-        return s->received[0].failed ? tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing what to save") : TUTTI_OK;
-    TUTTI_TRY(tutti_recv(s->world, rank_of(s, r), s->report, &note, tutti_nothing(), TUTTI_FOREVER, err));
+        return s->received[0].failed
+                   ? tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing what to save")
+                   : TUTTI_OK;
+    TUTTI_TRY(
+        tutti_recv(s->world, rank_of(s, r), s->report, &note, tutti_nothing(), TUTTI_FOREVER, err));
     if (note.a < 0)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing what to save");
     *m = (message){ .data = note.a <= REPORT_MOST ? tutti_alloc((size_t)note.a + 1, 1) : NULL };
     if (m->data == NULL) {
         tutti_recv(s->world, rank_of(s, r), s->report, NULL, tutti_nothing(), TUTTI_FOREVER, NULL);
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory on rank 0 for the list of what it saves (%lld "
-                                                         "bytes)",
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                          "no memory on rank 0 for the list of what it saves (%lld bytes)",
                           (long long)note.a);
     }
     m->n = m->room = (size_t)note.a;
     if (note.a == 0)
         return TUTTI_OK;
-    TUTTI_TRY(
-        tutti_recv(s->world, rank_of(s, r), s->report, &note, tutti_host(m->data, m->n, TUTTI_U8), TUTTI_FOREVER, err));
+    TUTTI_TRY(tutti_recv(s->world, rank_of(s, r), s->report, &note,
+                         tutti_host(m->data, m->n, TUTTI_U8), TUTTI_FOREVER, err));
     if (note.bytes != m->n)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
                           "its list of what it saves has %llu bytes, not the %zu it spoke of",
@@ -175,9 +183,11 @@ void tutti_save_receive_none(saver *s)
 {
     for (int r = 1; r < s->size; r++) {
         tutti_header note;
-        if (tutti_recv(s->world, rank_of(s, r), s->report, &note, tutti_nothing(), TUTTI_FOREVER, NULL) == TUTTI_OK &&
+        if (tutti_recv(s->world, rank_of(s, r), s->report, &note, tutti_nothing(), TUTTI_FOREVER,
+                       NULL) == TUTTI_OK &&
             note.a > 0)
-            tutti_recv(s->world, rank_of(s, r), s->report, NULL, tutti_nothing(), TUTTI_FOREVER, NULL);
+            tutti_recv(s->world, rank_of(s, r), s->report, NULL, tutti_nothing(), TUTTI_FOREVER,
+                       NULL);
     }
 }
 
@@ -189,9 +199,11 @@ void tutti_save_free_reports(saver *s)
     }
 }
 
-tutti_status tutti_save_decide(saver *s, tutti_status status, const tutti_error *why, uint64_t number, tutti_error *err)
+tutti_status tutti_save_decide(saver *s, tutti_status status, const tutti_error *why,
+                               uint64_t number, tutti_error *err)
 {
-    uint8_t room[VERDICT_MOST]; /* enough for a number, an outcome and its text: nothing is allocated here */
+    /* enough for a number, an outcome and its text: nothing is allocated here */
+    uint8_t room[VERDICT_MOST];
     message m = { .data = room, .room = sizeof room };
 
     _Static_assert(VERDICT_MOST >= 4 * 8 + sizeof why->text, "a verdict must fit");
@@ -201,13 +213,13 @@ tutti_status tutti_save_decide(saver *s, tutti_status status, const tutti_error 
     tutti_save_put_outcome(&m, status, why);
     for (int r = 1; r < s->size; r++) {
         tutti_error other;
-        const tutti_status sent =
-            tutti_send(s->world, rank_of(s, r), s->verdict, NULL, tutti_host(m.data, m.n, TUTTI_U8), &other);
+        const tutti_status sent = tutti_send(s->world, rank_of(s, r), s->verdict, NULL,
+                                             tutti_host(m.data, m.n, TUTTI_U8), &other);
         if (sent != TUTTI_OK && sent != TUTTI_ERR_PEER && status == TUTTI_OK)
-            status = tutti_fail_rank(err, sent, rank_of(s, r),
-                                     "cannot report to rank %d how the checkpoint of step %llu ended: %s",
-                                     rank_of(s, r),
-                                     (unsigned long long)s->step, other.text);
+            status = tutti_fail_rank(
+                err, sent, rank_of(s, r),
+                "cannot report to rank %d how the checkpoint of step %llu ended: %s", rank_of(s, r),
+                (unsigned long long)s->step, other.text);
     }
     return status;
 }
@@ -221,8 +233,8 @@ tutti_status tutti_save_await_decision(saver *s, uint64_t *number, tutti_error *
     tutti_status status;
 
     *number = 0;
-    TUTTI_TRY(tutti_recv(s->world, rank_of(s, 0), s->verdict, &note, tutti_host(room, sizeof room, TUTTI_U8),
-                         TUTTI_FOREVER, err));
+    TUTTI_TRY(tutti_recv(s->world, rank_of(s, 0), s->verdict, &note,
+                         tutti_host(room, sizeof room, TUTTI_U8), TUTTI_FOREVER, err));
     m.n = (size_t)note.bytes;
     *number = tutti_save_get_number(&m);
     status = get_outcome(&m, &why);

@@ -64,7 +64,8 @@ static tutti_status run_out(void *arg, tutti_error *err)
         bytes = b + 1 == o->filled ? o->last : OUT_BLOCK; /* only the very last one is shorter */
         if (o->status == TUTTI_OK) { /* after a failure blocks are only taken away */
             tutti_unlock(o->monitor);
-            status = tutti_file_write_at(o->file, b * OUT_BLOCK, o->blocks + b % OUT_BLOCKS * OUT_BLOCK, bytes, &why);
+            status = tutti_file_write_at(o->file, b * OUT_BLOCK,
+                                         o->blocks + b % OUT_BLOCKS * OUT_BLOCK, bytes, &why);
             tutti_lock(o->monitor);
         }
         if (status != TUTTI_OK && o->status == TUTTI_OK) {
@@ -78,8 +79,8 @@ static tutti_status run_out(void *arg, tutti_error *err)
     return TUTTI_OK;
 }
 
-tutti_status tutti_state_out_open(tutti_state_out **out, tutti_runtime *rt, const char *path, uint64_t bytes,
-                                  tutti_error *err)
+tutti_status tutti_state_out_open(tutti_state_out **out, tutti_runtime *rt, const char *path,
+                                  uint64_t bytes, tutti_error *err)
 {
     tutti_state_out *o = tutti_alloc(1, sizeof *o);
     tutti_status status = TUTTI_OK;
@@ -96,10 +97,12 @@ tutti_status tutti_state_out_open(tutti_state_out **out, tutti_runtime *rt, cons
     o->memory = tutti_alloc(room, 1);
     if (o->memory == NULL) {
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
-                            "cannot write '%s': %zu bytes for blocks on their way to the disk", path, room);
+                            "cannot write '%s': %zu bytes for blocks on their way to the disk",
+                            path, room);
         goto out;
     }
-    o->blocks = o->memory + (TUTTI_FILE_BLOCK - (uintptr_t)o->memory % TUTTI_FILE_BLOCK) % TUTTI_FILE_BLOCK;
+    o->blocks =
+        o->memory + (TUTTI_FILE_BLOCK - (uintptr_t)o->memory % TUTTI_FILE_BLOCK) % TUTTI_FILE_BLOCK;
     status = tutti_file_reserve(o->file, bytes, err);
     if (status == TUTTI_OK)
         status = tutti_monitor_open(&o->monitor, rt, err);
@@ -133,7 +136,8 @@ static tutti_status hand_over(tutti_state_out *o, size_t bytes, tutti_error *err
     return status;
 }
 
-tutti_status tutti_state_out_add(tutti_state_out *o, const void *data, size_t bytes, tutti_error *err)
+tutti_status tutti_state_out_add(tutti_state_out *o, const void *data, size_t bytes,
+                                 tutti_error *err)
 {
     const uint8_t *at = data;
 
@@ -142,7 +146,8 @@ tutti_status tutti_state_out_add(tutti_state_out *o, const void *data, size_t by
         return tutti_file_write(o->file, data, bytes, err);
     }
     while (bytes > 0) {
-        const size_t in = (size_t)(o->bytes % OUT_BLOCK), piece = bytes < OUT_BLOCK - in ? bytes : OUT_BLOCK - in;
+        const size_t in = (size_t)(o->bytes % OUT_BLOCK),
+                     piece = bytes < OUT_BLOCK - in ? bytes : OUT_BLOCK - in;
         memcpy(o->blocks + o->bytes / OUT_BLOCK % OUT_BLOCKS * OUT_BLOCK + in, at, piece);
         o->bytes += piece;
         at += piece;
@@ -175,14 +180,16 @@ static tutti_status join_out(tutti_state_out *o, tutti_error *err)
 /* Writes the last, partial block: whole pages by the lanes, the rest by this thread. */
 static tutti_status finish_out(tutti_state_out *o, tutti_error *err)
 {
-    const size_t in = (size_t)(o->bytes % OUT_BLOCK), pages = in / TUTTI_FILE_BLOCK * TUTTI_FILE_BLOCK;
+    const size_t in = (size_t)(o->bytes % OUT_BLOCK),
+                 pages = in / TUTTI_FILE_BLOCK * TUTTI_FILE_BLOCK;
     const uint8_t *block = o->blocks + o->bytes / OUT_BLOCK % OUT_BLOCKS * OUT_BLOCK;
 
     if (pages > 0)
         TUTTI_TRY(hand_over(o, pages, err));
     TUTTI_TRY(join_out(o, err));
     return in == pages ? TUTTI_OK
-                       : tutti_file_write_at(o->file, o->bytes - (in - pages), block + pages, in - pages, err);
+                       : tutti_file_write_at(o->file, o->bytes - (in - pages), block + pages,
+                                             in - pages, err);
 }
 
 tutti_status tutti_state_out_close(tutti_state_out *o, bool whole, tutti_error *err)
@@ -238,7 +245,8 @@ static tutti_status read_piece(tutti_state_in *i, uint64_t number, tutti_error *
         return TUTTI_CLOSED;
     e = &i->extents[i->extent];
     bytes = e->bytes - i->at < IN_PIECE ? (size_t)(e->bytes - i->at) : IN_PIECE;
-    TUTTI_TRY(tutti_file_read(i->file->file, e->offset + i->at, i->pieces + slot * IN_PIECE, bytes, err));
+    TUTTI_TRY(
+        tutti_file_read(i->file->file, e->offset + i->at, i->pieces + slot * IN_PIECE, bytes, err));
     i->bytes[slot] = bytes;
     i->at += bytes;
     return TUTTI_OK;
@@ -270,8 +278,9 @@ static tutti_status run_in(void *arg, tutti_error *err)
     return TUTTI_OK;
 }
 
-tutti_status tutti_state_in_open(tutti_state_in **out, tutti_runtime *rt, const tutti_tensor_file *file,
-                                 const tutti_state_extent *extents, size_t n, tutti_error *err)
+tutti_status tutti_state_in_open(tutti_state_in **out, tutti_runtime *rt,
+                                 const tutti_tensor_file *file, const tutti_state_extent *extents,
+                                 size_t n, tutti_error *err)
 {
     tutti_state_in *i = tutti_alloc(1, sizeof *i);
     tutti_status status = TUTTI_OK;
@@ -283,7 +292,8 @@ tutti_status tutti_state_in_open(tutti_state_in **out, tutti_runtime *rt, const 
         bytes += extents[k].bytes; /* all of one file */
     ahead = bytes >= LEAST && tutti_file_has_write_at(rt);
     if (i == NULL ||
-        (i->pieces = tutti_alloc(ahead ? IN_PIECES : 1, bytes < IN_PIECE ? (size_t)bytes + 1 : IN_PIECE)) == NULL) {
+        (i->pieces = tutti_alloc(ahead ? IN_PIECES : 1,
+                                 bytes < IN_PIECE ? (size_t)bytes + 1 : IN_PIECE)) == NULL) {
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory to read '%s'", file->path);
         goto out;
     }
@@ -303,7 +313,8 @@ out:
     return status;
 }
 
-tutti_status tutti_state_in_next(tutti_state_in *i, const uint8_t **piece, size_t *bytes, tutti_error *err)
+tutti_status tutti_state_in_next(tutti_state_in *i, const uint8_t **piece, size_t *bytes,
+                                 tutti_error *err)
 {
     tutti_status status = TUTTI_OK;
     uint64_t number;

@@ -36,7 +36,8 @@ static size_t nesting(const char *text, size_t bytes, size_t *at)
 
 /* jansson's allocator is one for the whole process, hence not ours to set; what it
    can take is bounded by the text. */
-tutti_status tutti_state_json(json_t **out, const char *text, size_t bytes, const char *what, tutti_error *err)
+tutti_status tutti_state_json(json_t **out, const char *text, size_t bytes, const char *what,
+                              tutti_error *err)
 {
     json_error_t why;
     char shown[TUTTI_STATE_SHOWN];
@@ -45,14 +46,14 @@ tutti_status tutti_state_json(json_t **out, const char *text, size_t bytes, cons
     *out = NULL;
     if (nesting(text, bytes, &at) > TUTTI_STATE_DEPTH_MOST)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "%s is nested deeper than %d levels (byte %zu); nothing we write is", what,
-                          TUTTI_STATE_DEPTH_MOST, at);
+                          "%s is nested deeper than %d levels (byte %zu); nothing we write is",
+                          what, TUTTI_STATE_DEPTH_MOST, at);
     *out = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &why);
     if (*out == NULL && json_error_code(&why) == json_error_out_of_memory)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to parse the %s", what);
     if (*out == NULL)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%s is not valid JSON: %s (line %d, byte %d)", what,
-                          tutti_state_shown(shown, why.text), why.line, why.position);
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%s is not valid JSON: %s (line %d, byte %d)",
+                          what, tutti_state_shown(shown, why.text), why.line, why.position);
     return TUTTI_OK;
 }
 
@@ -76,8 +77,8 @@ bool tutti_state_utf8(const char *text)
         for (size_t k = 1; k <= more; k++)
             if ((s[k] & 0xC0) != 0x80)
                 return false;
-        if ((s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xED && s[1] > 0x9F) || (s[0] == 0xF0 && s[1] < 0x90) ||
-            (s[0] == 0xF4 && s[1] > 0x8F))
+        if ((s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xED && s[1] > 0x9F) ||
+            (s[0] == 0xF0 && s[1] < 0x90) || (s[0] == 0xF4 && s[1] > 0x8F))
             return false;
         s += 1 + more;
     }

@@ -26,8 +26,8 @@ struct tutti_arena {
     name *names;                /* the newest first */
 };
 
-tutti_status tutti_arena_open(tutti_arena **out, tutti_runtime *rt, const char *what, const char *mend, uint64_t limit,
-                              tutti_error *err)
+tutti_status tutti_arena_open(tutti_arena **out, tutti_runtime *rt, const char *what,
+                              const char *mend, uint64_t limit, tutti_error *err)
 {
     tutti_arena *a = tutti_alloc(1, sizeof *a);
     tutti_status status;
@@ -97,8 +97,8 @@ static void list_names(const tutti_arena *a, char *out, size_t room)
         const name *most = next_largest(a, last);
         if (most == NULL)
             break;
-        used += (size_t)snprintf(out + used, room - used, "%s'%s' %" PRIu64, k == 0 ? ": " : ", ", most->text,
-                                 most->now);
+        used += (size_t)snprintf(out + used, room - used, "%s'%s' %" PRIu64, k == 0 ? ": " : ", ",
+                                 most->text, most->now);
         rest -= most->now;
         last = most;
     }
@@ -133,7 +133,8 @@ static void note_peaks(tutti_arena *a, name *n)
 }
 
 /* Under the lock. *of is the name. */
-static tutti_status charge(tutti_arena *a, const char *text, uint64_t bytes, name **of, tutti_error *err)
+static tutti_status charge(tutti_arena *a, const char *text, uint64_t bytes, name **of,
+                           tutti_error *err)
 {
     *of = NULL;
     if (bytes > a->limit - a->now) {
@@ -142,7 +143,8 @@ static tutti_status charge(tutti_arena *a, const char *text, uint64_t bytes, nam
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
                           "%s: '%.*s' needs %" PRIu64 " bytes, and %" PRIu64 " of %" PRIu64
                           " are free%s; %s to %" PRIu64 " at least",
-                          a->what, NAME - 1, text, bytes, a->limit - a->now, a->limit, who, a->mend, a->now + bytes);
+                          a->what, NAME - 1, text, bytes, a->limit - a->now, a->limit, who, a->mend,
+                          a->now + bytes);
     }
     *of = name_of(a, text, err);
     if (*of == NULL)
@@ -178,18 +180,21 @@ void tutti_arena_refund(tutti_arena *a, const char *text, uint64_t bytes)
     tutti_unlock(a->lock);
 }
 
-tutti_status tutti_arena_charge_all(tutti_arena *a, const tutti_arena_part *parts, size_t n, tutti_error *err)
+tutti_status tutti_arena_charge_all(tutti_arena *a, const tutti_arena_part *parts, size_t n,
+                                    tutti_error *err)
 {
     tutti_status status = TUTTI_OK;
     uint64_t sum = 0;
     size_t done = 0;
 
     tutti_lock(a->lock);
-    for (; done < n && status == TUTTI_OK; done++) { /* beyond the limit for now, so that all can be listed */
+    for (; done < n && status == TUTTI_OK; done++) {
+        /* beyond the limit for now, so that all can be listed */
         name *const of = name_of(a, parts[done].name, err);
         if (of == NULL || parts[done].bytes > UINT64_MAX / 2 - a->now) {
             status = of == NULL ? TUTTI_ERR_MEMORY
-                                : tutti_fail(err, TUTTI_ERR_MEMORY, 0, "%s: '%.*s' needs %" PRIu64 " bytes", a->what,
+                                : tutti_fail(err, TUTTI_ERR_MEMORY, 0,
+                                             "%s: '%.*s' needs %" PRIu64 " bytes", a->what,
                                              NAME - 1, parts[done].name, parts[done].bytes);
             break;
         }
@@ -200,10 +205,11 @@ tutti_status tutti_arena_charge_all(tutti_arena *a, const tutti_arena_part *part
     if (status == TUTTI_OK && a->now > a->limit) {
         char who[260];
         list_names(a, who, sizeof who);
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0,
-                            "%s: %" PRIu64 " bytes are needed, and %" PRIu64 " of %" PRIu64 " are free%s; %s to "
-                            "%" PRIu64 " at least",
-                            a->what, sum, a->limit - (a->now - sum), a->limit, who, a->mend, a->now);
+        status = tutti_fail(
+            err, TUTTI_ERR_MEMORY, 0,
+            "%s: %" PRIu64 " bytes are needed, and %" PRIu64 " of %" PRIu64 " are free%s; %s to "
+            "%" PRIu64 " at least",
+            a->what, sum, a->limit - (a->now - sum), a->limit, who, a->mend, a->now);
     }
     for (size_t k = 0; k < done; k++) {
         name *const of = find_name(a, parts[k].name);
@@ -216,8 +222,8 @@ tutti_status tutti_arena_charge_all(tutti_arena *a, const tutti_arena_part *part
     return status;
 }
 
-tutti_status tutti_arena_take(tutti_arena *a, const char *text, size_t bytes, size_t alignment, void **memory,
-                              tutti_error *err)
+tutti_status tutti_arena_take(tutti_arena *a, const char *text, size_t bytes, size_t alignment,
+                              void **memory, tutti_error *err)
 {
     tutti_status status;
     header *h;
@@ -240,7 +246,8 @@ tutti_status tutti_arena_take(tutti_arena *a, const char *text, size_t bytes, si
         refund(a, n, bytes);
         tutti_unlock(a->lock);
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
-                          "%s: the machine has no %zu bytes for '%.*s'; close other programs or use fewer workers",
+                          "%s: the machine has no %zu bytes for '%.*s'; close other programs or "
+                          "use fewer workers",
                           a->what, bytes, NAME - 1, text);
     }
     place = began + TUTTI_ARENA_ALIGN;

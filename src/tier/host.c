@@ -18,10 +18,12 @@ static tutti_status host_open(tutti_tier *t, tutti_error *err)
 
     /* The kernel hands out more than there is, and kills a process when it is used. */
     if (t->bytes > have)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
-                          "%" PRIu64 " bytes are needed and this process may have %zu; use more workers, or nvme",
-                          t->bytes, have);
-    return tutti_arena_take(t->arena, "tier host", (size_t)t->bytes, TUTTI_FILE_BLOCK, &h->memory, err);
+        return tutti_fail(
+            err, TUTTI_ERR_MEMORY, 0,
+            "%" PRIu64 " bytes are needed and this process may have %zu; use more workers, or nvme",
+            t->bytes, have);
+    return tutti_arena_take(t->arena, "tier host", (size_t)t->bytes, TUTTI_FILE_BLOCK, &h->memory,
+                            err);
 }
 
 static void host_close(tutti_tier *t)

@@ -23,7 +23,8 @@ enum { AUTO, URING, THREADS };
 #define GIB ((size_t)1 << 30)
 
 const tutti_option tutti_tier_nvme_options[] = {
-    { "path", TUTTI_TEXT, TUTTI_AT(nvme, path), 0, 0, 0, "", "directory on the disk", NULL, "fills that disk" },
+    { "path", TUTTI_TEXT, TUTTI_AT(nvme, path), 0, 0, 0, "", "directory on the disk", NULL,
+      "fills that disk" },
     { "depth", TUTTI_INT, TUTTI_AT(nvme, depth), 32, 1, 1024, NULL, "chunks under way at a time" },
     { "block", TUTTI_INT, TUTTI_AT(nvme, block), 1 << 20, TUTTI_FILE_BLOCK, 64 << 20, NULL,
       "bytes of a chunk, a multiple of 4096" },
@@ -140,11 +141,13 @@ static tutti_status serve_by_queue(void *arg, tutti_error *err)
 static tutti_status start_threads(tutti_tier *t, tutti_error *err)
 {
     nvme *n = t->self;
-    const int threads = n->queue != NULL ? 1 : n->depth < NVME_THREADS ? (int)n->depth : NVME_THREADS;
+    const int threads = n->queue != NULL          ? 1
+                        : n->depth < NVME_THREADS ? (int)n->depth
+                                                  : NVME_THREADS;
 
     for (; n->threads < threads; n->threads++)
-        TUTTI_TRY(tutti_thread_open(&n->thread[n->threads], t->rt, "tier", n->queue != NULL ? serve_by_queue
-                                                                                           : serve_by_calls, t, err));
+        TUTTI_TRY(tutti_thread_open(&n->thread[n->threads], t->rt, "tier",
+                                    n->queue != NULL ? serve_by_queue : serve_by_calls, t, err));
     return TUTTI_OK;
 }
 
@@ -155,7 +158,8 @@ static bool pin(nvme *n, char *memory, size_t bytes)
     for (size_t at = 0; all && at < bytes; at += GIB) {
         const size_t part = bytes - at < GIB ? bytes - at : GIB;
         int fixed;
-        all = n->pins < NVME_PINNED && tutti_queue_fix(n->queue, memory + at, part, &fixed, NULL) == TUTTI_OK;
+        all = n->pins < NVME_PINNED &&
+              tutti_queue_fix(n->queue, memory + at, part, &fixed, NULL) == TUTTI_OK;
         if (all) {
             n->pinned[n->pins].memory = memory + at;
             n->pinned[n->pins].bytes = part;
@@ -177,7 +181,8 @@ static tutti_status open_queue(tutti_tier *t, tutti_error *err)
     if (status == TUTTI_OK)
         return TUTTI_OK;
     if (n->engine == URING)
-        return tutti_fail(err, status, 0, "engine=uring: %.300s; engine=threads does without", why.text);
+        return tutti_fail(err, status, 0, "engine=uring: %.300s; engine=threads does without",
+                          why.text);
     snprintf(n->why_threads, sizeof n->why_threads, "%.199s", why.text);
     return TUTTI_OK;
 }
@@ -189,10 +194,11 @@ static tutti_status nvme_open(tutti_tier *t, tutti_error *err)
     size_t staging;
 
     if (n->path[0] == '\0')
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "path is missing; name a directory on the disk: nvme(path=DIR)");
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "path is missing; name a directory on the disk: nvme(path=DIR)");
     if (n->block % TUTTI_FILE_BLOCK != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "block=%" PRId64 " is no multiple of %d", n->block,
-                          TUTTI_FILE_BLOCK);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "block=%" PRId64 " is no multiple of %d",
+                          n->block, TUTTI_FILE_BLOCK);
     t->block = n->direct ? TUTTI_FILE_BLOCK : 1;
     TUTTI_TRY(tutti_file_scratch(&n->file, t->rt, n->path, whole, n->direct, err));
     n->chunk = tutti_alloc((size_t)n->depth, sizeof *n->chunk);
@@ -202,9 +208,11 @@ static tutti_status nvme_open(tutti_tier *t, tutti_error *err)
     if (n->direct) {
         n->stages = n->depth < NVME_STAGES ? (int)n->depth : NVME_STAGES;
         staging = (size_t)n->stages * (size_t)n->block;
-        TUTTI_TRY(tutti_arena_take(t->arena, "tier nvme: staging", staging, TUTTI_FILE_BLOCK, &n->staging, err));
+        TUTTI_TRY(tutti_arena_take(t->arena, "tier nvme: staging", staging, TUTTI_FILE_BLOCK,
+                                   &n->staging, err));
         for (; n->free_stages < n->stages; n->free_stages++)
-            n->free_stage[n->free_stages] = (char *)n->staging + (size_t)n->free_stages * (size_t)n->block;
+            n->free_stage[n->free_stages] =
+                (char *)n->staging + (size_t)n->free_stages * (size_t)n->block;
         pin(n, n->staging, staging);
     }
     return start_threads(t, err);
@@ -279,10 +287,12 @@ static int nvme_describe(tutti_tier *t, char *out, size_t bytes)
     if (queue)
         snprintf(engine, sizeof engine, "io_uring (%s)", tutti_queue_built_with());
     else
-        snprintf(engine, sizeof engine, "%d threads%s%s", n->threads, n->why_threads[0] != '\0' ? ", since " : "",
-                 n->why_threads);
-    return snprintf(out, bytes, "nvme in '%s': %.1f MiB, %s, %s, %" PRId64 " x %" PRId64 " bytes at a time%s", n->path,
-                    (double)t->bytes / (1 << 20), n->direct ? "past the page cache" : "through the page cache", engine,
+        snprintf(engine, sizeof engine, "%d threads%s%s", n->threads,
+                 n->why_threads[0] != '\0' ? ", since " : "", n->why_threads);
+    return snprintf(out, bytes,
+                    "nvme in '%s': %.1f MiB, %s, %s, %" PRId64 " x %" PRId64 " bytes at a time%s",
+                    n->path, (double)t->bytes / (1 << 20),
+                    n->direct ? "past the page cache" : "through the page cache", engine,
                     queue || n->depth < NVME_THREADS ? n->depth : NVME_THREADS, n->block,
                     queue && pinned ? ", pinned staging" : "");
 }

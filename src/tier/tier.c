@@ -22,12 +22,12 @@ static tutti_status unknown(const char *name, tutti_error *err)
     for (size_t k = 0; k < TUTTI_LENGTH(all); k++)
         names[k] = tutti_tiers[k].name;
     tutti_suggest(name, names, TUTTI_LENGTH(all), near, sizeof near);
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "unknown tier '%.60s'%s (there are host and nvme(path=DIR))", name,
-                      near);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "unknown tier '%.60s'%s (there are host and nvme(path=DIR))", name, near);
 }
 
-tutti_status tutti_tier_open(tutti_tier **out, tutti_runtime *rt, const char *spec, uint64_t bytes, tutti_arena *arena,
-                             tutti_error *err)
+tutti_status tutti_tier_open(tutti_tier **out, tutti_runtime *rt, const char *spec, uint64_t bytes,
+                             tutti_arena *arena, tutti_error *err)
 {
     tutti_tier *t = tutti_alloc(1, sizeof *t);
     char what[40];
@@ -52,8 +52,9 @@ tutti_status tutti_tier_open(tutti_tier **out, tutti_runtime *rt, const char *sp
     }
     snprintf(what, sizeof what, "tier '%s'", t->ops->kind->name);
     if (bytes == 0 || bytes > INT64_MAX) {
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s holds 1 to %" PRId64 " bytes, not %" PRIu64, what, INT64_MAX,
-                            bytes);
+        status =
+            tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s holds 1 to %" PRId64 " bytes, not %" PRIu64,
+                       what, INT64_MAX, bytes);
         goto out;
     }
     if (arena == NULL)
@@ -123,21 +124,23 @@ static tutti_status post_io(tutti_tier *t, tutti_io *io, const tutti_io *asked, 
     }
     tutti_unlock(t->monitor);
     if (twice)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "a request to tier '%s' is posted that is still under way",
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "a request to tier '%s' is posted that is still under way",
                           t->ops->kind->name);
     if (bytes > 0)
         t->ops->post(t, io);
     return TUTTI_OK;
 }
 
-tutti_status tutti_tier_read(tutti_tier *t, tutti_io *io, uint64_t at, void *to, size_t bytes, tutti_error *err)
+tutti_status tutti_tier_read(tutti_tier *t, tutti_io *io, uint64_t at, void *to, size_t bytes,
+                             tutti_error *err)
 {
     return post_io(t, io, &(tutti_io){ .at = at, .memory = to, .bytes = bytes, .write = false },
                    err);
 }
 
-tutti_status tutti_tier_write(tutti_tier *t, tutti_io *io, uint64_t at, const void *from, size_t bytes,
-                              tutti_error *err)
+tutti_status tutti_tier_write(tutti_tier *t, tutti_io *io, uint64_t at, const void *from,
+                              size_t bytes, tutti_error *err)
 {
     return post_io(
         t, io,

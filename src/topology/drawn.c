@@ -37,8 +37,9 @@ static bool enough_members(const tutti_graph *g, char *mend, size_t bytes)
     }
     if (degree < g->n)
         return true;
-    snprintf(mend, bytes, "more than its degree of %lld: %lld or more; or use degree=%d or fewer, or complete", degree,
-             degree + 1, g->n - 1);
+    snprintf(mend, bytes,
+             "more than its degree of %lld: %lld or more; or use degree=%d or fewer, or complete",
+             degree, degree + 1, g->n - 1);
     return false;
 }
 
@@ -53,12 +54,14 @@ static tutti_status prepare_random(tutti_graph *g, tutti_error *err)
         g->place = tutti_alloc(room, sizeof *g->place);
     }
     if (g->order == NULL || g->place == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "drawing a random graph of degree %lld for %d members",
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                          "drawing a random graph of degree %lld for %d members",
                           (long long)g->options.degree, g->n);
     for (int c = 0; c < orders; c++)
         for (int p = 0; p < g->n; p++) {
-            const int j = (int)tutti_permuted((tutti_rng){ (uint64_t)g->options.seed, 0x67726170680000u, (uint64_t)c },
-                                              (uint64_t)g->n, (uint64_t)p);
+            const int j = (int)tutti_permuted(
+                (tutti_rng){ (uint64_t)g->options.seed, 0x67726170680000u, (uint64_t)c },
+                (uint64_t)g->n, (uint64_t)p);
             g->order[(size_t)c * (size_t)g->n + (size_t)p] = j;
             g->place[(size_t)c * (size_t)g->n + (size_t)j] = p;
         }
@@ -75,7 +78,8 @@ static void list_random(const tutti_graph *g, uint64_t k, int i, int sign, tutti
         if (c < g->cycles) {
             tutti_graph_join(out, order[tutti_graph_modulo(g, p - 1)]);
             tutti_graph_join(out, order[tutti_graph_modulo(g, p + 1)]);
-        } else if ((p ^ 1) < g->n) /* the matching; with an odd number the last one has no partner */
+        } else if ((p ^ 1) <
+                   g->n) /* the matching; with an odd number the last one has no partner */
             tutti_graph_join(out, order[p ^ 1]);
     }
 }
@@ -90,12 +94,14 @@ typedef struct key { uint64_t of_block, of_member; int block, i; } key;
 static key key_of(const tutti_graph *g, uint64_t k, int i)
 {
     const int block = g->options.block > 1 ? i / (int)g->options.block : 0;
-    key one = { .of_member = tutti_random((tutti_rng){ (uint64_t)g->options.seed, 0x67726170680001u, k }, (uint64_t)i),
+    key one = { .of_member = tutti_random(
+                    (tutti_rng){ (uint64_t)g->options.seed, 0x67726170680001u, k }, (uint64_t)i),
                 .block = block,
                 .i = i };
 
     if (g->options.block > 1)
-        one.of_block = tutti_random((tutti_rng){ (uint64_t)g->options.seed, 0x67726170680004u, k }, (uint64_t)block);
+        one.of_block = tutti_random((tutti_rng){ (uint64_t)g->options.seed, 0x67726170680004u, k },
+                                    (uint64_t)block);
     return one;
 }
 
@@ -110,7 +116,11 @@ static bool precedes(key a, key b)
 
 /* One pass over the keys finds a member's place and its neighbours there: no table that a round
    would have to allocate or threads to share; 20 us for a thousand members. */
-typedef struct standing { int place; bool has_before, has_after; key before, after, first, last; } standing;
+typedef struct standing {
+    int place;
+    bool has_before, has_after;
+    key before, after, first, last;
+} standing;
 
 static standing stand(const tutti_graph *g, uint64_t k, int i)
 {
@@ -137,7 +147,8 @@ static standing stand(const tutti_graph *g, uint64_t k, int i)
     return s;
 }
 
-static void list_random_matching(const tutti_graph *g, uint64_t k, int i, int sign, tutti_graph_list *out)
+static void list_random_matching(const tutti_graph *g, uint64_t k, int i, int sign,
+                                 tutti_graph_list *out)
 {
     const standing s = stand(g, k, i);
 
@@ -152,7 +163,8 @@ static double ring_weight(const tutti_graph *g)
     return g->n == 2 ? 0.5 : g->options.weight > 0 ? g->options.weight : 1.0 / 3;
 }
 
-static void list_random_ring(const tutti_graph *g, uint64_t k, int i, int sign, tutti_graph_list *out)
+static void list_random_ring(const tutti_graph *g, uint64_t k, int i, int sign,
+                             tutti_graph_list *out)
 {
     const standing s = stand(g, k, i);
     const double w = ring_weight(g);
@@ -169,8 +181,9 @@ static bool whole_blocks(const tutti_graph *g, char *mend, size_t bytes)
 
     if (g->n % block == 0)
         return true;
-    snprintf(mend, bytes, "a multiple of its block of %d: %d or %d; block=1 is for any number", block,
-             g->n < block ? block : g->n / block * block, g->n < block ? 2 * block : (g->n / block + 1) * block);
+    snprintf(mend, bytes, "a multiple of its block of %d: %d or %d; block=1 is for any number",
+             block, g->n < block ? block : g->n / block * block,
+             g->n < block ? 2 * block : (g->n / block + 1) * block);
     return false;
 }
 
@@ -222,13 +235,17 @@ static double messages_of_ring(const tutti_graph *g)
 
 /* ---- the table ---- */
 
-#define SEED { "seed", TUTTI_INT, TUTTI_AT(tutti_graph_options, seed), 0, 0, 9007199254740992.0, NULL, "of the draw" }
-static const tutti_option random_options[] = {
-    { "degree", TUTTI_INT, TUTTI_AT(tutti_graph_options, degree), 4, 1, 1024, NULL, "most neighbours of a member" },
-    SEED,
-    TUTTI_WEIGHTS_OPTION,
-    { 0 }
-};
+#define SEED \
+    { \
+        "seed", TUTTI_INT, TUTTI_AT(tutti_graph_options, seed), 0, 0, 9007199254740992.0, NULL, \
+            "of the draw" \
+    }
+static const tutti_option random_options[] = { { "degree", TUTTI_INT,
+                                                 TUTTI_AT(tutti_graph_options, degree), 4, 1, 1024,
+                                                 NULL, "most neighbours of a member" },
+                                               SEED,
+                                               TUTTI_WEIGHTS_OPTION,
+                                               { 0 } };
 static const tutti_option seed_options[] = { SEED, { 0 } };
 static const tutti_option ring_options[] = {
     SEED,
@@ -239,31 +256,33 @@ static const tutti_option ring_options[] = {
     { 0 }
 };
 
-const tutti_graph_rules tutti_graph_drawn[] = { { .name = "random",
-                                                  .help = "degree/2 random closed walks through all members",
-                                                  .options = random_options,
-                                                  .fits = enough_members,
-                                                  .prepare = prepare_random,
-                                                  .list = list_random },
-                                                { .name = "random-matching",
-                                                  .help = "new pairs each round; of an odd number one idles",
-                                                  .options = seed_options,
-                                                  .cliques = true,
-                                                  .drawn = true,
-                                                  .degree = one,
-                                                  .list = list_random_matching,
-                                                  .meets = tutti_graph_join_all,
-                                                  .second = second_of_matching,
-                                                  .messages = messages_of_matching },
-                                                { .name = "random-ring",
-                                                  .help = "a ring in a new order each round, 1/3 each",
-                                                  .options = ring_options,
-                                                  .regular = true,
-                                                  .drawn = true,
-                                                  .fits = whole_blocks,
-                                                  .degree = two,
-                                                  .list = list_random_ring,
-                                                  .meets = tutti_graph_join_all,
-                                                  .second = second_of_ring,
-                                                  .messages = messages_of_ring },
-                                                { 0 } };
+const tutti_graph_rules tutti_graph_drawn[] = {
+    { .name = "random",
+      .help = "degree/2 random closed walks through all members",
+      .options = random_options,
+      .fits = enough_members,
+      .prepare = prepare_random,
+      .list = list_random },
+    { .name = "random-matching",
+      .help = "new pairs each round; of an odd number one idles",
+      .options = seed_options,
+      .cliques = true,
+      .drawn = true,
+      .degree = one,
+      .list = list_random_matching,
+      .meets = tutti_graph_join_all,
+      .second = second_of_matching,
+      .messages = messages_of_matching },
+    { .name = "random-ring",
+      .help = "a ring in a new order each round, 1/3 each",
+      .options = ring_options,
+      .regular = true,
+      .drawn = true,
+      .fits = whole_blocks,
+      .degree = two,
+      .list = list_random_ring,
+      .meets = tutti_graph_join_all,
+      .second = second_of_ring,
+      .messages = messages_of_ring },
+    { 0 }
+};

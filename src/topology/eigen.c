@@ -69,7 +69,8 @@ static size_t below(const double *diagonal, const double *off, size_t n, double 
     return count;
 }
 
-static double eigenvalue(const double *diagonal, const double *off, size_t n, size_t which, double bound)
+static double eigenvalue(const double *diagonal, const double *off, size_t n, size_t which,
+                         double bound)
 {
     double low = -bound, high = bound;
 
@@ -83,13 +84,15 @@ static double eigenvalue(const double *diagonal, const double *off, size_t n, si
     return (low + high) / 2;
 }
 
-void tutti_eigen_full(double *a, size_t n, double *scratch, size_t which, double *value, double *largest)
+void tutti_eigen_full(double *a, size_t n, double *scratch, size_t which, double *value,
+                      double *largest)
 {
     double *diagonal = scratch, *off = scratch + n, bound = 0;
 
     tridiagonal(a, n, diagonal, off, scratch + 2 * n, scratch + 3 * n);
     for (size_t i = 0; i < n; i++) { /* Gershgorin */
-        const double reach = fabs(diagonal[i]) + (i > 0 ? fabs(off[i - 1]) : 0) + (i + 1 < n ? fabs(off[i]) : 0);
+        const double reach =
+            fabs(diagonal[i]) + (i > 0 ? fabs(off[i - 1]) : 0) + (i + 1 < n ? fabs(off[i]) : 0);
         bound = reach > bound ? reach : bound;
     }
     *value = bound == 0 ? 0 : eigenvalue(diagonal, off, n, which, bound);
@@ -171,10 +174,12 @@ size_t tutti_eigen_scratch(size_t n)
     return 5 * n;
 }
 
-double tutti_eigen_top(const tutti_operator *a, double *x, double tolerance, int iterations, double *scratch)
+double tutti_eigen_top(const tutti_operator *a, double *x, double tolerance, int iterations,
+                       double *scratch)
 {
     const size_t n = a->n;
-    double *ax = scratch, *r = scratch + n, *ar = scratch + 2 * n, *p = scratch + 3 * n, *ap = scratch + 4 * n;
+    double *ax = scratch, *r = scratch + n, *ar = scratch + 2 * n, *p = scratch + 3 * n,
+           *ap = scratch + 4 * n;
     double value = 0, most = 0;
     bool direction = false;
 

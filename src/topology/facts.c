@@ -39,9 +39,10 @@ static tutti_status subject_open(subject *s, const tutti_graph *g, tutti_error *
                     .queue = tutti_alloc(n, sizeof *s->queue),
                     .column = tutti_alloc(n, sizeof *s->column) };
     tutti_graph_print(g, s->name, sizeof s->name);
-    if (s->in == NULL || s->out == NULL || s->w_in == NULL || s->w_out == NULL || s->mark == NULL || s->queue == NULL ||
-        s->column == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "looking at graph '%s' of %d members", s->name, g->n);
+    if (s->in == NULL || s->out == NULL || s->w_in == NULL || s->w_out == NULL || s->mark == NULL ||
+        s->queue == NULL || s->column == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "looking at graph '%s' of %d members",
+                          s->name, g->n);
     return TUTTI_OK;
 }
 
@@ -57,7 +58,8 @@ static void subject_close(subject *s)
 }
 
 #define NOT(s, format, ...) \
-    tutti_fail((s)->err, TUTTI_ERR_USAGE, 0, "graph '%s' of %d members " format, (s)->name, (s)->g->n, __VA_ARGS__)
+    tutti_fail((s)->err, TUTTI_ERR_USAGE, 0, "graph '%s' of %d members " format, (s)->name, \
+               (s)->g->n, __VA_ARGS__)
 
 static void row(subject *s, uint64_t k, int i)
 {
@@ -112,9 +114,11 @@ static tutti_status connected(subject *s)
     int a, b;
 
     if (walk(s, 1, &a, &b) < s->g->n)
-        return NOT(s, "is not connected: the values of member 0 never reach member %d", first_unmarked(s));
+        return NOT(s, "is not connected: the values of member 0 never reach member %d",
+                   first_unmarked(s));
     if (walk(s, -1, &a, &b) < s->g->n)
-        return NOT(s, "is not connected: the values of member %d never reach member 0", first_unmarked(s));
+        return NOT(s, "is not connected: the values of member %d never reach member 0",
+                   first_unmarked(s));
     return TUTTI_OK;
 }
 
@@ -123,11 +127,11 @@ static tutti_status bipartite(subject *s)
     int a, b;
 
     walk(s, 0, &a, &b);
-    return a < 0
-               ? TUTTI_OK
-               : NOT(s,
-                     "has no two roles: members %d and %d are neighbours, and a way of even length joins them as well",
-                     a, b);
+    return a < 0 ? TUTTI_OK
+                 : NOT(s,
+                       "has no two roles: members %d and %d are neighbours, and a way of even "
+                       "length joins them as well",
+                       a, b);
 }
 
 static tutti_status symmetric(subject *s)
@@ -139,13 +143,19 @@ static tutti_status symmetric(subject *s)
             row(s, k, i);
             for (int a = 0; a < s->n_in || a < s->n_out; a++) {
                 if (a >= s->n_in || (a < s->n_out && s->out[a] < s->in[a]))
-                    return NOT(s, "is not symmetric: in round %llu member %d gives to %d and takes nothing",
-                               (unsigned long long)k, i, s->out[a]);
+                    return NOT(
+                        s,
+                        "is not symmetric: in round %llu member %d gives to %d and takes nothing",
+                        (unsigned long long)k, i, s->out[a]);
                 if (a >= s->n_out || s->in[a] < s->out[a])
-                    return NOT(s, "is not symmetric: in round %llu member %d takes from %d and gives nothing",
-                               (unsigned long long)k, i, s->in[a]);
+                    return NOT(
+                        s,
+                        "is not symmetric: in round %llu member %d takes from %d and gives nothing",
+                        (unsigned long long)k, i, s->in[a]);
                 if (fabs(s->w_in[a] - s->w_out[a]) > 1e-15)
-                    return NOT(s, "is not symmetric: in round %llu member %d takes %.9g of %d, which takes %.9g of it",
+                    return NOT(s,
+                               "is not symmetric: in round %llu member %d takes %.9g of %d, which "
+                               "takes %.9g of it",
                                (unsigned long long)k, i, s->w_in[a], s->in[a], s->w_out[a]);
             }
         }
@@ -169,7 +179,9 @@ static tutti_status regular(subject *s)
                 who = s->n_in != degree ? s->n_in : s->n_out;
             else
                 continue;
-            return NOT(s, "is not regular: in round %llu member %d has %d neighbour%s, member 0 has %d in round 0",
+            return NOT(s,
+                       "is not regular: in round %llu member %d has %d neighbour%s, member 0 has "
+                       "%d in round 0",
                        (unsigned long long)k, i, who, who == 1 ? "" : "s", degree);
         }
     return TUTTI_OK;
@@ -202,15 +214,15 @@ static tutti_status sums(subject *s, bool rows)
                            (unsigned long long)k, i, s->self);
             if (rows && fabs(sum - 1) > tolerance(g))
                 return NOT(s,
-                           "is not doubly stochastic: in round %llu the weights that member %d gives to all (row %d) "
-                           "sum to %.9g instead of 1",
+                           "is not doubly stochastic: in round %llu the weights that member %d "
+                           "gives to all (row %d) sum to %.9g instead of 1",
                            (unsigned long long)k, i, i, sum);
         }
         for (int i = 0; i < g->n; i++)
             if (fabs(s->column[i] - 1) > tolerance(g))
                 return NOT(s,
-                           "is not column-stochastic: in round %llu the weights that all give to member %d (column %d) "
-                           "sum to %.9g instead of 1",
+                           "is not column-stochastic: in round %llu the weights that all give to "
+                           "member %d (column %d) sum to %.9g instead of 1",
                            (unsigned long long)k, i, i, s->column[i]);
     }
     return TUTTI_OK;
@@ -233,7 +245,8 @@ static tutti_status fixed(subject *s)
         return TUTTI_OK;
     if (s->g->period == 0)
         return NOT(s, "changes with the round: it is drawn %s", "anew each time");
-    return NOT(s, "changes with the round: it repeats after %llu", (unsigned long long)s->g->period);
+    return NOT(s, "changes with the round: it repeats after %llu",
+               (unsigned long long)s->g->period);
 }
 
 tutti_status tutti_graph_require(const tutti_graph *g, const char *property, tutti_error *err)
@@ -261,9 +274,9 @@ tutti_status tutti_graph_require(const tutti_graph *g, const char *property, tut
         status = sums(&s, true);
     else
         status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "graphs have no property '%.40s'; there are static, symmetric, regular, doubly-stochastic, "
-                            "column-stochastic, "
-                            "bipartite, connected and exact",
+                            "graphs have no property '%.40s'; there are static, symmetric, "
+                            "regular, doubly-stochastic, column-stochastic, bipartite, connected "
+                            "and exact",
                             property);
     subject_close(&s);
     return status;

@@ -63,7 +63,9 @@ static bool power_of_two(const tutti_graph *g, char *mend, size_t bytes)
 
     if (g->n == 1 << t)
         return true;
-    snprintf(mend, bytes, "a power of two: %d or %d; ring, torus, exponential and one-peer-exponential take any number",
+    snprintf(mend, bytes,
+             "a power of two: %d or %d; ring, torus, exponential and one-peer-exponential take any "
+             "number",
              1 << (t - 1), 1 << t);
     return false;
 }
@@ -76,7 +78,8 @@ static void list_ring(const tutti_graph *g, uint64_t k, int i, int sign, tutti_g
     tutti_graph_join(out, tutti_graph_modulo(g, i + 1));
 }
 
-static void list_directed_ring(const tutti_graph *g, uint64_t k, int i, int sign, tutti_graph_list *out)
+static void list_directed_ring(const tutti_graph *g, uint64_t k, int i, int sign,
+                               tutti_graph_list *out)
 {
     (void)k;
     tutti_graph_join(out, tutti_graph_modulo(g, i + sign));
@@ -104,7 +107,8 @@ static void list_star(const tutti_graph *g, uint64_t k, int i, int sign, tutti_g
         tutti_graph_join(out, 0);
 }
 
-static void list_exponential(const tutti_graph *g, uint64_t k, int i, int sign, tutti_graph_list *out)
+static void list_exponential(const tutti_graph *g, uint64_t k, int i, int sign,
+                             tutti_graph_list *out)
 {
     (void)k;
     for (int s = 0; s < tutti_graph_log2_up(g->n); s++)
@@ -116,7 +120,8 @@ static uint64_t logarithm(const tutti_graph *g)
     return g->n > 1 ? (uint64_t)tutti_graph_log2_up(g->n) : 1;
 }
 
-static void list_one_peer_exponential(const tutti_graph *g, uint64_t k, int i, int sign, tutti_graph_list *out)
+static void list_one_peer_exponential(const tutti_graph *g, uint64_t k, int i, int sign,
+                                      tutti_graph_list *out)
 {
     tutti_graph_join(out, tutti_graph_modulo(g, i + sign * ((int64_t)1 << (k % logarithm(g)))));
 }
@@ -129,7 +134,8 @@ static void list_hypercube(const tutti_graph *g, uint64_t k, int i, int sign, tu
         tutti_graph_join(out, i ^ (1 << s));
 }
 
-static void list_one_peer_hypercube(const tutti_graph *g, uint64_t k, int i, int sign, tutti_graph_list *out)
+static void list_one_peer_hypercube(const tutti_graph *g, uint64_t k, int i, int sign,
+                                    tutti_graph_list *out)
 {
     (void)sign;
     tutti_graph_join(out, i ^ (1 << (k % logarithm(g))));
@@ -139,11 +145,13 @@ static bool even(const tutti_graph *g, char *mend, size_t bytes)
 {
     if (g->n % 2 == 0)
         return true;
-    snprintf(mend, bytes, "an even number: %d or %d; ring and exponential take any number", g->n - 1, g->n + 1);
+    snprintf(mend, bytes, "an even number: %d or %d; ring and exponential take any number",
+             g->n - 1, g->n + 1);
     return false;
 }
 
-static void list_ring_based(const tutti_graph *g, uint64_t k, int i, int sign, tutti_graph_list *out)
+static void list_ring_based(const tutti_graph *g, uint64_t k, int i, int sign,
+                            tutti_graph_list *out)
 {
     list_ring(g, k, i, sign, out);
     tutti_graph_join(out, tutti_graph_modulo(g, i + g->n / 2));
@@ -158,7 +166,8 @@ static bool two_even_rings(const tutti_graph *g, char *mend, size_t bytes)
     return false;
 }
 
-static void list_double_ring(const tutti_graph *g, uint64_t k, int i, int sign, tutti_graph_list *out)
+static void list_double_ring(const tutti_graph *g, uint64_t k, int i, int sign,
+                             tutti_graph_list *out)
 {
     const int half = g->n / 2, first = i / half * half, at = i - first;
 
@@ -183,7 +192,8 @@ static void list_shift_one(const tutti_graph *g, uint64_t k, int i, int sign, tu
     tutti_graph_join(out, i < half ? half + (i + shift) % half : (i - half + half - shift) % half);
 }
 
-static void list_bipartite_exp(const tutti_graph *g, uint64_t k, int i, int sign, tutti_graph_list *out)
+static void list_bipartite_exp(const tutti_graph *g, uint64_t k, int i, int sign,
+                               tutti_graph_list *out)
 {
     (void)k;
     (void)sign;
@@ -216,11 +226,16 @@ static bool whole_rows(const tutti_graph *g, char *mend, size_t bytes)
     if (rows == 0 || g->n % rows == 0)
         return true;
     if (rows > g->n)
-        snprintf(mend, bytes, "a multiple of its %lld rows: at least %lld; leave rows out and the shape is chosen",
-                 (long long)rows, (long long)rows);
+        snprintf(
+            mend, bytes,
+            "a multiple of its %lld rows: at least %lld; leave rows out and the shape is chosen",
+            (long long)rows, (long long)rows);
     else
-        snprintf(mend, bytes, "a multiple of its %lld rows: %lld or %lld; leave rows out and the shape is chosen",
-                 (long long)rows, (long long)(g->n / rows * rows), (long long)((g->n / rows + 1) * rows));
+        snprintf(
+            mend, bytes,
+            "a multiple of its %lld rows: %lld or %lld; leave rows out and the shape is chosen",
+            (long long)rows, (long long)(g->n / rows * rows),
+            (long long)((g->n / rows + 1) * rows));
     return false;
 }
 
@@ -290,7 +305,10 @@ const tutti_graph_rules tutti_graph_fixed[] = {
       .options = plain_options,
       .regular = true,
       .list = list_complete },
-    { .name = "star", .help = "member 0 in the middle", .options = plain_options, .list = list_star },
+    { .name = "star",
+      .help = "member 0 in the middle",
+      .options = plain_options,
+      .list = list_star },
     { .name = "grid",
       .help = "up, down, left, right, with borders",
       .options = shape_options,

@@ -43,7 +43,8 @@ typedef struct reader {
 } reader;
 
 #define REFUSE(r, at, format, ...) \
-    tutti_fail((r)->err, TUTTI_ERR_USAGE, 0, "%.200s:%u: " format, (r)->path, (unsigned)(at), __VA_ARGS__)
+    tutti_fail((r)->err, TUTTI_ERR_USAGE, 0, "%.200s:%u: " format, (r)->path, (unsigned)(at), \
+               __VA_ARGS__)
 
 /* ---- edges, sorted ---- */
 
@@ -66,9 +67,12 @@ static int by_giver(const void *one, const void *other)
 }
 
 /* The edges of member i in a round: *first .. *end of e->taken or e->given. */
-static void find_edges(const tutti_edges *e, uint64_t k, int i, bool taken, uint32_t *first, uint32_t *end)
+static void find_edges(const tutti_edges *e, uint64_t k, int i, bool taken, uint32_t *first,
+                       uint32_t *end)
 {
-    const tutti_edge least = { .round = (uint32_t)(k % e->rounds), .to = taken ? i : -1, .from = taken ? -1 : i };
+    const tutti_edge least = { .round = (uint32_t)(k % e->rounds),
+                               .to = taken ? i : -1,
+                               .from = taken ? -1 : i };
     int (*const order)(const void *, const void *) = taken ? by_taker : by_giver;
     const tutti_edge *at = taken ? e->taken : e->given;
     uint32_t low = 0, high = e->count;
@@ -80,8 +84,8 @@ static void find_edges(const tutti_edges *e, uint64_t k, int i, bool taken, uint
         else
             high = middle;
     }
-    for (*first = *end = low;
-         *end < e->count && at[*end].round == least.round && (taken ? at[*end].to : at[*end].from) == i;)
+    for (*first = *end = low; *end < e->count && at[*end].round == least.round &&
+                              (taken ? at[*end].to : at[*end].from) == i;)
         ++*end;
 }
 
@@ -115,19 +119,23 @@ static tutti_status read_number(const reader *r, const char *word, bool weight, 
 
 static tutti_status read_head(reader *r, char **word, int words)
 {
-    const tutti_option members = { "tutti-graph", TUTTI_INT, 0, 0, 1, TUTTI_GRAPH_SIZE_MAX, NULL, "" };
+    const tutti_option members = {
+        "tutti-graph", TUTTI_INT, 0, 0, 1, TUTTI_GRAPH_SIZE_MAX, NULL, ""
+    };
     char where[256];
     int64_t n = 0;
 
     if (words != 2 || strcmp(word[0], "tutti-graph") != 0)
         return REFUSE(r, r->line,
-                      "a graph file begins with 'tutti-graph %d', the number of members; this line is '%.40s'", r->n,
-                      word[0]);
+                      "a graph file begins with 'tutti-graph %d', the number of members; this line "
+                      "is '%.40s'",
+                      r->n, word[0]);
     snprintf(where, sizeof where, "%.200s:%u", r->path, (unsigned)r->line);
     TUTTI_TRY(tutti_option_set(&members, where, word[1], &n, r->err));
     if (n != r->n)
-        return REFUSE(r, r->line, "the graph has %lld members and the run %d; one of them must change", (long long)n,
-                      r->n);
+        return REFUSE(r, r->line,
+                      "the graph has %lld members and the run %d; one of them must change",
+                      (long long)n, r->n);
     r->begun = true;
     return TUTTI_OK;
 }
@@ -135,10 +143,11 @@ static tutti_status read_head(reader *r, char **word, int words)
 static tutti_status read_round(reader *r, int words, bool *begun)
 {
     if (words != 1)
-        return REFUSE(r, r->line, "'round' stands alone in its line; it has %d more word%s here", words - 1,
-                      words > 2 ? "s" : "");
+        return REFUSE(r, r->line, "'round' stands alone in its line; it has %d more word%s here",
+                      words - 1, words > 2 ? "s" : "");
     if (*begun && (int64_t)++r->edges->rounds * r->n > PLACES_MAX)
-        return REFUSE(r, r->line, "more than %d rounds; %d members may have that many", PLACES_MAX / r->n, r->n);
+        return REFUSE(r, r->line, "more than %d rounds; %d members may have that many",
+                      PLACES_MAX / r->n, r->n);
     *begun = true;
     return TUTTI_OK;
 }
@@ -160,17 +169,19 @@ static tutti_status read_edge(reader *r, char **word, int words)
         return TUTTI_OK;
     }
     if (from == to)
-        return REFUSE(
-            r, r->line,
-            "an edge from member %lld to itself; its own weight is what it does not give away, or '%lld keeps W'",
-            (long long)from, (long long)from);
+        return REFUSE(r, r->line,
+                      "an edge from member %lld to itself; its own weight is what it does not give "
+                      "away, or '%lld keeps W'",
+                      (long long)from, (long long)from);
     if (words == 4 && w == 0)
         return REFUSE(r, r->line, "an edge of weight 0; leave the line out%s", "");
     r->weighted = r->weighted || words == 4;
     r->plain = r->plain || words == 3;
     if (r->weighted && r->plain)
-        return REFUSE(r, r->line, "this edge has %s weight and one before %s; give all of them weights, or none",
-                      words == 4 ? "a" : "no", words == 4 ? "has none" : "has one");
+        return REFUSE(
+            r, r->line,
+            "this edge has %s weight and one before %s; give all of them weights, or none",
+            words == 4 ? "a" : "no", words == 4 ? "has none" : "has one");
     r->edges->taken[r->edges->count++] = (tutti_edge){ round, (int)to, (int)from, r->line, w };
     if (both)
         r->edges->taken[r->edges->count++] = (tutti_edge){ round, (int)from, (int)to, r->line, w };
@@ -200,10 +211,11 @@ static tutti_status read_line(reader *r, char *line, bool *round_begun)
         *round_begun = true;
         return read_edge(r, word, words);
     }
-    return REFUSE(r, r->line,
-                  "'%.40s%s%.40s' is no line of a graph; "
-                  "there are 'round', 'I -- J', 'I -> J', each with a weight or without, and 'I keeps W'",
-                  word[0], words > 1 ? " " : "", words > 1 ? word[1] : "");
+    return REFUSE(
+        r, r->line,
+        "'%.40s%s%.40s' is no line of a graph; there are 'round', 'I -- J', 'I -> J', each with a "
+        "weight or without, and 'I keeps W'",
+        word[0], words > 1 ? " " : "", words > 1 ? word[1] : "");
 }
 
 static tutti_status read_lines(reader *r, const char *text, size_t bytes)
@@ -221,16 +233,19 @@ static tutti_status read_lines(reader *r, const char *text, size_t bytes)
         if (length > LINE_MAX_BYTES)
             return REFUSE(r, r->line, "a line of %zu bytes; at most %d", length, LINE_MAX_BYTES);
         for (size_t c = 0; c < length; c++)
-            if (((unsigned char)text[at + c] < 0x20 && text[at + c] != '\t') || text[at + c] == 0x7F)
-                return REFUSE(r, r->line, "byte %zu is a control character (%d); a graph file is plain text", c + 1,
-                              text[at + c]);
+            if (((unsigned char)text[at + c] < 0x20 && text[at + c] != '\t') ||
+                text[at + c] == 0x7F)
+                return REFUSE(r, r->line,
+                              "byte %zu is a control character (%d); a graph file is plain text",
+                              c + 1, text[at + c]);
         memcpy(line, text + at, length);
         line[length] = '\0';
         TUTTI_TRY(read_line(r, line, &round_begun));
         at = next;
     }
     if (!r->begun)
-        return REFUSE(r, r->line + (r->line == 0), "the file has no graph; it begins with 'tutti-graph %d'", r->n);
+        return REFUSE(r, r->line + (r->line == 0),
+                      "the file has no graph; it begins with 'tutti-graph %d'", r->n);
     return TUTTI_OK;
 }
 
@@ -239,7 +254,9 @@ static tutti_status read_lines(reader *r, const char *text, size_t bytes)
 static bool both_ways(const tutti_edges *e, uint32_t first, uint32_t end)
 {
     for (uint32_t c = first; c < end; c++) {
-        const tutti_edge back = { .round = e->taken[c].round, .to = e->taken[c].from, .from = e->taken[c].to };
+        const tutti_edge back = { .round = e->taken[c].round,
+                                  .to = e->taken[c].from,
+                                  .from = e->taken[c].to };
         if (bsearch(&back, e->taken + first, end - first, sizeof back, by_taker) == NULL)
             return false;
     }
@@ -253,7 +270,8 @@ static void weigh(tutti_edges *e, uint32_t first, uint32_t end)
 
     for (uint32_t c = first; c < end; c++) {
         tutti_edge *edge = &e->taken[c];
-        const uint32_t giver = many(e, edge->round, edge->from, false), taker = many(e, edge->round, edge->to, false);
+        const uint32_t giver = many(e, edge->round, edge->from, false),
+                       taker = many(e, edge->round, edge->to, false);
         edge->w = 1.0 / (1 + (undirected && taker > giver ? taker : giver));
     }
 }
@@ -278,19 +296,23 @@ static tutti_status check_sums(const reader *r)
         if (c + 1 < e->count && edge[1].round == edge->round && edge[1].from == edge->from)
             continue; /* once a member, at its last edge */
         if (given_away(e, edge->round, edge->from) > 1 + 1e-9)
-            return REFUSE(r, edge->line,
-                          "in round %u member %d gives away %.9g of its values, "
-                          "and 1 is all there is (column %d of the weights); lower a weight of its edges",
-                          (unsigned)edge->round, edge->from, given_away(e, edge->round, edge->from), edge->from);
+            return REFUSE(
+                r, edge->line,
+                "in round %u member %d gives away %.9g of its values, and 1 is all there is "
+                "(column %d of the weights); lower a weight of its edges",
+                (unsigned)edge->round, edge->from, given_away(e, edge->round, edge->from),
+                edge->from);
     }
     for (uint32_t c = 0; c < r->n_keeps; c++) {
         const tutti_edge *keep = &r->keeps[c];
         const double rest = 1 - given_away(e, keep->round, keep->from);
         if (fabs(keep->w - rest) > 1e-6)
             return REFUSE(r, keep->line,
-                          "in round %u member %d keeps %.9g and gives away %.9g, "
-                          "which sums to %.9g instead of 1 (column %d of the weights); without this line it keeps %.9g",
-                          (unsigned)keep->round, keep->from, keep->w, 1 - rest, keep->w + 1 - rest, keep->from, rest);
+                          "in round %u member %d keeps %.9g and gives away %.9g, which sums to "
+                          "%.9g instead of 1 (column %d of the weights); without this line it "
+                          "keeps %.9g",
+                          (unsigned)keep->round, keep->from, keep->w, 1 - rest, keep->w + 1 - rest,
+                          keep->from, rest);
     }
     return TUTTI_OK;
 }
@@ -303,10 +325,11 @@ static tutti_status sort_edges(reader *r)
     for (uint32_t c = 1; c < e->count; c++)
         if (by_taker(&e->taken[c - 1], &e->taken[c]) == 0) {
             const uint32_t lines[2] = { e->taken[c - 1].line, e->taken[c].line };
-            return REFUSE(r, lines[lines[1] > lines[0]],
-                          "in round %u member %d takes from member %d already (line %u); keep one of the two",
-                          (unsigned)e->taken[c].round, e->taken[c].to, e->taken[c].from,
-                          (unsigned)lines[lines[1] <= lines[0]]);
+            return REFUSE(
+                r, lines[lines[1] > lines[0]],
+                "in round %u member %d takes from member %d already (line %u); keep one of the two",
+                (unsigned)e->taken[c].round, e->taken[c].to, e->taken[c].from,
+                (unsigned)lines[lines[1] <= lines[0]]);
         }
     memcpy(e->given, e->taken, e->count * sizeof *e->given);
     qsort(e->given, e->count, sizeof *e->given, by_giver);
@@ -343,8 +366,8 @@ static void count_lines(const char *text, size_t bytes, size_t *edges, size_t *k
     }
 }
 
-tutti_status tutti_edges_parse(tutti_edges **out, const char *path, const char *text, size_t bytes, int n,
-                               tutti_error *err)
+tutti_status tutti_edges_parse(tutti_edges **out, const char *path, const char *text, size_t bytes,
+                               int n, tutti_error *err)
 {
     reader r = { .path = path, .err = err, .n = n, .edges = tutti_alloc(1, sizeof *r.edges) };
     tutti_status status = TUTTI_OK;
@@ -352,8 +375,9 @@ tutti_status tutti_edges_parse(tutti_edges **out, const char *path, const char *
 
     *out = NULL;
     if (bytes > FILE_MAX)
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "%.200s: a graph of %zu bytes; at most %d (16 MiB)", path, bytes,
-                            FILE_MAX);
+        status =
+            tutti_fail(err, TUTTI_ERR_USAGE, 0, "%.200s: a graph of %zu bytes; at most %d (16 MiB)",
+                       path, bytes, FILE_MAX);
     if (status == TUTTI_OK)
         count_lines(text, bytes, &edges, &keeps);
     if (status == TUTTI_OK && r.edges != NULL) {
@@ -362,7 +386,8 @@ tutti_status tutti_edges_parse(tutti_edges **out, const char *path, const char *
         r.edges->given = tutti_alloc(2 * edges + 1, sizeof *r.edges->given);
         r.keeps = tutti_alloc(keeps + 1, sizeof *r.keeps);
     }
-    if (status == TUTTI_OK && (r.edges == NULL || r.edges->taken == NULL || r.edges->given == NULL || r.keeps == NULL))
+    if (status == TUTTI_OK &&
+        (r.edges == NULL || r.edges->taken == NULL || r.edges->given == NULL || r.keeps == NULL))
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading graph '%.200s'", path);
     if (status == TUTTI_OK)
         status = read_lines(&r, text, bytes);
@@ -383,8 +408,9 @@ static tutti_status read_file(tutti_graph *g, tutti_file *f, tutti_error *err)
     char *text;
 
     if (bytes > FILE_MAX)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%.200s: a graph of %llu bytes; at most %d (16 MiB)",
-                          g->options.path, (unsigned long long)bytes, FILE_MAX);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%.200s: a graph of %llu bytes; at most %d (16 MiB)", g->options.path,
+                          (unsigned long long)bytes, FILE_MAX);
     text = tutti_alloc((size_t)bytes + 1, 1);
     if (text == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading graph '%.200s'", g->options.path);
@@ -409,7 +435,8 @@ static tutti_status prepare(tutti_graph *g, tutti_error *err)
     status = tutti_file_open(&f, rt, g->options.path, TUTTI_FILE_READ, err);
     if (status == TUTTI_OK)
         status = read_file(g, f, err);
-    if (status == TUTTI_ERR_IO) /* a path that leads nowhere, or to a folder, is a spec that is wrong */
+    if (status ==
+        TUTTI_ERR_IO) /* a path that leads nowhere, or to a folder, is a spec that is wrong */
         status = tutti_fail_within(err, TUTTI_ERR_USAGE, "graph 'file'");
     tutti_file_close(f, NULL);
     tutti_runtime_close(rt);
@@ -450,14 +477,15 @@ tutti_status tutti_edges_check(const tutti_graph *g, tutti_error *err)
         const tutti_edge *edge = &g->edges->given[c];
         if (1 - given_away(g->edges, edge->round, edge->from) > 1e-9)
             continue;
-        TUTTI_TRY(tutti_fail_within(err, tutti_graph_gap(g, &gap, err),
-                                    "in round %u member %d gives away all of its values, so more must be known",
-                                    (unsigned)edge->round, edge->from));
+        TUTTI_TRY(tutti_fail_within(
+            err, tutti_graph_gap(g, &gap, err),
+            "in round %u member %d gives away all of its values, so more must be known",
+            (unsigned)edge->round, edge->from));
         if (gap > 1e-9)
             return TUTTI_OK;
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%.200s: the members' values change places and never come closer; "
-                          "in round %u member %d gives away all of its own: let it keep a part",
+                          "%.200s: the members' values change places and never come closer; in "
+                          "round %u member %d gives away all of its own: let it keep a part",
                           g->options.path, (unsigned)edge->round, edge->from);
     }
     return TUTTI_OK;
@@ -469,13 +497,15 @@ static const tutti_option file_options[] = {
     { 0 }
 };
 
-const tutti_graph_rules tutti_graph_filed[] = { { .name = "file",
-                                                  .help = "edges and weights from a file; directed, in rounds",
-                                                  .options = file_options,
-                                                  .own = true,
-                                                  .directed = true,
-                                                  .prepare = prepare,
-                                                  .period = rounds,
-                                                  .degree = degree,
-                                                  .list = list_file },
-                                                { 0 } };
+const tutti_graph_rules tutti_graph_filed[] = {
+    { .name = "file",
+      .help = "edges and weights from a file; directed, in rounds",
+      .options = file_options,
+      .own = true,
+      .directed = true,
+      .prepare = prepare,
+      .period = rounds,
+      .degree = degree,
+      .list = list_file },
+    { 0 }
+};

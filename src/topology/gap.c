@@ -12,7 +12,8 @@
 #include "graph.h"
 
 /* next := W_k p, row by row. */
-static void multiply(const tutti_graph *g, uint64_t k, const double *p, double *next, int *index, double *w)
+static void multiply(const tutti_graph *g, uint64_t k, const double *p, double *next, int *index,
+                     double *w)
 {
     const size_t n = (size_t)g->n;
     const int d = g->degree_max + 1;
@@ -30,8 +31,8 @@ static void multiply(const tutti_graph *g, uint64_t k, const double *p, double *
 }
 
 /* *p := W_first+rounds-1 .. W_first; *q: scratch; *p and *q may be swapped on return. */
-static void product(const tutti_graph *g, uint64_t first, uint64_t rounds, double **p, double **q, double *w,
-                    int *index)
+static void product(const tutti_graph *g, uint64_t first, uint64_t rounds, double **p, double **q,
+                    double *w, int *index)
 {
     const size_t n = (size_t)g->n;
 
@@ -93,22 +94,26 @@ static void workspace_close(workspace *s)
     tutti_free(s->index);
 }
 
-static tutti_status workspace_open(workspace *s, const tutti_graph *g, bool both, const char *what, tutti_error *err)
+static tutti_status workspace_open(workspace *s, const tutti_graph *g, bool both, const char *what,
+                                   tutti_error *err)
 {
     const size_t n = (size_t)g->n, d = (size_t)g->degree_max + 1;
 
     *s = (workspace){ 0 };
     if (g->n > TUTTI_GRAPH_GAP_MAX)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "the %s of a graph of %d members; it is computed up to %d, with full matrices", what, g->n,
-                          TUTTI_GRAPH_GAP_MAX);
-    *s = (workspace){ tutti_alloc(n * n, sizeof *s->p), both ? tutti_alloc(n * n, sizeof *s->q) : NULL,
-                      tutti_alloc(4 * n + 2 * d, sizeof *s->w), tutti_alloc(2 * d, sizeof *s->index) };
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "the %s of a graph of %d members; it is computed up to %d, with full matrices", what,
+            g->n, TUTTI_GRAPH_GAP_MAX);
+    *s = (workspace){ tutti_alloc(n * n, sizeof *s->p),
+                      both ? tutti_alloc(n * n, sizeof *s->q) : NULL,
+                      tutti_alloc(4 * n + 2 * d, sizeof *s->w),
+                      tutti_alloc(2 * d, sizeof *s->index) };
     if (s->p != NULL && (!both || s->q != NULL) && s->w != NULL && s->index != NULL)
         return TUTTI_OK;
     workspace_close(s);
-    return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "the %s of %d members takes %zu bytes", what, g->n,
-                      (both ? 16 : 8) * n * n);
+    return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "the %s of %d members takes %zu bytes", what,
+                      g->n, (both ? 16 : 8) * n * n);
 }
 
 tutti_status tutti_graph_gap(const tutti_graph *g, double *gap, tutti_error *err)
@@ -122,8 +127,9 @@ tutti_status tutti_graph_gap(const tutti_graph *g, double *gap, tutti_error *err
     }
     TUTTI_TRY(workspace_open(&s, g, true, "spectral gap", err));
     if (g->weights == TUTTI_WEIGHTS_PUSH || g->edges != NULL) {
-        const tutti_status status = tutti_fail_within(err, tutti_graph_require(g, "doubly-stochastic", err),
-                                                      "the spectral gap is the distance from the mean");
+        const tutti_status status =
+            tutti_fail_within(err, tutti_graph_require(g, "doubly-stochastic", err),
+                              "the spectral gap is the distance from the mean");
         if (status != TUTTI_OK) {
             workspace_close(&s);
             return status;
@@ -134,7 +140,8 @@ tutti_status tutti_graph_gap(const tutti_graph *g, double *gap, tutti_error *err
     return TUTTI_OK;
 }
 
-tutti_status tutti_graph_product(const tutti_graph *g, uint64_t first, uint64_t rounds, double *w, tutti_error *err)
+tutti_status tutti_graph_product(const tutti_graph *g, uint64_t first, uint64_t rounds, double *w,
+                                 tutti_error *err)
 {
     const size_t n = (size_t)g->n;
     workspace s;
@@ -146,7 +153,8 @@ tutti_status tutti_graph_product(const tutti_graph *g, uint64_t first, uint64_t 
     return TUTTI_OK;
 }
 
-tutti_status tutti_graph_laplacian(const tutti_graph *g, double *second, double *last, tutti_error *err)
+tutti_status tutti_graph_laplacian(const tutti_graph *g, double *second, double *last,
+                                   tutti_error *err)
 {
     const size_t n = (size_t)g->n;
     workspace s;

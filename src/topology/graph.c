@@ -12,8 +12,9 @@ static const tutti_graph_rules alone = { .name = "alone", .help = "one member", 
 
 const tutti_graph_rules *tutti_graph_rules_at(int i)
 {
-    static const tutti_graph_rules *const tables[] = { tutti_graph_fixed, tutti_graph_staged, tutti_graph_drawn,
-                                                       tutti_graph_matcha, tutti_graph_filed };
+    static const tutti_graph_rules *const tables[] = { tutti_graph_fixed, tutti_graph_staged,
+                                                       tutti_graph_drawn, tutti_graph_matcha,
+                                                       tutti_graph_filed };
 
     for (size_t t = 0; i >= 0 && t < TUTTI_LENGTH(tables); t++)
         for (const tutti_graph_rules *family = tables[t]; family->name != NULL; family++)
@@ -38,8 +39,8 @@ static tutti_status find_family(tutti_graph *g, tutti_error *err)
     size_t n = 0;
     char near[160];
 
-    for (const tutti_graph_rules *family; n < TUTTI_LENGTH(names) && (family = tutti_graph_rules_at((int)n)) != NULL;
-         n++) {
+    for (const tutti_graph_rules *family;
+         n < TUTTI_LENGTH(names) && (family = tutti_graph_rules_at((int)n)) != NULL; n++) {
         names[n] = family->name;
         if (strcmp(names[n], tutti_spec_name(g->spec)) == 0)
             g->family = family;
@@ -47,19 +48,23 @@ static tutti_status find_family(tutti_graph *g, tutti_error *err)
     if (g->family != NULL)
         return TUTTI_OK;
     tutti_suggest(tutti_spec_name(g->spec), names, n, near, sizeof near);
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no graph '%.60s'%s; `tutti topology` lists them",
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "there is no graph '%.60s'%s; `tutti topology` lists them",
                       tutti_spec_name(g->spec), near);
 }
 
 void tutti_graph_print(const tutti_graph *g, char *out, size_t bytes)
 {
-    if (tutti_spec_print(g->family->name, g->family->options, &g->options, out, bytes) >= (int)bytes && bytes > 4)
+    if (tutti_spec_print(g->family->name, g->family->options, &g->options, out, bytes) >=
+            (int)bytes &&
+        bytes > 4)
         memcpy(out + bytes - 4, "...", 4);
 }
 
 /* ---- opening ---- */
 
-void tutti_graph_neighbours(const tutti_graph *g, uint64_t k, int i, int sign, tutti_graph_list *out)
+void tutti_graph_neighbours(const tutti_graph *g, uint64_t k, int i, int sign,
+                            tutti_graph_list *out)
 {
     out->count = 0;
     out->owner = i;
@@ -150,11 +155,12 @@ static tutti_status find_alpha(tutti_graph *g, tutti_error *err)
     TUTTI_TRY(tutti_graph_laplacian(g, &second, &last, err));
     g->alpha = 2 / (second + last);
     if (1 - g->alpha * g->degree_max < (g->options.lazy ? -1 : 0) - 1e-12)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "graph '%s' of %d members: weights=laplacian gives %.5f to each edge, "
-                          "so a member with %d neighbours would weigh itself %.5f; use weights=metropolis%s",
-                          g->family->name, g->n, g->alpha, g->degree_max, 1 - g->alpha * g->degree_max,
-                          1 - g->alpha * g->degree_max >= -1 ? ", or lazy=true" : "");
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "graph '%s' of %d members: weights=laplacian gives %.5f to each edge, so a member with "
+            "%d neighbours would weigh itself %.5f; use weights=metropolis%s",
+            g->family->name, g->n, g->alpha, g->degree_max, 1 - g->alpha * g->degree_max,
+            1 - g->alpha * g->degree_max >= -1 ? ", or lazy=true" : "");
     return TUTTI_OK;
 }
 
@@ -170,9 +176,11 @@ static tutti_status choose_weights(tutti_graph *g, tutti_error *err)
         return g->n > 1 ? find_alpha(g, err) : TUTTI_OK;
     else if (g->weights == TUTTI_WEIGHTS_UNIFORM && !equal)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "graph '%s' of %d members: uniform weights need equal degrees, "
-                          "and member %d has %d neighbour%s, another %d; use weights=metropolis, or push for push-sum",
-                          g->family->name, g->n, who, g->degree[who], g->degree[who] == 1 ? "" : "s", g->degree_max);
+                          "graph '%s' of %d members: uniform weights need equal degrees, and "
+                          "member %d has %d neighbour%s, another %d; use weights=metropolis, or "
+                          "push for push-sum",
+                          g->family->name, g->n, who, g->degree[who],
+                          g->degree[who] == 1 ? "" : "s", g->degree_max);
     else if (g->family->regular || g->family->cliques || g->weights == TUTTI_WEIGHTS_UNIFORM ||
              (g->weights == TUTTI_WEIGHTS_PUSH && equal))
         g->weights = TUTTI_WEIGHTS_UNIFORM;
@@ -186,7 +194,8 @@ static tutti_status open_graph(tutti_graph *g, const char *spec, bool push, tutt
     char what[64], mend[200];
 
     if (g->n < 1 || g->n > TUTTI_GRAPH_SIZE_MAX)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a graph of %d members; it must have from 1 to %d", g->n,
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "a graph of %d members; it must have from 1 to %d", g->n,
                           TUTTI_GRAPH_SIZE_MAX);
     TUTTI_TRY(tutti_fail_within(err, tutti_spec_open(&g->spec, spec, err), "graph"));
     TUTTI_TRY(find_family(g, err));
@@ -197,22 +206,26 @@ static tutti_status open_graph(tutti_graph *g, const char *spec, bool push, tutt
         g->options = (tutti_graph_options){ 0 };
     }
     if (g->family->fits != NULL && !g->family->fits(g, mend, sizeof mend))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "graph '%s' cannot have %d members; their number must be %s",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "graph '%s' cannot have %d members; their number must be %s",
                           g->family->name, g->n, mend);
     if (g->family->prepare != NULL)
         TUTTI_TRY(g->family->prepare(g, err));
     g->period = g->family->drawn ? 0 : g->family->period != NULL ? g->family->period(g) : 1;
     TUTTI_TRY(measure(g, err));
     TUTTI_TRY(choose_weights(g, err));
-    if (!push && (g->weights == TUTTI_WEIGHTS_PUSH || g->edges != NULL)) /* all others are so by construction */
-        TUTTI_TRY(tutti_fail_within(err, tutti_graph_require(g, "doubly-stochastic", err),
-                                    "plain averaging would drift from the mean (push-sum would not)"));
+    if (!push && (g->weights == TUTTI_WEIGHTS_PUSH ||
+                  g->edges != NULL)) /* all others are so by construction */
+        TUTTI_TRY(
+            tutti_fail_within(err, tutti_graph_require(g, "doubly-stochastic", err),
+                              "plain averaging would drift from the mean (push-sum would not)"));
     if (g->edges != NULL)
         return tutti_edges_check(g, err);
     return TUTTI_OK;
 }
 
-static tutti_status open_one(tutti_graph **out, const char *spec, int n, bool push, tutti_error *err)
+static tutti_status open_one(tutti_graph **out, const char *spec, int n, bool push,
+                             tutti_error *err)
 {
     tutti_graph *g = tutti_alloc(1, sizeof *g);
     tutti_status status;
@@ -285,7 +298,8 @@ static double weight(const tutti_graph *g, int to, int from, int count)
 {
     switch (g->weights) {
     case TUTTI_WEIGHTS_METROPOLIS:
-        return 1.0 / (1 + (degree_of(g, to) > degree_of(g, from) ? degree_of(g, to) : degree_of(g, from)));
+        return 1.0 / (1 + (degree_of(g, to) > degree_of(g, from) ? degree_of(g, to)
+                                                                 : degree_of(g, from)));
     case TUTTI_WEIGHTS_LAPLACIAN: return g->alpha;
     case TUTTI_WEIGHTS_PUSH: return 1.0 / (degree_of(g, from) + 1);
     default: return 1.0 / (count + 1);
@@ -304,11 +318,12 @@ static double own_weight(const tutti_graph *g, int i, const double *w, int count
         return 1.0 / (degree_of(g, i) + 1);
     for (int a = 0; a < count; a++)
         self -= w[a];
-    return self < 0 && !g->options.lazy ? 0 : self; /* laplacian weights that leave nothing: rounding */
+    /* laplacian weights that leave nothing: rounding */
+    return self < 0 && !g->options.lazy ? 0 : self;
 }
 
-void tutti_graph_round(const tutti_graph *g, uint64_t k, int i, int *in, double *w_in, int *n_in, int *out,
-                       double *w_out, int *n_out, double *self)
+void tutti_graph_round(const tutti_graph *g, uint64_t k, int i, int *in, double *w_in, int *n_in,
+                       int *out, double *w_out, int *n_out, double *self)
 {
     tutti_graph_list take = { .at = in, .w = w_in }, give = { .at = out, .w = w_out };
 

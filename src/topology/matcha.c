@@ -119,7 +119,8 @@ static double top(search *s, const tutti_operator *a, double tolerance, int turn
 {
     s->draws++;
     for (size_t i = 0; i < s->n; i++) /* length about 0.3 */
-        s->v[i] += (tutti_uniform((tutti_rng){ 0, 0x67726170680002u, s->draws }, i) - 0.5) / sqrt((double)s->n);
+        s->v[i] += (tutti_uniform((tutti_rng){ 0, 0x67726170680002u, s->draws }, i) - 0.5) /
+                   sqrt((double)s->n);
     return tutti_eigen_top(a, s->v, tolerance, turns, s->room);
 }
 
@@ -185,7 +186,8 @@ static void find_alpha(search *s, int degree)
         apply_laplacian(&e.mean, s->v, s->more);
         apply_laplacian(&e.spread, s->v, s->more + n);
         for (size_t i = 0; i < n; i++) /* half the derivative of z^T E[W^T W] z */
-            slope += s->v[i] * s->more[i] + e.alpha * (s->more[i] * s->more[i] - 2 * s->v[i] * s->more[n + i]);
+            slope += s->v[i] * s->more[i] +
+                     e.alpha * (s->more[i] * s->more[i] - 2 * s->v[i] * s->more[n + i]);
         if (slope <= 0)
             low = e.alpha;
         else
@@ -199,7 +201,8 @@ static void find_alpha(search *s, int degree)
 
 /* ---- the family ---- */
 
-static tutti_status solve(tutti_graph *g, tutti_matchings *m, const tutti_graph *base, tutti_error *err)
+static tutti_status solve(tutti_graph *g, tutti_matchings *m, const tutti_graph *base,
+                          tutti_error *err)
 {
     const size_t n = (size_t)g->n;
     double *room;
@@ -210,11 +213,15 @@ static tutti_status solve(tutti_graph *g, tutti_matchings *m, const tutti_graph 
     room = tutti_alloc(3 * n + tutti_eigen_scratch(n) + 3 * (size_t)m->count, sizeof *room);
     if (m->chance == NULL || room == NULL) {
         tutti_free(room);
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "the chances of %d matchings of %d members", m->count, g->n);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                          "the chances of %d matchings of %d members", m->count, g->n);
     }
-    s = (search){
-        .m = m, .n = n, .v = room, .more = room + n, .room = room + 3 * n, .p = room + 3 * n + tutti_eigen_scratch(n)
-    };
+    s = (search){ .m = m,
+                  .n = n,
+                  .v = room,
+                  .more = room + n,
+                  .room = room + 3 * n,
+                  .p = room + 3 * n + tutti_eigen_scratch(n) };
     s.slope = s.p + m->count;
     s.spread = s.slope + m->count;
     climb(&s, g->options.budget);
@@ -234,12 +241,15 @@ static tutti_status prepare(tutti_graph *g, tutti_error *err)
 
     g->matchings = tutti_alloc(1, sizeof *g->matchings);
     if (g->matchings == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "the matchings of graph '%s'", g->options.base);
-    TUTTI_TRY(tutti_fail_within(err, tutti_graph_open(&base, g->options.base, g->n, err), "graph 'matcha'"));
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "the matchings of graph '%s'",
+                          g->options.base);
+    TUTTI_TRY(tutti_fail_within(err, tutti_graph_open(&base, g->options.base, g->n, err),
+                                "graph 'matcha'"));
     status = tutti_graph_require(base, "static", err);
     if (status == TUTTI_OK)
         status = tutti_graph_require(base, "symmetric", err);
-    status = tutti_fail_within(err, status, "graph 'matcha' takes a fixed, undirected base (ring, torus, random, ...)");
+    status = tutti_fail_within(
+        err, status, "graph 'matcha' takes a fixed, undirected base (ring, torus, random, ...)");
     if (status == TUTTI_OK)
         status = solve(g, g->matchings, base, err);
     tutti_graph_close(base);
@@ -251,7 +261,8 @@ static bool few_enough(const tutti_graph *g, char *mend, size_t bytes)
     if (g->n <= TUTTI_GRAPH_GAP_MAX)
         return true;
     snprintf(mend, bytes,
-             "at most %d, since chances and weight come from its eigenvalues; random-matching takes any number",
+             "at most %d, since chances and weight come from its eigenvalues; random-matching "
+             "takes any number",
              TUTTI_GRAPH_GAP_MAX);
     return false;
 }
@@ -267,8 +278,10 @@ static void list_matcha(const tutti_graph *g, uint64_t k, int i, int sign, tutti
 
     (void)sign;
     for (int j = 0; j < m->count; j++)
-        if (tutti_uniform((tutti_rng){ (uint64_t)g->options.seed, 0x67726170680003u, k }, (uint64_t)j) < m->chance[j])
-            tutti_graph_join_weighted(out, m->partner[(size_t)j * (size_t)g->n + (size_t)i], m->alpha);
+        if (tutti_uniform((tutti_rng){ (uint64_t)g->options.seed, 0x67726170680003u, k },
+                          (uint64_t)j) < m->chance[j])
+            tutti_graph_join_weighted(out, m->partner[(size_t)j * (size_t)g->n + (size_t)i],
+                                      m->alpha);
     out->self = fmax(0, 1 - out->count * m->alpha);
 }
 
@@ -296,7 +309,8 @@ static const tutti_option matcha_options[] = {
       "the graph whose edges are drawn from: fixed and undirected" },
     { "budget", TUTTI_REAL, TUTTI_AT(tutti_graph_options, budget), 0.5, 0.001, 1, NULL,
       "part of its matchings that take part in a round, on average" },
-    { "seed", TUTTI_INT, TUTTI_AT(tutti_graph_options, seed), 0, 0, 9007199254740992.0, NULL, "of the draw" },
+    { "seed", TUTTI_INT, TUTTI_AT(tutti_graph_options, seed), 0, 0, 9007199254740992.0, NULL,
+      "of the draw" },
     { 0 }
 };
 

@@ -84,7 +84,8 @@ static void invert(const painter *p, int u, int c, int d)
 
 static void paint_edge(painter *p, int u, int v)
 {
-    const int length = find_fan(p, u, v), c = free_colour(p, u), d = free_colour(p, p->fan[length - 1]);
+    const int length = find_fan(p, u, v), c = free_colour(p, u),
+              d = free_colour(p, p->fan[length - 1]);
     int last = 0;
 
     if (*at(p, u, d) >= 0)
@@ -131,8 +132,8 @@ tutti_status tutti_matchings_find(tutti_matchings *m, const tutti_graph *base, t
     m->partner = p.partner;
     if (p.partner == NULL || p.fan == NULL || p.path == NULL || p.in_fan == NULL || list.at == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
-                            "the matchings of a graph of %d members with up to %d neighbours", base->n,
-                            base->degree_max);
+                            "the matchings of a graph of %d members with up to %d neighbours",
+                            base->n, base->degree_max);
     for (size_t e = 0; status == TUTTI_OK && e < n * colours; e++)
         p.partner[e] = -1;
     for (int u = 0; status == TUTTI_OK && u < base->n; u++) {

@@ -34,12 +34,13 @@ static tutti_status scratch_open(scratch *r, const tutti_graph *g, tutti_error *
 {
     const size_t n = (size_t)g->n;
 
-    *r = (scratch){ tutti_alloc(n, sizeof *r->at), tutti_alloc(n, sizeof *r->queue), tutti_alloc(n, sizeof *r->met),
-                    tutti_alloc(n, sizeof *r->seen) };
+    *r = (scratch){ tutti_alloc(n, sizeof *r->at), tutti_alloc(n, sizeof *r->queue),
+                    tutti_alloc(n, sizeof *r->met), tutti_alloc(n, sizeof *r->seen) };
     if (r->at != NULL && r->queue != NULL && r->met != NULL && r->seen != NULL)
         return TUTTI_OK;
     scratch_close(r);
-    return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "finding the roles in a graph of %d members", g->n);
+    return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "finding the roles in a graph of %d members",
+                      g->n);
 }
 
 /* Breadth first from member 0; levels: asks is written, a level after the other; else only edges
@@ -87,8 +88,8 @@ tutti_status tutti_graph_roles(const tutti_graph *g, bool *asks, int *left_out, 
     return TUTTI_OK;
 }
 
-tutti_status tutti_graph_partners(const tutti_graph *g, const bool *asks, int i, int *partner, int *partners,
-                                  tutti_error *err)
+tutti_status tutti_graph_partners(const tutti_graph *g, const bool *asks, int i, int *partner,
+                                  int *partners, tutti_error *err)
 {
     scratch r;
 

@@ -65,7 +65,8 @@ static void find_blocks(tutti_blocks *b, int n, int64_t k)
 
 /* Adds the neighbours in round `stage` of a hyper-hypercube whose member x is member first + stride
    x of the graph. at: the x of the member whose neighbours they are. */
-static void join_stage(const tutti_stages *s, int stage, int first, int stride, int at, tutti_graph_list *out)
+static void join_stage(const tutti_stages *s, int stage, int first, int stride, int at,
+                       tutti_graph_list *out)
 {
     const int factor = s->factor[stage];
     int below = 1;
@@ -73,7 +74,8 @@ static void join_stage(const tutti_stages *s, int stage, int first, int stride, 
     for (int l = 0; l < stage; l++)
         below *= s->factor[l];
     for (int digit = 0; digit < factor; digit++)
-        tutti_graph_join_weighted(out, first + stride * (at + (digit - at / below % factor) * below), 1.0 / factor);
+        tutti_graph_join_weighted(
+            out, first + stride * (at + (digit - at / below % factor) * below), 1.0 / factor);
     out->self = 1.0 / factor;
 }
 
@@ -81,7 +83,8 @@ static void join_stage(const tutti_stages *s, int stage, int first, int stride, 
    members first .. first + b->n - 1. */
 static void join_blocks(const tutti_blocks *b, int m, int first, int at, tutti_graph_list *out)
 {
-    const int meeting = m - b->whole[0].count; /* the block that meets the blocks after it in step 2 */
+    /* the block that meets the blocks after it in step 2 */
+    const int meeting = m - b->whole[0].count;
     int own = 0;
 
     if (b->count == 0) {
@@ -92,19 +95,22 @@ static void join_blocks(const tutti_blocks *b, int m, int first, int at, tutti_g
         own++;
     if (meeting < 0) {
         if (b->whole[own].count > 0)
-            join_stage(&b->whole[own], m % b->whole[own].count, first + b->start[own], 1, at - b->start[own], out);
+            join_stage(&b->whole[own], m % b->whole[own].count, first + b->start[own], 1,
+                       at - b->start[own], out);
     } else if (meeting > own && own < b->count - 1) {
         const int size = (b->start[own + 1] - b->start[own]) / b->parts[own],
                   part = b->start[own] + (at - b->start[own]) / size * size;
         if (size > 1)
-            join_stage(&b->part[own], (meeting - own - 1) % b->part[own].count, first + part, 1, at - part, out);
+            join_stage(&b->part[own], (meeting - own - 1) % b->part[own].count, first + part, 1,
+                       at - part, out);
     } else if (meeting < b->count - 1 && meeting <= own) {
         const int l = meeting, block = b->start[l + 1] - b->start[l], size = block / b->parts[l],
                   all = b->n - b->start[l];
         const double w = (double)block / ((double)all * b->parts[l]);
         if (own > l) {
             for (int part = 0; part < b->parts[l]; part++)
-                tutti_graph_join_weighted(out, first + b->start[l] + (part + 1) * size - 1 - (at - b->start[l + 1]), w);
+                tutti_graph_join_weighted(
+                    out, first + b->start[l] + (part + 1) * size - 1 - (at - b->start[l + 1]), w);
             out->self = 1 - (double)block / all;
         } else {
             const int back = size - 1 - (at - b->start[l]) % size; /* of its part, from the end */
@@ -144,7 +150,8 @@ static int degree(const tutti_graph *g)
     int most = largest_of(&g->staged->across);
 
     for (int l = 0; l < b->count || l == 0; l++) {
-        const int here[] = { largest_of(&b->whole[l]), l + 1 < b->count ? b->parts[l] : 0, largest_of(&b->part[l]) };
+        const int here[] = { largest_of(&b->whole[l]), l + 1 < b->count ? b->parts[l] : 0,
+                             largest_of(&b->part[l]) };
         for (size_t c = 0; c < TUTTI_LENGTH(here); c++)
             most = here[c] > most ? here[c] : most;
     }
@@ -155,7 +162,8 @@ static tutti_status prepare(tutti_graph *g, tutti_error *err)
 {
     g->staged = tutti_alloc(1, sizeof *g->staged);
     if (g->staged == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "the rounds of graph '%s'", g->family->name);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "the rounds of graph '%s'",
+                          g->family->name);
     *g->staged = (tutti_staged){ .groups = 1 };
     find_blocks(&g->staged->blocks, g->n, g->options.k);
     return TUTTI_OK;
@@ -182,8 +190,8 @@ static bool fewer_peers(const tutti_graph *g, char *mend, size_t bytes)
 {
     if (g->options.k < g->n)
         return true;
-    snprintf(mend, bytes, "more than its k of %lld: %lld or more; or use k=%d or less", (long long)g->options.k,
-             (long long)g->options.k + 1, g->n - 1);
+    snprintf(mend, bytes, "more than its k of %lld: %lld or more; or use k=%d or less",
+             (long long)g->options.k, (long long)g->options.k + 1, g->n - 1);
     return false;
 }
 
@@ -199,17 +207,17 @@ static bool small_factors(const tutti_graph *g, char *mend, size_t bytes)
     for (int f = 2; f <= left; f++)
         for (; left % f == 0; left /= f)
             largest = f;
-    snprintf(
-        mend, bytes,
-        "a product of factors up to k + 1 = %lld, and %d has the factor %d; k=%d takes it, base(%lld) takes any number",
-        (long long)g->options.k + 1, g->n, largest, largest - 1, (long long)g->options.k);
+    snprintf(mend, bytes,
+             "a product of factors up to k + 1 = %lld, and %d has the factor %d; k=%d takes it, "
+             "base(%lld) takes any number",
+             (long long)g->options.k + 1, g->n, largest, largest - 1, (long long)g->options.k);
     return false;
 }
 
-static const tutti_option stage_options[] = {
-    { "k", TUTTI_INT, TUTTI_AT(tutti_graph_options, k), 1, 1, 1024, NULL, "most neighbours of a member in a round" },
-    { 0 }
-};
+static const tutti_option stage_options[] = { { "k", TUTTI_INT, TUTTI_AT(tutti_graph_options, k), 1,
+                                                1, 1024, NULL,
+                                                "most neighbours of a member in a round" },
+                                              { 0 } };
 
 const tutti_graph_rules tutti_graph_staged[] = {
     { .name = "base",

@@ -16,7 +16,8 @@
 #include "base/share.h"
 
 /* Parses --stream. *rate: set to the rate of that worker; NULL: only check. */
-static tutti_status parse(const char *text, int64_t workers, int worker, double *rate, tutti_error *err)
+static tutti_status parse(const char *text, int64_t workers, int worker, double *rate,
+                          tutti_error *err)
 {
     int64_t n = 0;
 
@@ -25,8 +26,8 @@ static tutti_status parse(const char *text, int64_t workers, int worker, double 
         const double r = strtod(at, &end);
         if (end == at || !(r >= 1e-6 && r <= 1e9) || (*end != ':' && *end != 0))
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "stream is '%.80s'; write the samples a second of every worker, or of each: r0:r1:..., "
-                              "from 1e-6 to 1e9",
+                              "stream is '%.80s'; write the samples a second of every worker, or "
+                              "of each: r0:r1:..., from 1e-6 to 1e9",
                               text);
         if (rate != NULL && (n == worker || n == 0)) /* a single rate is for all workers */
             *rate = r;
@@ -35,19 +36,20 @@ static tutti_status parse(const char *text, int64_t workers, int worker, double 
         at = end + 1;
     }
     if (++n != 1 && n != workers)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "stream is '%.80s': %lld rates for %lld workers; give one, or one a worker", text,
-                          (long long)n, (long long)workers);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "stream is '%.80s': %lld rates for %lld workers; give one, or one a worker", text,
+            (long long)n, (long long)workers);
     return TUTTI_OK;
 }
 
 tutti_status tutti_train_check_stream(const tutti_train_config *c, tutti_error *err)
 {
     if (c->stream[0] == 0 && c->stream_buffer > 0)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "stream-buffer is %lld, but without stream no samples come and wait; give the rates, --stream R0:R1:...",
-            (long long)c->stream_buffer);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "stream-buffer is %lld, but without stream no samples come and wait; "
+                          "give the rates, --stream R0:R1:...",
+                          (long long)c->stream_buffer);
     return c->stream[0] != 0 ? parse(c->stream, c->n, 0, NULL, err) : TUTTI_OK;
 }
 
@@ -65,8 +67,8 @@ tutti_status tutti_train_stream_open(tutti_run *run, tutti_error *err)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                               "stream-buffer is %lld, but a pass of worker %d %s %lld samples, "
                               "which never wait at once; give at least as many, or 0 to keep all",
-                              (long long)c->stream_buffer, r, run->automatic_shares ? "may have" : "has",
-                              (long long)batch);
+                              (long long)c->stream_buffer, r,
+                              run->automatic_shares ? "may have" : "has", (long long)batch);
     }
     TUTTI_TRY(parse(c->stream, run->workers, run->rank, &rate, err));
     run->arrivals.rate = rate;
@@ -92,6 +94,7 @@ void tutti_train_stream_describe(const tutti_run *run, const tutti_arrivals *a, 
     json_object_set_new(row, "stream_rate", json_real(a->rate));
     json_object_set_new(row, "stream_arrived", json_integer((json_int_t)a->arrived));
     json_object_set_new(row, "stream_dropped", json_integer((json_int_t)a->dropped));
-    json_object_set_new(row, "stream_waiting", json_integer((json_int_t)(a->arrived - a->taken - a->dropped)));
+    json_object_set_new(row, "stream_waiting",
+                        json_integer((json_int_t)(a->arrived - a->taken - a->dropped)));
     json_object_set_new(row, "stream_wait_seconds", json_real((double)a->waited_ns * 1e-9));
 }

@@ -6,7 +6,8 @@
 #include "train_internal.h"
 #include "collective/world.h"
 
-static void row(const tutti_run *run, const char *name, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static void row(const tutti_run *run, const char *name, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 static void row(const tutti_run *run, const char *name, const char *format, ...)
 {
     char text[4200];
@@ -70,7 +71,8 @@ static void say_quality(const tutti_run *run)
     else if (shape->context > 0) {
         if (shape->classes == 256) /* tokens are bytes */
             snprintf(bits, sizeof bits, ", %.3f bits a byte", run->test_loss / log(2));
-        row(run, "test perplexity", "%.2f (loss %.4f%s)", exp(run->test_loss), run->test_loss, bits);
+        row(run, "test perplexity", "%.2f (loss %.4f%s)", exp(run->test_loss), run->test_loss,
+            bits);
     } else
         row(run, "test accuracy", "%.2f %% (loss %.4f)", 100 * run->test_accuracy, run->test_loss);
     if (run->test_auc >= 0)
@@ -78,7 +80,8 @@ static void say_quality(const tutti_run *run)
     if (run->test_accuracy < 0)
         row(run, "training loss above it", "%.6g", run->train_loss);
     else
-        row(run, "training loss", "%.4f (%s samples)", run->train_loss, commas(run->train_samples).text);
+        row(run, "training loss", "%.4f (%s samples)", run->train_loss,
+            commas(run->train_samples).text);
 }
 
 static void say_target(const tutti_run *run)
@@ -114,8 +117,8 @@ static void say_time(const tutti_run *run)
     const uint64_t n = run->totals.samples * (uint64_t)(context > 0 ? context : 1);
     const double wall = run->totals.wall;
 
-    row(run, simulated ? "virtual time in training" : "time in training", "%.2f s for %s %s (%s a second)", wall,
-        commas(n).text, context > 0 ? "tokens" : "samples",
+    row(run, simulated ? "virtual time in training" : "time in training",
+        "%.2f s for %s %s (%s a second)", wall, commas(n).text, context > 0 ? "tokens" : "samples",
         commas(wall > 0 ? (uint64_t)((double)n / wall + 0.5) : 0).text);
     say_part(run, "computing", run->totals.compute);
     say_part(run, "waiting for communication", run->totals.exposed);
@@ -140,10 +143,13 @@ void tutti_train_say_totals(const tutti_run *run)
             snprintf(name, sizeof name, "sent by all %d %s", ranks,
                      tutti_train_working(run) == ranks ? "workers" : "ranks");
         row(run, name, "%s = %s a step", amount(run->totals.bytes).text,
-            amount(run->totals.steps > 0 ? run->totals.bytes / (double)run->totals.steps : run->totals.bytes).text);
+            amount(run->totals.steps > 0 ? run->totals.bytes / (double)run->totals.steps
+                                         : run->totals.bytes)
+                .text);
     }
     row(run, "memory",
-        simulated ? "%.0f MiB (all workers are in one process)" : "%.0f MiB a worker (the data set, shared, included)",
+        simulated ? "%.0f MiB (all workers are in one process)"
+                  : "%.0f MiB a worker (the data set, shared, included)",
         run->totals.memory / 0x1p20);
     row(run, "model", "%s/model.safetensors", run->config->out);
 }

@@ -12,8 +12,8 @@ void tutti_train_delays_drop(tutti_train_delays *s)
     *s = (tutti_train_delays){ 0 };
 }
 
-tutti_status tutti_train_delays_gather(tutti_run *run, const tutti_histogram *h, tutti_train_delays *s,
-                                       tutti_error *err)
+tutti_status tutti_train_delays_gather(tutti_run *run, const tutti_histogram *h,
+                                       tutti_train_delays *s, tutti_error *err)
 {
     int64_t *mine = tutti_alloc(2 * TUTTI_HISTOGRAM_BINS, sizeof *mine);
     size_t length = 0;
@@ -28,8 +28,10 @@ tutti_status tutti_train_delays_gather(tutti_run *run, const tutti_histogram *h,
             mine[length++] = (int64_t)h->count[bin];
         }
     status = mine != NULL && s->begin != NULL
-                 ? tutti_train_gather_lists(run, tutti_host(mine, length, TUTTI_I64), s->begin, &all, err)
-                 : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the delays of %d workers", run->all.size);
+                 ? tutti_train_gather_lists(run, tutti_host(mine, length, TUTTI_I64), s->begin,
+                                            &all, err)
+                 : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the delays of %d workers",
+                              run->all.size);
     s->pairs = all;
     tutti_free(mine);
     return status;
@@ -40,7 +42,8 @@ json_t *tutti_train_delays_of(const tutti_train_delays *s, int index)
     json_t *pairs = json_array();
 
     for (size_t k = s->begin[index]; k < s->begin[index + 1]; k += 2)
-        json_array_append_new(pairs, json_pack("[I, I]", (json_int_t)s->pairs[k], (json_int_t)s->pairs[k + 1]));
+        json_array_append_new(
+            pairs, json_pack("[I, I]", (json_int_t)s->pairs[k], (json_int_t)s->pairs[k + 1]));
     return pairs;
 }
 

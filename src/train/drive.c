@@ -36,14 +36,16 @@ struct tutti_train_staged {
     size_t bytes;                    /* memory of the networks, with all slots in use */
     double *seconds;                 /* model.seconds, from measure.c; NULL: not requested */
     const float **values;            /* [run->n_params]: NULL outside the stage */
-    uint64_t *named;                 /* scratch of tutti_train_name_rows; NULL: no table in the stage */
+    /* scratch of tutti_train_name_rows; NULL: no table in the stage */
+    uint64_t *named;
     uint32_t *ids;                   /* [rows of the largest table in the stage]: its result */
 };
 
 bool tutti_train_drives(const tutti_run *run)
 {
     unsigned traits;
-    return tutti_method_traits(run->config->method, &traits) && (traits & TUTTI_PIPELINE_SCHEDULE) != 0;
+    return tutti_method_traits(run->config->method, &traits) &&
+           (traits & TUTTI_PIPELINE_SCHEDULE) != 0;
 }
 
 size_t tutti_train_stage_bytes(const tutti_run *run)
@@ -95,15 +97,18 @@ static tutti_status open_rows(tutti_train_staged *s, tutti_error *err)
     s->ids = tutti_alloc(most, sizeof *s->ids);
     return s->named != NULL && s->ids != NULL
                ? TUTTI_OK
-               : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "naming the rows of tables of %zu", most);
+               : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "naming the rows of tables of %zu",
+                            most);
 }
 
-static tutti_status open_stage(void *self, int first, int end, int slots, int64_t samples, bool apart,
-                               tutti_error *err)
+static tutti_status open_stage(void *self, int first, int end, int slots, int64_t samples,
+                               bool apart, tutti_error *err)
 {
     tutti_train_staged *s = self;
     tutti_run *run = s->run;
-    tutti_nn_stage_options o = { .nn = tutti_train_network(run->config, samples, false), .first = first, .end = end,
+    tutti_nn_stage_options o = { .nn = tutti_train_network(run->config, samples, false),
+                                 .first = first,
+                                 .end = end,
                                  .slots = apart ? 1 : slots };
 
     s->first = first;
@@ -115,7 +120,8 @@ static tutti_status open_stage(void *self, int first, int end, int slots, int64_
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "a stage of %d slots", slots);
     s->slots = slots;
     for (int k = 0; k < slots; k++)
-        if ((s->slot[k].gradients = tutti_alloc((size_t)run->n_params, sizeof *s->slot[k].gradients)) == NULL)
+        if ((s->slot[k].gradients =
+                 tutti_alloc((size_t)run->n_params, sizeof *s->slot[k].gradients)) == NULL)
             return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "a stage of %d slots", slots);
     TUTTI_TRY(open_rows(s, err));
     TUTTI_TRY(tutti_nn_store_open(&s->store, 0, err));
@@ -150,12 +156,14 @@ static bool place_of(const tutti_train_staged *s, int k, size_t *at)
 static uint64_t step_of(const tutti_run *run, const tutti_pass *pass)
 {
     return pass->epoch * tutti_share_steps(&run->share) +
-           pass->position / (uint64_t)(run->share.batch * run->share.accumulate * run->share.workers);
+           pass->position /
+               (uint64_t)(run->share.batch * run->share.accumulate * run->share.workers);
 }
 
 /* Takes the batch of the micro-batch `pass` from the loader. Skips batches without samples, which a
    tail step has. */
-static tutti_status load_batch(tutti_run *run, const tutti_pass *pass, tutti_batch *batch, tutti_error *err)
+static tutti_status load_batch(tutti_run *run, const tutti_pass *pass, tutti_batch *batch,
+                               tutti_error *err)
 {
     const uint64_t step = step_of(run, pass);
 
@@ -166,21 +174,24 @@ static tutti_status load_batch(tutti_run *run, const tutti_pass *pass, tutti_bat
     tutti_engine_doing(run->engine, TUTTI_DOING_COMPUTE);
     if (batch->step != step || batch->pass != pass->index || batch->samples != pass->samples)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "the loader is at step %llu, micro-batch %lld with %lld samples; the pipeline at step %llu, "
-                          "micro-batch %lld with %lld",
-                          (unsigned long long)batch->step, (long long)batch->pass, (long long)batch->samples,
-                          (unsigned long long)step, (long long)pass->index, (long long)pass->samples);
+                          "the loader is at step %llu, micro-batch %lld with %lld samples; the "
+                          "pipeline at step %llu, micro-batch %lld with %lld",
+                          (unsigned long long)batch->step, (long long)batch->pass,
+                          (long long)batch->samples, (unsigned long long)step,
+                          (long long)pass->index, (long long)pass->samples);
     return TUTTI_OK;
 }
 
 /* Acquires the rows of tables that the micro-batch reads. */
-static tutti_status need_rows(const tutti_train_staged *s, const tutti_batch *batch, tutti_error *err)
+static tutti_status need_rows(const tutti_train_staged *s, const tutti_batch *batch,
+                              tutti_error *err)
 {
     tutti_run *run = s->run;
 
     for (int k = 0; k < run->n_params && s->named != NULL; k++)
         if (has_table(s, k)) {
-            const size_t n = tutti_train_name_rows(run, batch, (size_t)run->params[k].dim[0], s->named, s->ids);
+            const size_t n =
+                tutti_train_name_rows(run, batch, (size_t)run->params[k].dim[0], s->named, s->ids);
             TUTTI_TRY(tutti_engine_rows_acquire(run->engine, k, s->ids, n, err));
         }
     return TUTTI_OK;
@@ -188,7 +199,8 @@ static tutti_status need_rows(const tutti_train_staged *s, const tutti_batch *ba
 
 /* Call after units were computed, with their status: stretches their time and, when the backward of
    the slot is over, adds its loss. */
-static tutti_status computed(tutti_train_staged *s, tutti_status status, int index, bool over, double *loss)
+static tutti_status computed(tutti_train_staged *s, tutti_status status, int index, bool over,
+                             double *loss)
 {
     tutti_run *run = s->run;
     const slot *of = &s->slot[index];
@@ -204,8 +216,8 @@ static tutti_status computed(tutti_train_staged *s, tutti_status status, int ind
     return TUTTI_OK;
 }
 
-static tutti_status forward(void *self, int index, const tutti_pass *pass, const float *values, const float *in,
-                            float *out, bool *over, tutti_error *err)
+static tutti_status forward(void *self, int index, const tutti_pass *pass, const float *values,
+                            const float *in, float *out, bool *over, tutti_error *err)
 {
     tutti_train_staged *s = self;
     tutti_run *run = s->run;
@@ -216,8 +228,8 @@ static tutti_status forward(void *self, int index, const tutti_pass *pass, const
 
     *over = true;
     if (pass->index == 0 || run->slow == 0)
-        run->slow = tutti_train_slow_factor(run->config->slow, (uint64_t)run->config->seed, run->rank,
-                                            step_of(run, pass));
+        run->slow = tutti_train_slow_factor(run->config->slow, (uint64_t)run->config->seed,
+                                            run->rank, step_of(run, pass));
     if (run->loader != NULL && (is_first(s) || is_last(s) || s->named != NULL))
         TUTTI_TRY(load_batch(run, pass, &batch, err));
     TUTTI_TRY(need_rows(s, &batch, err));
@@ -236,12 +248,14 @@ static tutti_status forward(void *self, int index, const tutti_pass *pass, const
     s->slot[index].back = false;
     run->computing_since_ns = tutti_now_ns(run->rt);
     tutti_train_meter_start(run, pass->samples);
-    return computed(s, tutti_nn_stage_begin_forward(network, there, &samples, in, s->values, out, over, err), index,
-                    *over, NULL);
+    return computed(
+        s, tutti_nn_stage_begin_forward(network, there, &samples, in, s->values, out, over, err),
+        index, *over, NULL);
 }
 
-static tutti_status backward(void *self, int index, const tutti_pass *pass, const float *values, const float *slope,
-                             float *gradient, float *back, bool *over, double *loss, tutti_error *err)
+static tutti_status backward(void *self, int index, const tutti_pass *pass, const float *values,
+                             const float *slope, float *gradient, float *back, bool *over,
+                             double *loss, tutti_error *err)
 {
     tutti_train_staged *s = self;
     tutti_run *run = s->run;
@@ -266,8 +280,8 @@ static tutti_status backward(void *self, int index, const tutti_pass *pass, cons
     of->back = true;
     run->computing_since_ns = tutti_now_ns(run->rt);
     tutti_train_meter_start(run, pass->samples);
-    status = tutti_nn_stage_begin_backward(network, there, slope, (double)pass->divisor, pass->keep, of->gradients,
-                                           back, over, &of->loss, err);
+    status = tutti_nn_stage_begin_backward(network, there, slope, (double)pass->divisor, pass->keep,
+                                           of->gradients, back, over, &of->loss, err);
     return computed(s, status, index, *over, loss);
 }
 
@@ -301,12 +315,15 @@ static tutti_status fill_units(tutti_train_staged *s, int n, tutti_error *err)
 {
     const tutti_run *run = s->run;
     tutti_nn_unit *unit = tutti_alloc((size_t)n, sizeof *unit);
-    tutti_nn_stage_options o = { .nn = tutti_train_network(run->config, 1, false), .end = n, .slots = 1 };
+    tutti_nn_stage_options o = { .nn = tutti_train_network(run->config, 1, false),
+                                 .end = n,
+                                 .slots = 1 };
     tutti_nn_store *store = NULL;
     tutti_nn_stage *all = NULL;
-    tutti_status status = unit != NULL ? tutti_nn_store_open(&store, 0, err)
-                                       : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing the %d units of %s", n,
-                                                    run->config->model);
+    tutti_status status = unit != NULL
+                              ? tutti_nn_store_open(&store, 0, err)
+                              : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                                           "listing the %d units of %s", n, run->config->model);
 
     o.store = store;
     if (status == TUTTI_OK)
@@ -314,7 +331,9 @@ static tutti_status fill_units(tutti_train_staged *s, int n, tutti_error *err)
     if (status == TUTTI_OK)
         status = tutti_nn_stage_open(&all, run->config->model, &run->task, &o, err);
     for (int u = 0; u < n && status == TUTTI_OK; u++) {
-        s->unit[u] = (tutti_model_unit){ .cut = unit[u].cut, .forward = unit[u].forward, .backward = unit[u].backward,
+        s->unit[u] = (tutti_model_unit){ .cut = unit[u].cut,
+                                         .forward = unit[u].forward,
+                                         .backward = unit[u].backward,
                                          .enters = unit[u].enters };
         tutti_nn_stage_unit_bytes(all, u, &s->unit[u].kept, &s->unit[u].given);
     }
@@ -333,8 +352,8 @@ static tutti_status measure(tutti_train_staged *s, tutti_error *err)
         return TUTTI_OK;
     s->seconds = tutti_alloc((size_t)s->run->all.size * (size_t)s->model.units, sizeof *s->seconds);
     if (s->seconds == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "the times of %d layers on %d workers", s->model.units,
-                          s->run->all.size);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "the times of %d layers on %d workers",
+                          s->model.units, s->run->all.size);
     s->model.seconds = s->seconds;
     return tutti_train_measure(s->run, &s->model, s->seconds, err);
 }
@@ -349,12 +368,19 @@ tutti_status tutti_train_staged_open(tutti_run *run, tutti_error *err)
     int n;
 
     if (s == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "cutting %s into stages", run->config->model);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "cutting %s into stages",
+                          run->config->model);
     run->staged = s;
     s->run = run;
-    s->model = (tutti_model){ .self = s, .spec = run->config->model, .open = open_stage, .forward = forward,
-                              .backward = backward, .go_on = continue_pass, .held = held,
-                              .samples = context > 0 ? (TOKENS > context ? TOKENS / context : 1) : BLOCK };
+    s->model =
+        (tutti_model){ .self = s,
+                       .spec = run->config->model,
+                       .open = open_stage,
+                       .forward = forward,
+                       .backward = backward,
+                       .go_on = continue_pass,
+                       .held = held,
+                       .samples = context > 0 ? (TOKENS > context ? TOKENS / context : 1) : BLOCK };
     status = tutti_nn_units(run->config->model, &run->task, NULL, 0, &n, &why);
     if (status == TUTTI_OK && n > UNITS_MOST)
         status = tutti_fail(&why, TUTTI_ERR_USAGE, 0, "%d units, %d at most", n, UNITS_MOST);
@@ -362,7 +388,8 @@ tutti_status tutti_train_staged_open(tutti_run *run, tutti_error *err)
         s->unit = tutti_alloc((size_t)n, sizeof *s->unit);
         s->values = tutti_alloc((size_t)run->n_params, sizeof *s->values);
         if (s->unit == NULL || s->values == NULL)
-            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "cutting %s into stages", run->config->model);
+            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "cutting %s into stages",
+                              run->config->model);
         s->model.unit = s->unit;
         s->model.units = n;
         status = fill_units(s, n, &why);
@@ -371,7 +398,8 @@ tutti_status tutti_train_staged_open(tutti_run *run, tutti_error *err)
         memcpy(s->whole, why.text, sizeof s->whole);
         s->model.whole = s->whole;
     }
-    return status == TUTTI_ERR_MEMORY ? tutti_fail(err, status, ENOMEM, "%s", why.text) : measure(s, err);
+    return status == TUTTI_ERR_MEMORY ? tutti_fail(err, status, ENOMEM, "%s", why.text)
+                                      : measure(s, err);
 }
 
 void tutti_train_staged_close(tutti_run *run)

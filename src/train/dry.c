@@ -10,7 +10,8 @@ enum { DRAWS = 4093, STRIDE = 977, WORD = 64 };
 
 tutti_status tutti_train_dry_open(tutti_run *run, tutti_error *err)
 {
-    const tutti_rng rng = { (uint64_t)run->config->seed, (uint64_t)run->rank + 1, UINT64_C(0x706c616e) /* "plan" */ };
+    const tutti_rng rng = { (uint64_t)run->config->seed, (uint64_t)run->rank + 1,
+                            UINT64_C(0x706c616e) /* "plan" */ };
     tutti_dry *dry = run->dry;
     size_t rows = 0, most = 0;
 
@@ -24,7 +25,8 @@ tutti_status tutti_train_dry_open(tutti_run *run, tutti_error *err)
     dry->draws = tutti_alloc(DRAWS, sizeof *dry->draws);
     dry->named = tutti_alloc(rows / WORD + 1, sizeof *dry->named);
     dry->ids = tutti_alloc(rows + 1, sizeof *dry->ids);
-    if (dry->draws == NULL || dry->named == NULL || dry->ids == NULL || (run->hands_over && dry->handed == NULL))
+    if (dry->draws == NULL || dry->named == NULL || dry->ids == NULL ||
+        (run->hands_over && dry->handed == NULL))
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the gradients of a plan");
     for (size_t i = 0; i < DRAWS; i++) /* as large as a mean over the workers' samples */
         dry->draws[i] = (float)(1e-3 * tutti_normal(rng, i) / run->workers);
@@ -45,11 +47,13 @@ void tutti_train_dry_close(tutti_run *run)
     run->dry->ids = NULL;
 }
 
-static void draw_gradient(const tutti_run *run, const tutti_pass *pass, int param, float *g, size_t n, bool keep)
+static void draw_gradient(const tutti_run *run, const tutti_pass *pass, int param, float *g,
+                          size_t n, bool keep)
 {
     const float *draws = run->dry->draws;
     const uint64_t step = tutti_engine_method(run->engine)->rng.step;
-    size_t from = (size_t)((step * 31 + (uint64_t)pass->index * 7 + (uint64_t)param) * STRIDE % DRAWS);
+    size_t from =
+        (size_t)((step * 31 + (uint64_t)pass->index * 7 + (uint64_t)param) * STRIDE % DRAWS);
 
     for (size_t at = 0, part; at < n; at += part, from = 0) {
         part = n - at < DRAWS - from ? n - at : DRAWS - from;
@@ -58,15 +62,16 @@ static void draw_gradient(const tutti_run *run, const tutti_pass *pass, int para
     }
 }
 
-size_t tutti_train_name_rows(const tutti_run *run, const tutti_batch *batch, size_t rows, uint64_t *named,
-                             uint32_t *ids)
+size_t tutti_train_name_rows(const tutti_run *run, const tutti_batch *batch, size_t rows,
+                             uint64_t *named, uint32_t *ids)
 {
     const size_t tables = (size_t)run->task.tables, context = (size_t)run->task.context,
                  n = (size_t)batch->samples * (tables > 0 ? tables : context);
     size_t count = 0;
 
     for (size_t i = 0; i < n; i++) {
-        const size_t id = tables > 0 ? i % tables * (size_t)run->task.rows + batch->rows[i] : batch->tokens[i];
+        const size_t id =
+            tables > 0 ? i % tables * (size_t)run->task.rows + batch->rows[i] : batch->tokens[i];
         if (id < rows)
             named[id / WORD] |= UINT64_C(1) << id % WORD;
     }
@@ -101,7 +106,8 @@ static tutti_status ready(tutti_run *run, const tutti_pass *pass, const tutti_ba
     n = name_rows(run, batch, (size_t)p->dim[0]);
     cols = p->count / (size_t)p->dim[0];
     for (size_t i = 0; i < n; i++)
-        draw_gradient(run, pass, k, g + (run->hands_over ? i : run->dry->ids[i]) * cols, cols, !run->hands_over);
+        draw_gradient(run, pass, k, g + (run->hands_over ? i : run->dry->ids[i]) * cols, cols,
+                      !run->hands_over);
     return hooks->grad_ready_rows(hooks->user, k, run->dry->ids, n, err);
 }
 

@@ -41,7 +41,8 @@ static size_t next_ids(const part *p, uint64_t at, size_t most, uint64_t *ids)
 static void report(tutti_run *run, const part *p, uint64_t at)
 {
     if (p->what != NULL)
-        tutti_train_report_evaluating(run, p->what, (at < p->end ? at : p->end) - p->at, p->end - p->at);
+        tutti_train_report_evaluating(run, p->what, (at < p->end ? at : p->end) - p->at,
+                                      p->end - p->at);
 }
 
 /* ---- by_unit: values are gathered unit by unit, so all workers have to run the network the same
@@ -69,7 +70,8 @@ static uint64_t runs_of(const tutti_run *run, uint64_t samples, uint64_t most)
    Chunks are the same as without by_unit, so that sums have the same bits. */
 static uint64_t runs_end(const tutti_run *run, const part *p, uint64_t most)
 {
-    return run->by_unit ? p->end + most * (runs_of(run, p->largest, most) - runs_of(run, p->end - p->at, most))
+    return run->by_unit ? p->end + most * (runs_of(run, p->largest, most) -
+                                           runs_of(run, p->end - p->at, most))
                         : p->end;
 }
 
@@ -81,12 +83,14 @@ static tutti_status my_windows(tutti_run *run, const part *p, double sums[3], tu
     const uint64_t end = runs_end(run, p, WINDOWS);
     const size_t room = (size_t)(p->end - p->at < WINDOWS ? p->end - p->at : WINDOWS),
                  context = (size_t)run->task.context;
-    uint32_t *tokens = tutti_alloc(room * context, sizeof *tokens), *next = tutti_alloc(room * context, sizeof *next);
+    uint32_t *tokens = tutti_alloc(room * context, sizeof *tokens),
+             *next = tutti_alloc(room * context, sizeof *next);
     uint64_t ids[WINDOWS];
     tutti_status status = TUTTI_OK;
 
     if (tokens == NULL || next == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory to evaluate %zu windows at once", room);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory to evaluate %zu windows at once",
+                            room);
     for (uint64_t at = p->at; at < end && status == TUTTI_OK; at += WINDOWS) {
         const size_t n = next_ids(p, at, WINDOWS, ids);
         double loss;
@@ -125,8 +129,8 @@ static tutti_status my_samples(tutti_run *run, const part *p, const float *least
     float *logits = to->logits;
     const uint64_t step = step_of(run), end = runs_end(run, p, CHUNK);
     const size_t room = (size_t)(p->end - p->at < CHUNK ? p->end - p->at : CHUNK);
-    float *x =
-        tutti_alloc(room * (size_t)run->task.channels * (size_t)run->task.height, (size_t)run->task.width * sizeof *x);
+    float *x = tutti_alloc(room * (size_t)run->task.channels * (size_t)run->task.height,
+                           (size_t)run->task.width * sizeof *x);
     uint8_t *labels = tutti_alloc(room, 1);
     uint64_t *ids = tutti_alloc(room, sizeof *ids);
     const size_t tables = (size_t)run->task.tables;
@@ -134,7 +138,8 @@ static tutti_status my_samples(tutti_run *run, const part *p, const float *least
     tutti_status status = TUTTI_OK;
 
     if (x == NULL || labels == NULL || ids == NULL || (tables > 0 && rows == NULL))
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory to evaluate %zu samples at once", room);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory to evaluate %zu samples at once",
+                            room);
     for (uint64_t at = p->at; at < end && status == TUTTI_OK; at += CHUNK) {
         const size_t n = next_ids(p, at, CHUNK, ids);
         double loss, lowest = 0;
@@ -170,8 +175,8 @@ static tutti_status my_samples(tutti_run *run, const part *p, const float *least
     return status;
 }
 
-static tutti_status my_part(tutti_run *run, const part *p, const float *least, double sums[3], float *logits,
-                            tutti_error *err)
+static tutti_status my_part(tutti_run *run, const part *p, const float *least, double sums[3],
+                            float *logits, tutti_error *err)
 {
     const tutti_nn_hooks hooks = { .user = run, .unit_acquire = on_need, .unit_release = on_done },
                          *looks = run->by_unit ? &hooks : NULL;
@@ -203,22 +208,25 @@ static uint64_t begin_of(const tutti_run *run, const evaluation *e, int index)
 
     if (shares > 0)
         return e->total *
-               (uint64_t)(index < working ? tutti_share_logical(&run->share, index, &mine) : shares) /
+               (uint64_t)(index < working ? tutti_share_logical(&run->share, index, &mine)
+                                          : shares) /
                (uint64_t)shares;
     return e->total * (uint64_t)(index < working ? index : working) / (uint64_t)working;
 }
 
 /* The sums over all samples, with logical shares: each share is a part by itself, whichever worker
    evaluates it. e->sums of index 0 has them, of the others 0. Collective. */
-static tutti_status evaluate_shares(tutti_run *run, evaluation *e, const part *mine, float *logits, tutti_error *err)
+static tutti_status evaluate_shares(tutti_run *run, evaluation *e, const part *mine, float *logits,
+                                    tutti_error *err)
 {
     const uint64_t shares = (uint64_t)run->share.logical;
     double *sums = tutti_alloc((size_t)shares, 3 * sizeof *sums);
     int n;
     const int first = tutti_share_logical(&run->share, run->rank, &n);
-    tutti_status status =
-        sums != NULL ? TUTTI_OK
-                     : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the losses of %d shares", (int)shares);
+    tutti_status status = sums != NULL
+                              ? TUTTI_OK
+                              : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                                           "memory for the losses of %d shares", (int)shares);
 
     for (int v = first; v < first + n && status == TUTTI_OK; v++) {
         part one = *mine;
@@ -249,18 +257,21 @@ static tutti_status rank_all(tutti_run *run, evaluation *e, float *mine, tutti_e
     tutti_status status = TUTTI_OK;
 
     if (counts == NULL || all == NULL || z == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory to rank %llu samples", (unsigned long long)e->total);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory to rank %llu samples",
+                            (unsigned long long)e->total);
     for (int r = 0; r < p && status == TUTTI_OK; r++)
         counts[r] = (size_t)(begin_of(run, e, r + 1) - begin_of(run, e, r));
     if (status == TUTTI_OK)
-        status = tutti_gather_parts_v(&run->all, 0, counts, tutti_host(mine, own, TUTTI_F32),
-                                      index == 0 ? tutti_host(all, total, TUTTI_F32) : tutti_nothing(), err);
+        status = tutti_gather_parts_v(
+            &run->all, 0, counts, tutti_host(mine, own, TUTTI_F32),
+            index == 0 ? tutti_host(all, total, TUTTI_F32) : tutti_nothing(), err);
     for (size_t i = 0; i < total && status == TUTTI_OK; i++) {
         z[i] = (double)all[i];
         ordered = ordered && !isnan(z[i]);
     }
     if (status == TUTTI_OK && index == 0 && ordered)
-        status = tutti_click_auc(z, tutti_data_labels(run->data, e->split), total, &expected, &e->auc, err);
+        status = tutti_click_auc(z, tutti_data_labels(run->data, e->split), total, &expected,
+                                 &e->auc, err);
     if (status == TUTTI_OK)
         status = tutti_broadcast(&run->all, 0, tutti_host(&e->auc, 1, TUTTI_F64), err);
     tutti_free(counts);
@@ -272,7 +283,8 @@ static tutti_status rank_all(tutti_run *run, evaluation *e, float *mine, tutti_e
 static tutti_status evaluate_together(tutti_run *run, void *arg, tutti_error *err)
 {
     evaluation *e = arg;
-    const uint64_t begin = begin_of(run, e, run->all.index), end = begin_of(run, e, run->all.index + 1);
+    const uint64_t begin = begin_of(run, e, run->all.index),
+                   end = begin_of(run, e, run->all.index + 1);
     const uint64_t working = (uint64_t)tutti_train_working(run);
     const part mine = { e->split, begin, end, e->total, e->of, (e->total + working - 1) / working,
                         e->split == TUTTI_TEST ? "test set" : "training set" };
@@ -313,11 +325,13 @@ static tutti_status evaluate_together(tutti_run *run, void *arg, tutti_error *er
 tutti_status tutti_train_evaluate_held_out(void *user, double *loss, tutti_error *err)
 {
     tutti_run *run = user;
-    const uint64_t begin = tutti_train_samples(run), end = tutti_data_shape_of(run->data)->samples[TUTTI_TRAIN];
+    const uint64_t begin = tutti_train_samples(run),
+                   end = tutti_data_shape_of(run->data)->samples[TUTTI_TRAIN];
     const part held_out = { TUTTI_TRAIN, begin, end, end, end, end - begin, NULL };
     double sums[3] = { 0 };
 
-    *loss = 1 / (1 + (double)tutti_engine_method(run->engine)->step); /* planned run: a loss that falls */
+    /* planned run: a loss that falls */
+    *loss = 1 / (1 + (double)tutti_engine_method(run->engine)->step);
     if (run->dry != NULL)
         return TUTTI_OK;
     run->computing_since_ns = run->slow > 1 ? tutti_now_ns(run->rt) : 0;
@@ -338,7 +352,8 @@ static tutti_status find_least(tutti_run *run, float **least, tutti_error *err)
         return TUTTI_OK;
     *least = tutti_alloc(run->parameters, sizeof **least);
     if (*least == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the optimum of %zu values", run->parameters);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the optimum of %zu values",
+                          run->parameters);
     if (!tutti_data_optimum(run->data, step_of(run), *least)) {
         tutti_free(*least);
         *least = NULL;
@@ -352,9 +367,11 @@ static tutti_status find_worst(tutti_run *run, void *arg, tutti_error *err)
     const double *mine = arg;
     double *all = tutti_alloc(2 * (size_t)run->all.size, sizeof *all);
     tutti_status status =
-        all != NULL ? tutti_allgather(&run->all, tutti_host((double *)(uintptr_t)mine, 2, TUTTI_F64),
-                                      tutti_host(all, 2 * (size_t)run->all.size, TUTTI_F64), err)
-                    : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the losses of %d workers", run->all.size);
+        all != NULL
+            ? tutti_allgather(&run->all, tutti_host((double *)(uintptr_t)mine, 2, TUTTI_F64),
+                              tutti_host(all, 2 * (size_t)run->all.size, TUTTI_F64), err)
+            : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the losses of %d workers",
+                         run->all.size);
 
     for (int i = 0; i < tutti_train_working(run) && status == TUTTI_OK; i++)
         if (i == 0 || isnan(all[2 * i]) || all[2 * i] > run->worst.loss) {
@@ -394,7 +411,9 @@ tutti_status tutti_train_evaluate_worst(tutti_run *run, tutti_error *err)
     mine[0] = alike ? run->test_loss : (sums[0] - sums[2]) / (double)total;
     if (least != NULL && mine[0] < 0)
         mine[0] = 0;
-    mine[1] = alike ? run->test_accuracy : tutti_nn_classifies(run->nn) ? sums[1] / (double)total : -1;
+    mine[1] = alike                          ? run->test_accuracy
+              : tutti_nn_classifies(run->nn) ? sums[1] / (double)total
+                                             : -1;
     tutti_free(least);
     return status == TUTTI_OK ? tutti_train_meet(run, find_worst, mine, err) : status;
 }
@@ -403,8 +422,8 @@ tutti_status tutti_train_evaluate(tutti_run *run, tutti_split split, uint64_t mo
                                   const tutti_train_scores *to, tutti_error *err)
 {
     double *loss = to->loss, *accuracy = to->accuracy, *auc = to->auc;
-    const uint64_t of =
-        split == TUTTI_TRAIN ? tutti_train_samples(run) : tutti_data_shape_of(run->data)->samples[split];
+    const uint64_t of = split == TUTTI_TRAIN ? tutti_train_samples(run)
+                                             : tutti_data_shape_of(run->data)->samples[split];
     evaluation e = { .split = split,
                      .total = most > 0 && most < of ? most : of,
                      .of = of,
@@ -437,22 +456,23 @@ static uint64_t most_training_samples(const tutti_run *run)
     enum { MOST = 2000 };
     const uint64_t test = tutti_data_shape_of(run->data)->samples[TUTTI_TEST];
 
-    if (run->config->final_eval == TUTTI_FINAL_EVAL_ALL || tutti_problem_named(run->config->data) != NULL)
+    if (run->config->final_eval == TUTTI_FINAL_EVAL_ALL ||
+        tutti_problem_named(run->config->data) != NULL)
         return 0;
     return test < MOST ? test : MOST;
 }
 
 tutti_status tutti_train_evaluate_final(tutti_run *run, tutti_error *err)
 {
-    const uint64_t test = tutti_data_shape_of(run->data)->samples[TUTTI_TEST], all = tutti_train_samples(run),
-                   most = most_training_samples(run);
+    const uint64_t test = tutti_data_shape_of(run->data)->samples[TUTTI_TEST],
+                   all = tutti_train_samples(run), most = most_training_samples(run);
     double ignored;
 
     if (run->config->final_eval == TUTTI_FINAL_EVAL_OFF)
         return TUTTI_OK;
     run->train_samples = most > 0 && most < all ? most : all;
-    tutti_train_say(run, 1, "evaluating the model on %llu test and %llu training samples", (unsigned long long)test,
-                    (unsigned long long)run->train_samples);
+    tutti_train_say(run, 1, "evaluating the model on %llu test and %llu training samples",
+                    (unsigned long long)test, (unsigned long long)run->train_samples);
     TUTTI_TRY(tutti_train_evaluate(
         run, TUTTI_TEST, 0,
         &(tutti_train_scores){ &run->test_loss, &run->test_accuracy, &run->test_auc }, err));

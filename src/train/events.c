@@ -10,9 +10,11 @@ static json_t *passed_over(const tutti_run *run)
 {
     json_t *array = json_array();
 
-    for (const char *line = run->passed_over; line != NULL && *line != 0; line = strchr(line, '\n') + 1)
-        json_array_append_new(array, json_pack("{s:I, s:s, s:s%}", "step", (json_int_t)run->first_step, "kind",
-                                               "damaged-checkpoint", "text", line, strcspn(line, "\n")));
+    for (const char *line = run->passed_over; line != NULL && *line != 0;
+         line = strchr(line, '\n') + 1)
+        json_array_append_new(
+            array, json_pack("{s:I, s:s, s:s%}", "step", (json_int_t)run->first_step, "kind",
+                             "damaged-checkpoint", "text", line, strcspn(line, "\n")));
     return array;
 }
 
@@ -25,9 +27,11 @@ tutti_status tutti_train_events_gather(tutti_run *run, json_t **events, tutti_er
     size_t *begin = tutti_alloc((size_t)run->all.size + 1, sizeof *begin);
     tutti_status status =
         begin != NULL && (first || text != NULL)
-            ? tutti_train_gather_lists(run, tutti_host(text, text != NULL ? strlen(text) : 0, TUTTI_U8), begin,
-                                       &all, err)
-            : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the events of %d workers", run->all.size);
+            ? tutti_train_gather_lists(run,
+                                       tutti_host(text, text != NULL ? strlen(text) : 0, TUTTI_U8),
+                                       begin, &all, err)
+            : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the events of %d workers",
+                         run->all.size);
 
     json_decref(*events); /* of an attempt that a loss has spoilt */
     *events = NULL;
@@ -36,7 +40,8 @@ tutti_status tutti_train_events_gather(tutti_run *run, json_t **events, tutti_er
         seen = json_object();
         tutti_record_events_add(*events, seen, mine);
         for (int k = 1; k < run->all.size; k++) {
-            json_t *theirs = json_loadb((const char *)all + begin[k], begin[k + 1] - begin[k], 0, NULL);
+            json_t *theirs =
+                json_loadb((const char *)all + begin[k], begin[k + 1] - begin[k], 0, NULL);
             tutti_record_events_add(*events, seen, theirs);
             json_decref(theirs);
         }

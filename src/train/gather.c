@@ -21,9 +21,10 @@ tutti_status tutti_train_gather_open(tutti_run *run, tutti_error *err)
     const size_t rows = (size_t)(all ? run->all.size : subtree_size(run));
 
     run->figures_of = tutti_alloc(rows, TUTTI_TRAIN_FIGURES * sizeof(double));
-    return run->figures_of != NULL ? TUTTI_OK
-                                   : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the reports of %d workers",
-                                                run->all.size);
+    return run->figures_of != NULL
+               ? TUTTI_OK
+               : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the reports of %d workers",
+                            run->all.size);
 }
 
 tutti_status tutti_train_gather(tutti_run *run, const double *mine, size_t n, tutti_error *err)
@@ -36,13 +37,16 @@ tutti_status tutti_train_gather(tutti_run *run, const double *mine, size_t n, tu
     if (tutti_engine_fault_tolerant(run->engine))
         return tutti_gather_parts(
             &run->all, 0, tutti_host((double *)(uintptr_t)mine, n, TUTTI_F64),
-            index == 0 ? tutti_host(run->figures_of, n * (size_t)run->all.size, TUTTI_F64) : tutti_nothing(), err);
+            index == 0 ? tutti_host(run->figures_of, n * (size_t)run->all.size, TUTTI_F64)
+                       : tutti_nothing(),
+            err);
     memcpy(run->figures_of, mine, n * sizeof *mine);
     for (int bit = 1; bit < all; bit <<= 1) {
         const int theirs = all - bit < bit ? all - bit : bit;
-        TUTTI_TRY(tutti_recv(run->world, index + bit, port, NULL,
-                             tutti_host(run->figures_of + (size_t)bit * n, (size_t)theirs * n, TUTTI_F64),
-                             TUTTI_FOREVER, err));
+        TUTTI_TRY(
+            tutti_recv(run->world, index + bit, port, NULL,
+                       tutti_host(run->figures_of + (size_t)bit * n, (size_t)theirs * n, TUTTI_F64),
+                       TUTTI_FOREVER, err));
     }
     if (index == 0)
         return TUTTI_OK;
@@ -50,7 +54,8 @@ tutti_status tutti_train_gather(tutti_run *run, const double *mine, size_t n, tu
                       tutti_host(run->figures_of, (size_t)all * n, TUTTI_F64), err);
 }
 
-tutti_status tutti_train_gather_lists(tutti_run *run, tutti_buffer mine, size_t *begin, void **all, tutti_error *err)
+tutti_status tutti_train_gather_lists(tutti_run *run, tutti_buffer mine, size_t *begin, void **all,
+                                      tutti_error *err)
 {
     const size_t n = (size_t)run->all.size;
     int64_t length = (int64_t)mine.count, *lengths = tutti_alloc(n, sizeof *lengths);
@@ -58,7 +63,8 @@ tutti_status tutti_train_gather_lists(tutti_run *run, tutti_buffer mine, size_t 
     tutti_buffer whole = tutti_nothing();
     tutti_status status =
         counts != NULL && lengths != NULL
-            ? tutti_allgather(&run->all, tutti_host(&length, 1, TUTTI_I64), tutti_host(lengths, n, TUTTI_I64), err)
+            ? tutti_allgather(&run->all, tutti_host(&length, 1, TUTTI_I64),
+                              tutti_host(lengths, n, TUTTI_I64), err)
             : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for lists of %zu workers", n);
 
     *all = NULL;
@@ -71,7 +77,8 @@ tutti_status tutti_train_gather_lists(tutti_run *run, tutti_buffer mine, size_t 
         *all = tutti_alloc(begin[n] + 1, tutti_dtype_bytes(mine.dtype));
         whole = tutti_host(*all, begin[n], mine.dtype);
         if (*all == NULL)
-            status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for lists of %zu workers", n);
+            status =
+                tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for lists of %zu workers", n);
     }
     if (status == TUTTI_OK)
         status = tutti_gather_parts_v(&run->all, 0, counts, mine, whole, err);

@@ -6,7 +6,8 @@
 
 #include "train_internal.h"
 
-tutti_status tutti_train_give(void *user, const uint64_t *ids, size_t n, void *out, tutti_error *err)
+tutti_status tutti_train_give(void *user, const uint64_t *ids, size_t n, void *out,
+                              tutti_error *err)
 {
     tutti_run *run = user;
 
@@ -44,15 +45,18 @@ tutti_status tutti_train_given_open(tutti_run *run, int64_t samples, tutti_error
         joined->x = tutti_alloc(all, sizeof *joined->x);
         joined->labels = tutti_alloc(n, 1);
         joined->rows = shape->tables > 0 ? tutti_alloc(rows, sizeof *joined->rows) : NULL;
-        good = joined->x != NULL && joined->labels != NULL && (shape->tables == 0 || joined->rows != NULL);
+        good = joined->x != NULL && joined->labels != NULL &&
+               (shape->tables == 0 || joined->rows != NULL);
     }
     if (good) /* tokens and the next tokens; or values, labels and categories */
-        run->joined_bytes = shape->context > 0 ? 2 * all * sizeof *joined->tokens
-                                               : all * sizeof *joined->x + n + rows * sizeof *joined->rows;
+        run->joined_bytes = shape->context > 0
+                                ? 2 * all * sizeof *joined->tokens
+                                : all * sizeof *joined->x + n + rows * sizeof *joined->rows;
     return good ? TUTTI_OK
-                : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
-                             "memory for %lld samples, those of other workers included; let fewer come",
-                             (long long)samples);
+                : tutti_fail(
+                      err, TUTTI_ERR_MEMORY, ENOMEM,
+                      "memory for %lld samples, those of other workers included; let fewer come",
+                      (long long)samples);
 }
 
 void tutti_train_given_close(tutti_run *run)
@@ -65,10 +69,12 @@ void tutti_train_given_close(tutti_run *run)
     run->joined = (tutti_data_buffers){ 0 };
 }
 
-tutti_status tutti_train_join(tutti_run *run, const tutti_pass *pass, tutti_batch *batch, tutti_error *err)
+tutti_status tutti_train_join(tutti_run *run, const tutti_pass *pass, tutti_batch *batch,
+                              tutti_error *err)
 {
     const tutti_data_shape *shape = tutti_data_shape_of(run->data);
-    const size_t own = (size_t)batch->samples, come = (size_t)pass->received, tables = (size_t)shape->tables,
+    const size_t own = (size_t)batch->samples, come = (size_t)pass->received,
+                 tables = (size_t)shape->tables,
                  values = (size_t)shape->channels * (size_t)shape->height * (size_t)shape->width;
     const tutti_data_buffers *all = &run->joined;
     tutti_data_buffers behind = { 0 };
@@ -92,8 +98,13 @@ tutti_status tutti_train_join(tutti_run *run, const tutti_pass *pass, tutti_batc
     }
     TUTTI_TRY(tutti_data_unpack(run->data, pass->given, come, batch->step, &behind, err));
     tutti_charge(run->rt, 0, (double)(2 * own + come) * (double)(values + tables) * sizeof(float));
-    *batch = (tutti_batch){ .x = all->x, .labels = all->labels, .tokens = all->tokens, .next = all->next,
-                            .rows = all->rows, .samples = (int64_t)(own + come), .step = batch->step,
+    *batch = (tutti_batch){ .x = all->x,
+                            .labels = all->labels,
+                            .tokens = all->tokens,
+                            .next = all->next,
+                            .rows = all->rows,
+                            .samples = (int64_t)(own + come),
+                            .step = batch->step,
                             .pass = batch->pass };
     return TUTTI_OK;
 }

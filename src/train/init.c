@@ -18,9 +18,10 @@ tutti_status tutti_train_init_open(tutti_run *run, tutti_error *err)
     run->init.status = TUTTI_OK;
     return wanted(run) && run->rank == 0
                ? tutti_fail_within(err,
-                                   tutti_data_given(tutti_train_weights_open(&run->init.file, run->rt,
-                                                                             run->config->init, run->config->model,
-                                                                             &of, err), err),
+                                   tutti_data_given(tutti_train_weights_open(
+                                                        &run->init.file, run->rt, run->config->init,
+                                                        run->config->model, &of, err),
+                                                    err),
                                    "init")
                : TUTTI_OK;
 }
@@ -30,9 +31,10 @@ void tutti_train_init_read(tutti_run *run, int tensor, float *values)
     const tutti_nn_param *p = &run->params[tensor];
 
     if (run->init.status == TUTTI_OK)
-        run->init.status = tutti_data_given(tutti_train_weights_read(run->init.file, run->config->init, p->name,
-                                                                     p->count, values, &run->init.err),
-                                            &run->init.err);
+        run->init.status =
+            tutti_data_given(tutti_train_weights_read(run->init.file, run->config->init, p->name,
+                                                      p->count, values, &run->init.err),
+                             &run->init.err);
 }
 
 tutti_status tutti_train_init_settle(tutti_run *run, tutti_error *err)
@@ -51,14 +53,17 @@ tutti_status tutti_train_init_settle(tutti_run *run, tutti_error *err)
         return TUTTI_OK;
     all = tutti_alloc(count, sizeof *all);
     if (all == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %zu running statistics", count);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %zu running statistics",
+                          count);
     for (int k = 0; k < run->n_statistics && run->init.file != NULL && status == TUTTI_OK; k++)
-        status = tutti_data_given(tutti_train_weights_read(run->init.file, run->config->init, run->statistics[k].name,
-                                                           run->statistics[k].count, all + run->statistics[k].first,
-                                                           err), err);
+        status = tutti_data_given(
+            tutti_train_weights_read(run->init.file, run->config->init, run->statistics[k].name,
+                                     run->statistics[k].count, all + run->statistics[k].first, err),
+            err);
     if (status == TUTTI_OK)
         status = tutti_broadcast(&run->all, 0, tutti_host(all, count, TUTTI_F32), err);
-    for (size_t i = 0; i < count && status == TUTTI_OK && tutti_engine_client_state(run->engine) != NULL; i++)
+    for (size_t i = 0;
+         i < count && status == TUTTI_OK && tutti_engine_client_state(run->engine) != NULL; i++)
         tutti_engine_client_state(run->engine)[i] = all[i];
     tutti_free(all);
     return status;

@@ -44,9 +44,12 @@ static size_t sample_values(const tutti_nn_task *task)
     return most > (size_t)task->tables ? most : (size_t)task->tables;
 }
 
-static tutti_status bench_open(tutti_run *run, int first, int end, int64_t samples, bench *b, tutti_error *err)
+static tutti_status bench_open(tutti_run *run, int first, int end, int64_t samples, bench *b,
+                               tutti_error *err)
 {
-    tutti_nn_stage_options o = { .nn = tutti_train_network(run->config, samples, false), .first = first, .end = end,
+    tutti_nn_stage_options o = { .nn = tutti_train_network(run->config, samples, false),
+                                 .first = first,
+                                 .end = end,
                                  .slots = 1 };
     size_t count = 0, at = 0, enters, leaves;
 
@@ -55,7 +58,8 @@ static tutti_status bench_open(tutti_run *run, int first, int end, int64_t sampl
     o.store = b->store;
     TUTTI_TRY(tutti_nn_stage_open(&b->stage, run->config->model, &run->task, &o, err));
     for (int k = 0; k < run->n_params; k++)
-        count += run->params[k].unit >= first && run->params[k].unit < end ? run->params[k].count : 0;
+        count +=
+            run->params[k].unit >= first && run->params[k].unit < end ? run->params[k].count : 0;
     enters = (size_t)samples * tutti_nn_stage_enters(b->stage);
     leaves = (size_t)samples * tutti_nn_stage_leaves(b->stage);
     b->state = tutti_alloc(2 * count + 1, sizeof *b->state);
@@ -63,9 +67,10 @@ static tutti_status bench_open(tutti_run *run, int first, int end, int64_t sampl
     b->sample = tutti_alloc((size_t)samples * sample_values(&run->task) + 1, sizeof(float));
     b->values = tutti_alloc((size_t)run->n_params, sizeof *b->values);
     b->gradients = tutti_alloc((size_t)run->n_params, sizeof *b->gradients);
-    if (b->state == NULL || b->sent == NULL || b->sample == NULL || b->values == NULL || b->gradients == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "measuring layers %d to %d of %s", first, end - 1,
-                          run->config->model);
+    if (b->state == NULL || b->sent == NULL || b->sample == NULL || b->values == NULL ||
+        b->gradients == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "measuring layers %d to %d of %s", first,
+                          end - 1, run->config->model);
     for (int k = 0; k < run->n_params; k++)
         if (run->params[k].unit >= first && run->params[k].unit < end) {
             b->values[k] = b->state + at;
@@ -87,14 +92,21 @@ static void bench_close(bench *b)
 }
 
 /* Computes a micro-batch, forward and backward. */
-static tutti_status once(tutti_run *run, const tutti_model *model, const bench *b, int64_t samples, tutti_error *err)
+static tutti_status once(tutti_run *run, const tutti_model *model, const bench *b, int64_t samples,
+                         tutti_error *err)
 {
     const size_t enters = (size_t)samples * tutti_nn_stage_enters(b->stage),
                  leaves = (size_t)samples * tutti_nn_stage_leaves(b->stage);
     float *const in = enters > 0 ? b->sent : NULL, *const back = enters > 0 ? in + enters : NULL,
-          *const out = leaves > 0 ? b->sent + 2 * enters : NULL, *const slope = leaves > 0 ? out + leaves : NULL;
-    const tutti_nn_samples zeros = { .count = samples, .x = b->sample, .labels = b->sample, .tokens = b->sample,
-                                     .next = b->sample, .rows = b->sample, .seed = (uint64_t)run->config->seed };
+                 *const out = leaves > 0 ? b->sent + 2 * enters : NULL,
+                 *const slope = leaves > 0 ? out + leaves : NULL;
+    const tutti_nn_samples zeros = { .count = samples,
+                                     .x = b->sample,
+                                     .labels = b->sample,
+                                     .tokens = b->sample,
+                                     .next = b->sample,
+                                     .rows = b->sample,
+                                     .seed = (uint64_t)run->config->seed };
     double loss;
 
     run->computing_since_ns = tutti_now_ns(run->rt);
@@ -102,16 +114,18 @@ static tutti_status once(tutti_run *run, const tutti_model *model, const bench *
     TUTTI_TRY(tutti_nn_stage_forward(b->stage, 0, &zeros, in, b->values, out, err));
     tutti_train_stretch(run);
     run->computing_since_ns = tutti_now_ns(run->rt);
-    TUTTI_TRY(tutti_nn_stage_backward(b->stage, 0, slope, (double)samples, false, b->gradients, back, &loss, err));
+    TUTTI_TRY(tutti_nn_stage_backward(b->stage, 0, slope, (double)samples, false, b->gradients,
+                                      back, &loss, err));
     tutti_train_stretch(run);
     return TUTTI_OK;
 }
 
 /* Sets *seconds to the time of a sample in units [first, end). */
-static tutti_status seconds_of(tutti_run *run, const tutti_model *model, int first, int end, double *seconds,
-                               tutti_error *err)
+static tutti_status seconds_of(tutti_run *run, const tutti_model *model, int first, int end,
+                               double *seconds, tutti_error *err)
 {
-    const int64_t samples = run->config->batch < model->samples ? run->config->batch : model->samples;
+    const int64_t samples =
+        run->config->batch < model->samples ? run->config->batch : model->samples;
     bench b = { 0 };
     int64_t least = INT64_MAX;
     tutti_status status = bench_open(run, first, end, samples, &b, err);
@@ -119,7 +133,8 @@ static tutti_status seconds_of(tutti_run *run, const tutti_model *model, int fir
     for (int i = 0; i < TIMES && status == TUTTI_OK; i++) {
         const int64_t begin = tutti_now_ns(run->rt);
         int64_t took;
-        run->slow = tutti_train_slow_factor(run->config->slow, (uint64_t)run->config->seed, run->rank, (uint64_t)i);
+        run->slow = tutti_train_slow_factor(run->config->slow, (uint64_t)run->config->seed,
+                                            run->rank, (uint64_t)i);
         status = once(run, model, &b, samples, err);
         took = tutti_now_ns(run->rt) - begin;
         if (i > 0 && took < least)
@@ -131,12 +146,13 @@ static tutti_status seconds_of(tutti_run *run, const tutti_model *model, int fir
     return status;
 }
 
-tutti_status tutti_train_measure(tutti_run *run, const tutti_model *model, double *seconds, tutti_error *err)
+tutti_status tutti_train_measure(tutti_run *run, const tutti_model *model, double *seconds,
+                                 tutti_error *err)
 {
     double *mine = tutti_alloc((size_t)model->units, sizeof *mine);
     tutti_status status = mine != NULL ? TUTTI_OK
-                                       : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "the times of %d layers",
-                                                    model->units);
+                                       : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                                                    "the times of %d layers", model->units);
 
     for (int first = 0, end; first < model->units && status == TUTTI_OK; first = end) {
         double took, all;
@@ -151,8 +167,9 @@ tutti_status tutti_train_measure(tutti_run *run, const tutti_model *model, doubl
             mine[u] = took * operations(model, u, u + 1) / all;
     }
     if (status == TUTTI_OK)
-        status = tutti_allgather(&run->all, tutti_host(mine, (size_t)model->units, TUTTI_F64),
-                                 tutti_host(seconds, (size_t)model->units * (size_t)run->all.size, TUTTI_F64), err);
+        status = tutti_allgather(
+            &run->all, tutti_host(mine, (size_t)model->units, TUTTI_F64),
+            tutti_host(seconds, (size_t)model->units * (size_t)run->all.size, TUTTI_F64), err);
     tutti_free(mine);
     return status;
 }

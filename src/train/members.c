@@ -40,9 +40,10 @@ tutti_status tutti_train_watch(tutti_run *run, tutti_error *err)
         if (run->io->lost != NULL)
             run->io->lost(run->io->user, event.rank, event.why);
         if (run->workers - run->lost < run->io->least)
-            return tutti_fail_rank(err, TUTTI_ERR_PEER, event.rank,
-                                   "%s; %d of %d workers are left, fewer than the %d of min-workers", event.why,
-                                   run->workers - run->lost, run->workers, run->io->least);
+            return tutti_fail_rank(
+                err, TUTTI_ERR_PEER, event.rank,
+                "%s; %d of %d workers are left, fewer than the %d of min-workers", event.why,
+                run->workers - run->lost, run->workers, run->io->least);
     }
     return TUTTI_OK;
 }
@@ -50,13 +51,14 @@ tutti_status tutti_train_watch(tutti_run *run, tutti_error *err)
 tutti_status tutti_train_regroup(tutti_run *run, tutti_error *err)
 {
     TUTTI_TRY(tutti_train_watch(run, err));
-    if (!tutti_engine_regroup(run->engine, &run->all, tutti_port_of("train", 0, 0)) || run->all.index != 0 ||
-        run->metrics != NULL || run->figures_of == NULL)
+    if (!tutti_engine_regroup(run->engine, &run->all, tutti_port_of("train", 0, 0)) ||
+        run->all.index != 0 || run->metrics != NULL || run->figures_of == NULL)
         return TUTTI_OK;
     return tutti_record_rows_open(&run->metrics, run->rt, run->config->out, err);
 }
 
-tutti_status tutti_train_meet(tutti_run *run, tutti_status (*body)(tutti_run *run, void *arg, tutti_error *err),
+tutti_status tutti_train_meet(tutti_run *run,
+                              tutti_status (*body)(tutti_run *run, void *arg, tutti_error *err),
                               void *arg, tutti_error *err)
 {
     tutti_status status;
@@ -81,6 +83,7 @@ tutti_status tutti_train_written(tutti_run *run, tutti_status mine, tutti_error 
 {
     bool again;
 
-    TUTTI_TRY(tutti_engine_settle(run->engine, mine, &again, err)); /* `again` is never set: nothing was exchanged */
+    /* `again` is never set: nothing was exchanged */
+    TUTTI_TRY(tutti_engine_settle(run->engine, mine, &again, err));
     return tutti_train_regroup(run, err);
 }

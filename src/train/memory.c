@@ -2,11 +2,13 @@
    while the run lasts. The figures of summary.json and of a plan (plan.c) both come from here. */
 #include "train_internal.h"
 
-size_t tutti_train_memory_records(const tutti_run *run, tutti_memory_record *records, size_t capacity)
+size_t tutti_train_memory_records(const tutti_run *run, tutti_memory_record *records,
+                                  size_t capacity)
 {
     const size_t values = run->parameters;
     const tutti_memory_record own[] = {
-        { "train.network", TUTTI_MEMORY_ACTIVATIONS, run->nn != NULL ? tutti_nn_bytes_most(run->nn) : 0 },
+        { "train.network", TUTTI_MEMORY_ACTIVATIONS,
+          run->nn != NULL ? tutti_nn_bytes_most(run->nn) : 0 },
         { "train.stage", TUTTI_MEMORY_ACTIVATIONS, tutti_train_stage_bytes(run) },
         { "train.batches", TUTTI_MEMORY_BUFFERS, run->loader_bytes + run->joined_bytes },
         { "train.optimum", TUTTI_MEMORY_BUFFERS,
@@ -24,7 +26,8 @@ size_t tutti_train_memory_records(const tutti_run *run, tutti_memory_record *rec
     return n;
 }
 
-tutti_status tutti_train_memory(const tutti_run *run, uint64_t bytes[TUTTI_MEMORY_KINDS], tutti_error *err)
+tutti_status tutti_train_memory(const tutti_run *run, uint64_t bytes[TUTTI_MEMORY_KINDS],
+                                tutti_error *err)
 {
     const size_t n = tutti_train_memory_records(run, NULL, 0);
     tutti_memory_record *records = tutti_alloc(n, sizeof *records);

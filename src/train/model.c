@@ -41,7 +41,8 @@ static tutti_status next_tensor(calls *c, int64_t *tensor, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status bring(void *with, const tutti_tensor_entry *e, const void **data, tutti_error *err)
+static tutti_status bring(void *with, const tutti_tensor_entry *e, const void **data,
+                          tutti_error *err)
 {
     calls *c = with;
     int64_t tensor = e - c->entries;
@@ -83,11 +84,12 @@ static tutti_status write_model(tutti_run *run, calls *c, tutti_error *err)
     }
     for (int k = 0; k < run->n_statistics; k++) {
         const tutti_nn_statistic *s = &run->statistics[k];
-        entries[run->n_params + k] = (tutti_tensor_entry){ .name = s->name,
-                                                           .dtype = TUTTI_F32,
-                                                           .dims = 1,
-                                                           .dim = { s->count },
-                                                           .data = tutti_engine_client_state(run->engine) + s->first };
+        entries[run->n_params + k] =
+            (tutti_tensor_entry){ .name = s->name,
+                                  .dtype = TUTTI_F32,
+                                  .dims = 1,
+                                  .dim = { s->count },
+                                  .data = tutti_engine_client_state(run->engine) + s->first };
     }
     snprintf(path, sizeof path, "%s/model.safetensors", run->config->out);
     status = tutti_safetensors_write(run->rt, path, entries, (size_t)n, metadata, NULL, err);

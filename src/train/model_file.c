@@ -27,12 +27,14 @@ static json_t *class_names(const tutti_data *data, int classes)
     return json_null();
 }
 
-tutti_status tutti_train_data_stored(const tutti_run *run, char *out, size_t bytes, tutti_error *err)
+tutti_status tutti_train_data_stored(const tutti_run *run, char *out, size_t bytes,
+                                     tutti_error *err)
 {
     char directory[4096];
 
     return tutti_data_absolute(run->rt, run->config->data,
-                               getcwd(directory, sizeof directory) != NULL ? directory : ".", out, bytes, err);
+                               getcwd(directory, sizeof directory) != NULL ? directory : ".", out,
+                               bytes, err);
 }
 
 tutti_status tutti_train_write_model_file(const tutti_run *run, tutti_error *err)
@@ -45,17 +47,21 @@ tutti_status tutti_train_write_model_file(const tutti_run *run, tutti_error *err
 
     TUTTI_TRY(tutti_train_data_stored(run, data, sizeof data, err));
     o = json_object();
-    snprintf(encoding, sizeof encoding, "%016llx", (unsigned long long)tutti_data_encoding(run->data));
+    snprintf(encoding, sizeof encoding, "%016llx",
+             (unsigned long long)tutti_data_encoding(run->data));
     json_object_set_new(o, "model", json_string(run->config->model));
     json_object_set_new(o, "data", json_string(data));
     json_object_set_new(o, "precision", json_string(tutti_train_precision_name(run->config)));
-    json_object_set_new(o, "task", json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:I}", "channels", t->channels, "height",
-                                             t->height, "width", t->width, "classes", t->classes, "context", t->context,
-                                             "tables", t->tables, "rows", (json_int_t)t->rows));
+    json_object_set_new(o, "task",
+                        json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:I}", "channels", t->channels,
+                                  "height", t->height, "width", t->width, "classes", t->classes,
+                                  "context", t->context, "tables", t->tables, "rows",
+                                  (json_int_t)t->rows));
     json_object_set_new(o, "pixels",
-                        shape->value_bytes == 1 ? json_pack("{s:f, s:f}", "mean", (double)shape->mean, "deviation",
-                                                            (double)shape->deviation)
-                                                : json_null());
+                        shape->value_bytes == 1
+                            ? json_pack("{s:f, s:f}", "mean", (double)shape->mean, "deviation",
+                                        (double)shape->deviation)
+                            : json_null());
     json_object_set_new(o, "encoding", t->context > 0 ? json_string(encoding) : json_null());
     json_object_set_new(o, "classes", class_names(run->data, t->classes));
     text = json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
@@ -71,7 +77,8 @@ tutti_status tutti_train_write_model_file(const tutti_run *run, tutti_error *err
 
 static tutti_status wrong(const char *path, const char *what, tutti_error *err)
 {
-    return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s': %s; it is no model.json of a run, or is damaged", path, what);
+    return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                      "'%s': %s; it is no model.json of a run, or is damaged", path, what);
 }
 
 static bool take_int(const json_t *o, const char *key, int least, int *value)
@@ -88,15 +95,16 @@ static bool take_task(const json_t *o, tutti_nn_task *t)
 {
     int rows;
 
-    if (!json_is_object(o) || !take_int(o, "channels", 1, &t->channels) || !take_int(o, "height", 1, &t->height) ||
-        !take_int(o, "width", 1, &t->width) || !take_int(o, "classes", 1, &t->classes) ||
-        !take_int(o, "context", 0, &t->context) || !take_int(o, "tables", 0, &t->tables) ||
-        !take_int(o, "rows", 0, &rows))
+    if (!json_is_object(o) || !take_int(o, "channels", 1, &t->channels) ||
+        !take_int(o, "height", 1, &t->height) || !take_int(o, "width", 1, &t->width) ||
+        !take_int(o, "classes", 1, &t->classes) || !take_int(o, "context", 0, &t->context) ||
+        !take_int(o, "tables", 0, &t->tables) || !take_int(o, "rows", 0, &rows))
         return false;
     t->rows = (uint32_t)rows;
     /* more than any data set has, and a product that stays in bounds */
-    return t->channels <= 1 << 12 && t->height <= 1 << 20 && t->width <= 1 << 20 && t->tables <= 1 << 12 &&
-           (int64_t)t->channels * t->height <= INT_MAX / t->width && t->classes <= 1 << 20 && t->context <= 1 << 20;
+    return t->channels <= 1 << 12 && t->height <= 1 << 20 && t->width <= 1 << 20 &&
+           t->tables <= 1 << 12 && (int64_t)t->channels * t->height <= INT_MAX / t->width &&
+           t->classes <= 1 << 20 && t->context <= 1 << 20;
 }
 
 static tutti_status take_facts(tutti_model_file *m, const char *path, tutti_error *err)
@@ -104,7 +112,8 @@ static tutti_status take_facts(tutti_model_file *m, const char *path, tutti_erro
     static const char *const precisions[] = { "fp32", "bf16", "fp16" };
     static const tutti_dtype types[] = { TUTTI_F32, TUTTI_BF16, TUTTI_F16 };
     tutti_trained_facts *f = &m->facts;
-    const json_t *pixels = json_object_get(m->root, "pixels"), *classes = json_object_get(m->root, "classes"),
+    const json_t *pixels = json_object_get(m->root, "pixels"),
+                 *classes = json_object_get(m->root, "classes"),
                  *encoding = json_object_get(m->root, "encoding");
     const char *precision = json_string_value(json_object_get(m->root, "precision"));
     size_t k;
@@ -136,7 +145,8 @@ static tutti_status take_facts(tutti_model_file *m, const char *path, tutti_erro
     return TUTTI_OK;
 }
 
-tutti_status tutti_train_read_model_file(tutti_model_file *m, tutti_runtime *rt, const char *path, tutti_error *err)
+tutti_status tutti_train_read_model_file(tutti_model_file *m, tutti_runtime *rt, const char *path,
+                                         tutti_error *err)
 {
     tutti_file *file;
     char *text = NULL;
@@ -154,7 +164,8 @@ tutti_status tutti_train_read_model_file(tutti_model_file *m, tutti_runtime *rt,
     else
         status = tutti_file_read(file, 0, text, bytes, err);
     tutti_file_close(file, NULL);
-    if (status == TUTTI_OK && (m->root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &why)) == NULL)
+    if (status == TUTTI_OK &&
+        (m->root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &why)) == NULL)
         status = wrong(path, why.text, err);
     tutti_free(text);
     if (status == TUTTI_OK)

@@ -15,7 +15,8 @@ static bool lies_in(const char *path, const char *directory)
     char *a = realpath(path, NULL), *b = realpath(directory, NULL);
     const size_t n = b != NULL ? strlen(b) : 0;
     const bool begins = a != NULL && b != NULL && strncmp(a, b, n) == 0;
-    const bool in = begins && (a[n] == 0 || a[n] == '/' || b[n - 1] == '/'); /* b is "/" or has no '/' at its end */
+    /* b is "/" or has no '/' at its end */
+    const bool in = begins && (a[n] == 0 || a[n] == '/' || b[n - 1] == '/');
 
     free(a);
     free(b);
@@ -23,7 +24,8 @@ static bool lies_in(const char *path, const char *directory)
 }
 
 /* Refuses a directory that has results of another run, unless --overwrite is given. */
-static tutti_status refuse_other_runs(tutti_runtime *rt, const tutti_train_config *c, tutti_error *err)
+static tutti_status refuse_other_runs(tutti_runtime *rt, const tutti_train_config *c,
+                                      tutti_error *err)
 {
     static const char *const results[] = { "summary.json", "model.safetensors" };
     char path[4096], found[4096];
@@ -31,14 +33,19 @@ static tutti_status refuse_other_runs(tutti_runtime *rt, const tutti_train_confi
     if (c->overwrite || (c->resume[0] != 0 && lies_in(c->resume, c->out)))
         return TUTTI_OK;
     snprintf(path, sizeof path, "%s/checkpoints", c->out);
-    if (tutti_file_exists(rt, path) && tutti_checkpoint_find(rt, path, found, sizeof found, NULL, 0, NULL) == TUTTI_OK)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s already holds a run with checkpoints; continue it (--resume "
-                          "%s), give this run another --out, or give --overwrite", c->out, c->out);
+    if (tutti_file_exists(rt, path) &&
+        tutti_checkpoint_find(rt, path, found, sizeof found, NULL, 0, NULL) == TUTTI_OK)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%s already holds a run with checkpoints; continue it (--resume %s), "
+                          "give this run another --out, or give --overwrite",
+                          c->out, c->out);
     for (size_t i = 0; i < TUTTI_LENGTH(results); i++) {
         snprintf(path, sizeof path, "%s/%s", c->out, results[i]);
         if (tutti_file_exists(rt, path))
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s already holds the results of a run (%s); give this run "
-                              "another --out, or give --overwrite", c->out, results[i]);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "%s already holds the results of a run (%s); give this run another "
+                              "--out, or give --overwrite",
+                              c->out, results[i]);
     }
     return TUTTI_OK;
 }
@@ -109,7 +116,8 @@ static tutti_status remove_checkpoints(tutti_runtime *rt, const char *directory,
 
     if (!tutti_file_exists(rt, directory))
         return TUTTI_OK;
-    TUTTI_TRY(tutti_directory_list(rt, directory, remove_checkpoint, &in, err)); /* left by a start that was killed */
+    /* left by a start that was killed */
+    TUTTI_TRY(tutti_directory_list(rt, directory, remove_checkpoint, &in, err));
     TUTTI_TRY(tutti_directory_list(rt, directory, rename_checkpoint, &in, err));
     return tutti_directory_list(rt, directory, remove_checkpoint, &in, err);
 }

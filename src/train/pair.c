@@ -16,7 +16,8 @@ static bool bare(const char *text)
 
 void tutti_train_pair(tutti_train_config *c, bool model_given, bool data_given)
 {
-    const tutti_problem_set *model = tutti_problem_named(c->model), *data = tutti_problem_named(c->data);
+    const tutti_problem_set *model = tutti_problem_named(c->model),
+                            *data = tutti_problem_named(c->data);
 
     if (model != NULL && !data_given)
         c->data = c->model;
@@ -28,26 +29,32 @@ void tutti_train_pair(tutti_train_config *c, bool model_given, bool data_given)
         c->data = c->model;
 }
 
-tutti_status tutti_train_check_samples(const tutti_train_config *c, bool text, bool clicks, tutti_error *err)
+tutti_status tutti_train_check_samples(const tutti_train_config *c, bool text, bool clicks,
+                                       tutti_error *err)
 {
     if (clicks && tutti_nn_takes_categories(c->model))
         return TUTTI_OK;
     if (clicks)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "data is '%.120s', a click log, whose samples have categories, but model "
-                          "'%.80s' takes %s only; give a model of categories (ctr), or other data (`tutti data list`)",
+                          "'%.80s' takes %s only; give a model of categories (ctr), or other data "
+                          "(`tutti data list`)",
                           c->data, c->model, tutti_nn_takes_tokens(c->model) ? "tokens" : "values");
     if (!text || tutti_nn_takes_tokens(c->model))
-        return TUTTI_OK; /* for a model of tokens or categories on other data nn reports the fault */
+        /* for a model of tokens or categories on other data nn reports the fault */
+        return TUTTI_OK;
     if (tutti_nn_takes_categories(c->model))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "data is '%.120s', a text, whose samples are tokens, but model '%.80s' takes samples with "
-                          "categories; if it is a click log, give its form with it: --data 'clicks(file=%.120s)'",
-                          c->data, c->model, strchr(c->data, '(') != NULL ? "PATH" : c->data);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "data is '%.120s', a text, whose samples are tokens, but model '%.80s' takes samples "
+            "with categories; if it is a click log, give its form with it: --data "
+            "'clicks(file=%.120s)'",
+            c->data, c->model, strchr(c->data, '(') != NULL ? "PATH" : c->data);
     return tutti_fail(
         err, TUTTI_ERR_USAGE, 0,
-        "data is '%.120s', a text, whose samples are tokens, but model '%.80s' takes values (images, features); "
-        "give a model of tokens (gpt, wordlm), or a set of images or a problem (`tutti data list`)",
+        "data is '%.120s', a text, whose samples are tokens, but model '%.80s' takes values "
+        "(images, features); give a model of tokens (gpt, wordlm), or a set of images or a problem "
+        "(`tutti data list`)",
         c->data, c->model);
 }
 
@@ -77,7 +84,8 @@ tutti_dtype tutti_train_precision(const tutti_train_config *c)
 
 tutti_status tutti_train_check_pair(const tutti_train_config *c, tutti_error *err)
 {
-    const tutti_problem_set *model_set = tutti_problem_named(c->model), *data_set = tutti_problem_named(c->data);
+    const tutti_problem_set *model_set = tutti_problem_named(c->model),
+                            *data_set = tutti_problem_named(c->data);
     tutti_problem model, data;
     bool no_options = true;
 
@@ -87,37 +95,42 @@ tutti_status tutti_train_check_pair(const tutti_train_config *c, tutti_error *er
     if (data_set != NULL)
         TUTTI_TRY(tutti_problem_read(&data, c->data, "data", NULL, err));
     if (model_set != NULL && model.kind == TUTTI_PROBLEM_QUADRATIC && data_set == NULL)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "model is '%.80s', whose loss is about samples of its own, but data is '%.80s'; leave data out", c->model,
-            c->data);
-    if (model_set != NULL && data_set != NULL && (model_set == data_set || model.kind == TUTTI_PROBLEM_QUADRATIC))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "model is '%.80s', whose loss is about samples of its own, but data is "
+                          "'%.80s'; leave data out",
+                          c->model, c->data);
+    if (model_set != NULL && data_set != NULL &&
+        (model_set == data_set || model.kind == TUTTI_PROBLEM_QUADRATIC))
         TUTTI_TRY(tutti_problem_same(&model, &data, err));
     else if (model_set != NULL && !no_options)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "model is '%.80s', whose options specify how its own samples are drawn, but data is '%.80s'; "
-                          "omit data, or write model 'logistic' without options",
+                          "model is '%.80s', whose options specify how its own samples are drawn, "
+                          "but data is '%.80s'; omit data, or write model 'logistic' without "
+                          "options",
                           c->model, c->data);
-    if (model_set != NULL && model.kind == TUTTI_PROBLEM_QUADRATIC && c->precision != TUTTI_PRECISION_FP32)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "precision is %s, but model '%.80s' has no products whose operands could be rounded; "
-                          "leave precision at fp32",
-                          tutti_train_precision_name(c), c->model);
-    if (strncmp(c->target, "auc=", 4) == 0 && !tutti_nn_takes_categories(c->model))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "target is '%.40s', but '%.80s' gives no logit to rank samples by; "
-                          "only models of categories (ctr) do; write accuracy=A or loss=L",
-                          c->target, c->model);
-    if (model_set != NULL && model.kind == TUTTI_PROBLEM_QUADRATIC && strncmp(c->target, "accuracy=", 9) == 0)
+    if (model_set != NULL && model.kind == TUTTI_PROBLEM_QUADRATIC &&
+        c->precision != TUTTI_PRECISION_FP32)
         return tutti_fail(
             err, TUTTI_ERR_USAGE, 0,
-            "target is '%.40s', but quadratic has no accuracy; write loss=L, which is the excess over its least loss",
-            c->target);
+            "precision is %s, but model '%.80s' has no products whose operands could be rounded; "
+            "leave precision at fp32",
+            tutti_train_precision_name(c), c->model);
+    if (strncmp(c->target, "auc=", 4) == 0 && !tutti_nn_takes_categories(c->model))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "target is '%.40s', but '%.80s' gives no logit to rank samples by; only "
+                          "models of categories (ctr) do; write accuracy=A or loss=L",
+                          c->target, c->model);
+    if (model_set != NULL && model.kind == TUTTI_PROBLEM_QUADRATIC &&
+        strncmp(c->target, "accuracy=", 9) == 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "target is '%.40s', but quadratic has no accuracy; write loss=L, which "
+                          "is the excess over its least loss",
+                          c->target);
     return TUTTI_OK;
 }
 
-tutti_status tutti_train_check_data(tutti_runtime *rt, const tutti_train_config *c, const char *installed,
-                                    tutti_error *err)
+tutti_status tutti_train_check_data(tutti_runtime *rt, const tutti_train_config *c,
+                                    const char *installed, tutti_error *err)
 {
     const tutti_data_shape *shape;
     tutti_data *data;
@@ -128,11 +141,13 @@ tutti_status tutti_train_check_data(tutti_runtime *rt, const tutti_train_config 
     shape = tutti_data_shape_of(data);
     status = tutti_train_check_samples(c, shape->context > 0, shape->tables > 0, err);
     if (status == TUTTI_OK && shape->context > 0)
-        status = tutti_nn_params(
-            c->model, &(tutti_nn_task){ shape->channels, shape->height, shape->width, shape->classes, shape->context },
-            NULL, 0, &n, err);
+        status = tutti_nn_params(c->model,
+                                 &(tutti_nn_task){ shape->channels, shape->height, shape->width,
+                                                   shape->classes, shape->context },
+                                 NULL, 0, &n, err);
     tutti_data_close(data);
-    if (status == TUTTI_OK && c->init[0] != 0 && c->resume[0] == 0) { /* its names are compared by rank 0 */
+    if (status == TUTTI_OK && c->init[0] != 0 && c->resume[0] == 0) {
+        /* its names are compared by rank 0 */
         tutti_tensor_file *file;
         status = tutti_data_given(tutti_safetensors_open(&file, rt, c->init, err), err);
         if (status == TUTTI_OK)

@@ -14,14 +14,16 @@ tutti_status tutti_train_check_partition(const tutti_train_config *c, tutti_erro
 
     TUTTI_TRY(tutti_partition_read(&p, c->partition, err));
     if (p.kind == TUTTI_PARTITION_IID && strcmp(c->batch_share, "data") == 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "batch-share is 'data', but with partition 'iid' no worker has a part of its own; "
-                          "give a partition, or leave batch-share at even");
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "batch-share is 'data', but with partition 'iid' no worker has a part of its own; give "
+            "a partition, or leave batch-share at even");
     if (p.kind != TUTTI_PARTITION_IID && strcmp(c->batch_share, "auto") == 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "batch-share is 'auto', but with partition '%.80s' how far a worker is in "
-                          "its own part must follow from the step, not from the clock; give it even, data or weights",
-                          c->partition);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "batch-share is 'auto', but with partition '%.80s' how far a worker is in its own part "
+            "must follow from the step, not from the clock; give it even, data or weights",
+            c->partition);
     return TUTTI_OK;
 }
 
@@ -38,10 +40,10 @@ tutti_status tutti_train_partition_open(tutti_run *run, tutti_error *err)
     if (p.kind == TUTTI_PARTITION_IID)
         return TUTTI_OK;
     if (tutti_data_labels(run->data, TUTTI_TRAIN) == NULL)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "partition is '%.80s', but data '%.120s' is a text, which has no labels to cut it by; leave it at iid",
-            run->config->partition, run->config->data);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "partition is '%.80s', but data '%.120s' is a text, which has no labels "
+                          "to cut it by; leave it at iid",
+                          run->config->partition, run->config->data);
     if (!tutti_partition_bytes(tutti_train_samples(run), run->workers, &bytes) ||
         !tutti_size_add(bytes, sizeof *d, &bytes))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the parts of %llu samples do not fit in memory",
@@ -74,12 +76,14 @@ void tutti_train_partition_describe(const tutti_run *run, int worker, json_t *ro
     if (run->parts.first == NULL)
         return;
     classes = json_array();
-    distance = tutti_partition_histogram(&run->parts, worker, tutti_data_labels(run->data, TUTTI_TRAIN),
-                                         tutti_train_samples(run), shape->classes, count);
+    distance =
+        tutti_partition_histogram(&run->parts, worker, tutti_data_labels(run->data, TUTTI_TRAIN),
+                                  tutti_train_samples(run), shape->classes, count);
     for (int c = 0; c < shape->classes; c++)
         json_array_append_new(classes, json_integer((json_int_t)count[c]));
-    json_object_set_new(row, "part_samples",
-                        json_integer((json_int_t)(run->parts.first[worker + 1] - run->parts.first[worker])));
+    json_object_set_new(
+        row, "part_samples",
+        json_integer((json_int_t)(run->parts.first[worker + 1] - run->parts.first[worker])));
     json_object_set_new(row, "part_classes", classes);
     json_object_set_new(row, "part_distance", json_real(distance));
 }

@@ -52,7 +52,8 @@ static tutti_status fill_row(const tutti_run *run, tutti_error *err)
         const char **name = &r->record[r->n_records].name;
         *name = tutti_copy_text(*name);
         if (*name == NULL)
-            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the plan of %zu states", n);
+            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the plan of %zu states",
+                              n);
     }
     r->serves = tutti_train_serves(run);
     r->by_unit = run->hands_over;
@@ -86,8 +87,8 @@ static bool fits_memory(const tutti_run *run)
     if (need <= have)
         return true;
     snprintf(plan->unmeasured, sizeof plan->unmeasured,
-             "the ranks together take %.1f GiB, and steps are run only where they fit into three quarters of this "
-             "machine's memory, %.1f GiB",
+             "the ranks together take %.1f GiB, and steps are run only where they fit into three "
+             "quarters of this machine's memory, %.1f GiB",
              (double)need / 1073741824, (double)have / 1073741824);
     return false;
 }
@@ -135,8 +136,8 @@ static tutti_status make_steps(tutti_run *run, tutti_error *err)
 }
 
 /* Does what tutti_train_worker does, without network, evaluation and files. */
-static tutti_status plan_rank(tutti_world *world, const tutti_train_config *config, const tutti_train_io *given,
-                              tutti_dry *dry, tutti_error *err)
+static tutti_status plan_rank(tutti_world *world, const tutti_train_config *config,
+                              const tutti_train_io *given, tutti_dry *dry, tutti_error *err)
 {
     tutti_train_io io = *given;
     bool fits = false;
@@ -182,19 +183,20 @@ static tutti_status check_transport(const tutti_train_config *c, tutti_error *er
         status = tutti_transport_load(tutti_spec_name(spec), &ops, NULL, 0, err);
     if (status == TUTTI_OK && ops->run == NULL)
         status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "transport is '%.60s', whose ranks are processes of a launcher; plan with tcp, over which "
-                            "as much is sent",
+                            "transport is '%.60s', whose ranks are processes of a launcher; plan "
+                            "with tcp, over which as much is sent",
                             c->transport);
     tutti_spec_close(spec);
     return status;
 }
 
 /* Evaluates one sample of zeros. All weights are zeros in one shared buffer. */
-static tutti_status evaluate_one(tutti_nn *nn, const tutti_nn_task *task, const tutti_nn_param *params, int n,
-                                 tutti_error *err)
+static tutti_status evaluate_one(tutti_nn *nn, const tutti_nn_task *task,
+                                 const tutti_nn_param *params, int n, tutti_error *err)
 {
-    const size_t sample = task->context > 0 ? (size_t)task->context
-                                            : (size_t)task->channels * (size_t)task->height * (size_t)task->width;
+    const size_t sample = task->context > 0
+                              ? (size_t)task->context
+                              : (size_t)task->channels * (size_t)task->height * (size_t)task->width;
     size_t most = sample > (size_t)task->tables ? sample : (size_t)task->tables;
     const float **values = tutti_alloc((size_t)n, sizeof *values);
     tutti_status status = TUTTI_OK;
@@ -230,8 +232,8 @@ static tutti_status evaluate_one(tutti_nn *nn, const tutti_nn_task *task, const 
 
 /* The third phase: sets the activations of each worker. A worker with passes like those of a worker
    before it has the figures of that one's network. */
-static tutti_status open_networks(tutti_train_plan *plan, const tutti_train_config *c, const tutti_nn_task *task,
-                                  bool evaluates, tutti_error *err)
+static tutti_status open_networks(tutti_train_plan *plan, const tutti_train_config *c,
+                                  const tutti_nn_task *task, bool evaluates, tutti_error *err)
 {
     tutti_nn_param *params = NULL;
     float **gradients = NULL;
@@ -243,7 +245,8 @@ static tutti_status open_networks(tutti_train_plan *plan, const tutti_train_conf
     gradients = tutti_alloc((size_t)n, sizeof *gradients);
     status = params != NULL && gradients != NULL
                  ? tutti_nn_params(c->model, task, params, n, &n, err)
-                 : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing the %d parameters of %s", n, c->model);
+                 : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing the %d parameters of %s", n,
+                              c->model);
     for (int r = 0; status == TUTTI_OK && r < plan->workers; r++) {
         tutti_train_plan_rank *mine = &plan->rank[r];
         tutti_nn_options options = tutti_train_network(c, mine->samples, mine->by_unit);
@@ -252,8 +255,9 @@ static tutti_status open_networks(tutti_train_plan *plan, const tutti_train_conf
         while (plan->rank[like].samples != mine->samples || plan->rank[like].adds != mine->adds)
             like++;
         if (like < r) {
-            mine->bytes[TUTTI_MEMORY_ACTIVATIONS] = plan->rank[like].bytes[TUTTI_MEMORY_ACTIVATIONS] -
-                                                    plan->rank[like].stage_bytes + mine->stage_bytes;
+            mine->bytes[TUTTI_MEMORY_ACTIVATIONS] =
+                plan->rank[like].bytes[TUTTI_MEMORY_ACTIVATIONS] - plan->rank[like].stage_bytes +
+                mine->stage_bytes;
             continue;
         }
         options.adds = mine->adds;
@@ -271,8 +275,8 @@ static tutti_status open_networks(tutti_train_plan *plan, const tutti_train_conf
     return status;
 }
 
-static tutti_status make_plan(tutti_train_plan *plan, const tutti_train_config *c, const char *installed, uint64_t over,
-                              tutti_error *err)
+static tutti_status make_plan(tutti_train_plan *plan, const tutti_train_config *c,
+                              const char *installed, uint64_t over, tutti_error *err)
 {
     const int ranks = plan->workers + plan->servers, threads = (int)c->threads;
     /* as a launcher pins workers */
@@ -280,8 +284,12 @@ static tutti_status make_plan(tutti_train_plan *plan, const tutti_train_config *
     tutti_nn_task task;
     bool evaluates;
     all_ranks t = { .config = c,
-               .io = { .installed_data = installed, .least = 1 },
-               .dry = { .steps = over, .cores = cores, .plan = plan, .task = &task, .evaluates = &evaluates } };
+                    .io = { .installed_data = installed, .least = 1 },
+                    .dry = { .steps = over,
+                             .cores = cores,
+                             .plan = plan,
+                             .task = &task,
+                             .evaluates = &evaluates } };
     char *transport;
     tutti_status status;
 
@@ -294,8 +302,8 @@ static tutti_status make_plan(tutti_train_plan *plan, const tutti_train_config *
     return status == TUTTI_OK ? open_networks(plan, c, &task, evaluates, err) : status;
 }
 
-tutti_status tutti_train_plan_make(tutti_train_plan *plan, const tutti_train_config *given, const char *installed,
-                                   uint64_t over, tutti_error *err)
+tutti_status tutti_train_plan_make(tutti_train_plan *plan, const tutti_train_config *given,
+                                   const char *installed, uint64_t over, tutti_error *err)
 {
     tutti_train_config c = *given;
 

@@ -6,7 +6,8 @@
 
 static uint64_t held_out(const tutti_run *run)
 {
-    const double asked = run->config->validation, set = (double)tutti_data_shape_of(run->data)->samples[TUTTI_TRAIN];
+    const double asked = run->config->validation,
+                 set = (double)tutti_data_shape_of(run->data)->samples[TUTTI_TRAIN];
 
     return asked > 0 && asked < 1 ? (uint64_t)fmax(1, asked * set) : (uint64_t)asked;
 }
@@ -21,9 +22,10 @@ tutti_status tutti_train_check_validation(const tutti_run *run, tutti_error *err
     const uint64_t samples = tutti_data_shape_of(run->data)->samples[TUTTI_TRAIN];
 
     if (held_out(run) >= samples)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "validation is %.12g, but the training set has %llu samples; leave some to train on",
-                          run->config->validation, (unsigned long long)samples);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "validation is %.12g, but the training set has %llu samples; leave some to train on",
+            run->config->validation, (unsigned long long)samples);
     return TUTTI_OK;
 }
 
@@ -44,7 +46,8 @@ double tutti_train_left(const tutti_run *run)
     tutti_engine_figures(run->engine, &f);
     done = run->variable_batch ? f.samples - run->first_samples
                                : tutti_engine_method(run->engine)->step - run->first_step;
-    all = run->variable_batch ? run->samples_in_all - run->first_samples : run->steps - run->first_step;
+    all = run->variable_batch ? run->samples_in_all - run->first_samples
+                              : run->steps - run->first_step;
     return done > 0 && all > done ? (double)(all - done) / (double)done : 0;
 }
 
@@ -60,9 +63,12 @@ uint64_t tutti_train_evaluates_every(const tutti_run *run)
 uint64_t tutti_train_samples_between(const tutti_run *run)
 {
     const tutti_train_config *c = run->config;
-    const double samples = (double)c->eval_every * (double)c->batch * (double)c->accumulate * run->workers;
+    const double samples =
+        (double)c->eval_every * (double)c->batch * (double)c->accumulate * run->workers;
 
-    return c->eval_every == 0 ? tutti_train_samples(run) : samples < 1e18 ? (uint64_t)samples : UINT64_MAX;
+    return c->eval_every == 0 ? tutti_train_samples(run)
+           : samples < 1e18   ? (uint64_t)samples
+                              : UINT64_MAX;
 }
 
 bool tutti_train_evaluates(const tutti_run *run)

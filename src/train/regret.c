@@ -12,13 +12,15 @@ tutti_status tutti_train_regret_open(tutti_run *run, tutti_error *err)
     const tutti_problem_set *set = tutti_problem_named(run->config->data);
     tutti_problem p;
 
-    if (run->is_async || tutti_train_serves(run) || set == NULL || set->kind != TUTTI_PROBLEM_QUADRATIC)
+    if (run->is_async || tutti_train_serves(run) || set == NULL ||
+        set->kind != TUTTI_PROBLEM_QUADRATIC)
         return TUTTI_OK;
     TUTTI_TRY(tutti_problem_read(&p, run->config->data, "data", NULL, err));
     run->optimum = tutti_alloc(run->parameters, sizeof *run->optimum);
     run->curvature = tutti_alloc(run->parameters, sizeof *run->curvature);
     if (run->optimum == NULL || run->curvature == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the optimum of %zu values", run->parameters);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the optimum of %zu values",
+                          run->parameters);
     tutti_problem_spectrum(p.dim, p.condition, run->curvature);
     return TUTTI_OK;
 }

@@ -16,13 +16,14 @@ tutti_status tutti_train_report_open(tutti_run *run, tutti_error *err)
     if (run->share.logical > 0) {
         run->share_loss = tutti_alloc((size_t)run->share.logical, sizeof *run->share_loss);
         if (run->share_loss == NULL)
-            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the losses of %d shares", run->share.logical);
+            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the losses of %d shares",
+                              run->share.logical);
     }
     TUTTI_TRY(tutti_train_gather_open(run, err));
     if (run->all.index != 0)
         return TUTTI_OK;
-    return tutti_record_rows_begin(&run->metrics, run->rt, run->config->out, run->first_step > 0, run->first_step,
-                                   err);
+    return tutti_record_rows_begin(&run->metrics, run->rt, run->config->out, run->first_step > 0,
+                                   run->first_step, err);
 }
 
 static void print_time(double seconds, char *text, size_t bytes)
@@ -41,17 +42,19 @@ static json_t *by_worker(const tutti_run *run, const double *figures_of, int wha
 
     for (int r = 0, index = 0; r < run->workers; r++) {
         const bool there = index < run->all.size && tutti_train_rank(run, index) == r;
-        json_array_append_new(array, there ? json_real(figures_of[index * REPORTED + what]) : json_null());
+        json_array_append_new(array,
+                              there ? json_real(figures_of[index * REPORTED + what]) : json_null());
         index += there;
     }
     return array;
 }
 
-static tutti_status write_report(tutti_run *run, const tutti_figures *f, const double *figures_of, double seconds,
-                                 tutti_error *err)
+static tutti_status write_report(tutti_run *run, const tutti_figures *f, const double *figures_of,
+                                 double seconds, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(run->engine);
-    const double left = tutti_train_left(run) * (double)f->wall_ns * 1e-9, epoch = tutti_train_epochs(run);
+    const double left = tutti_train_left(run) * (double)f->wall_ns * 1e-9,
+                 epoch = tutti_train_epochs(run);
     double sum[REPORTED] = { 0 }, skipped = 0, scale = figures_of[SCALE], loss, rate;
     tutti_train_fields line = { 0 };
     char time[32];
@@ -76,7 +79,8 @@ static tutti_status write_report(tutti_run *run, const tutti_figures *f, const d
     if (run->variable_batch) /* their number is not known in advance */
         tutti_train_add_field(&line, 0, "step %llu", (unsigned long long)m->step);
     else
-        tutti_train_add_field(&line, 0, "step %llu/%llu", (unsigned long long)m->step, (unsigned long long)run->steps);
+        tutti_train_add_field(&line, 0, "step %llu/%llu", (unsigned long long)m->step,
+                              (unsigned long long)run->steps);
     tutti_train_add_field(&line, 1, "loss %.4f", loss);
     if (run->test_accuracy >= 0)
         tutti_train_add_field(&line, 4, "accuracy %.2f %%", 100 * run->test_accuracy);
@@ -120,9 +124,9 @@ tutti_status tutti_train_report_received(tutti_run *run, uint64_t until, tutti_e
     tutti_engine_figures(run->engine, &f);
     seconds = (double)(tutti_now_ns(run->rt) - run->reported_ns) * 1e-9;
     step = (double)received.gradients / (double)run->step_gradients;
-    loss = received.samples > run->received.samples
-               ? (received.loss_sum - run->received.loss_sum) / (received.samples - run->received.samples)
-               : 0;
+    loss = received.samples > run->received.samples ? (received.loss_sum - run->received.loss_sum) /
+                                                          (received.samples - run->received.samples)
+                                                    : 0;
     rate = seconds > 0 ? (received.samples - run->received.samples) / seconds : 0;
     tutti_train_add_field(&line, 3, "epoch %.2f", step / run->steps_per_epoch);
     tutti_train_add_field(&line, 0, "step %.0f/%llu", step, (unsigned long long)run->steps);
@@ -131,12 +135,13 @@ tutti_status tutti_train_report_received(tutti_run *run, uint64_t until, tutti_e
     tutti_train_say_fields(run, 1, &line);
     status = tutti_record_put(
         run->metrics,
-        json_pack("{s:I, s:f, s:I, s:o, s:f, s:f, s:f, s:f, s:f, s:f}", "step", (json_int_t)step, "epoch",
-                  step / run->steps_per_epoch, "samples", (json_int_t)(run->first_samples + (uint64_t)received.samples),
-                  "train_loss", tutti_record_number(loss), "lr", tutti_engine_method(run->engine)->lr,
+        json_pack("{s:I, s:f, s:I, s:o, s:f, s:f, s:f, s:f, s:f, s:f}", "step", (json_int_t)step,
+                  "epoch", step / run->steps_per_epoch, "samples",
+                  (json_int_t)(run->first_samples + (uint64_t)received.samples), "train_loss",
+                  tutti_record_number(loss), "lr", tutti_engine_method(run->engine)->lr,
                   "samples_per_second", rate, "wall_seconds", (double)f.wall_ns * 1e-9,
-                  "compute_seconds", (double)f.compute_ns * 1e-9,
-                  "exposed_comm_seconds", (double)f.exposed_ns * 1e-9, "other_seconds", (double)f.other_ns * 1e-9),
+                  "compute_seconds", (double)f.compute_ns * 1e-9, "exposed_comm_seconds",
+                  (double)f.exposed_ns * 1e-9, "other_seconds", (double)f.other_ns * 1e-9),
         err);
     run->received = received;
     run->reported_ns = tutti_now_ns(run->rt);
@@ -181,14 +186,17 @@ tutti_status tutti_train_report(tutti_run *run, tutti_error *err)
     mine[SCALE] = f.loss_scale;
     mine[WAIT] = (double)(f.exposed_ns - run->reported.exposed_ns) * 1e-9;
     status = tutti_train_meet(run, gather_report, mine, err);
-    if (tutti_engine_fault_tolerant(run->engine)) { /* a lost worker may have computed less than was counted */
+    if (tutti_engine_fault_tolerant(run->engine)) {
+        /* a lost worker may have computed less than was counted */
         tutti_figures now;
         tutti_engine_figures(run->engine, &now);
         f.samples = now.samples;
     }
     if (status == TUTTI_OK)
         status = tutti_train_written(
-            run, run->all.index == 0 ? write_report(run, &f, run->figures_of, seconds, err) : TUTTI_OK, err);
+            run,
+            run->all.index == 0 ? write_report(run, &f, run->figures_of, seconds, err) : TUTTI_OK,
+            err);
     run->loss_sum = run->loss_samples = 0;
     run->reported = f;
     run->reported_ns = tutti_now_ns(run->rt);
@@ -207,18 +215,23 @@ static void add_worst(const tutti_run *run, json_t *line)
     if (run->worst.accuracy >= 0) {
         json_object_set_new(line, "worst_test_accuracy", json_real(run->worst.accuracy));
         tutti_train_say(run, 0,
-                        "  the worst of the workers' own models, worker %d's: test accuracy %.2f %%  test loss %.4f",
+                        "  the worst of the workers' own models, worker %d's: test accuracy %.2f "
+                        "%%  test loss %.4f",
                         run->worst.worker, 100 * run->worst.accuracy, run->worst.loss);
     } else
-        tutti_train_say(run, 0, "  the worst of the workers' own models, worker %d's: test loss above the optimum %.6g",
-                        run->worst.worker, run->worst.loss);
+        tutti_train_say(
+            run, 0,
+            "  the worst of the workers' own models, worker %d's: test loss above the optimum %.6g",
+            run->worst.worker, run->worst.loss);
 }
 
 /* Adds the method's figures, so that their course over the run can be seen. All services were
    quiescent for the evaluation. */
 static void add_figures(const tutti_run *run, json_t *line)
 {
-    json_t *figures = run->evaluated.snapshot ? NULL : tutti_record_method_figures(run->engine, run->workers, false);
+    json_t *figures = run->evaluated.snapshot
+                          ? NULL
+                          : tutti_record_method_figures(run->engine, run->workers, false);
 
     if (json_object_size(figures) > 0)
         json_object_set(line, "method_figures", figures);
@@ -271,7 +284,8 @@ static tutti_status write_evaluation(tutti_run *run, tutti_error *err)
 
 tutti_status tutti_train_report_evaluation(tutti_run *run, tutti_error *err)
 {
-    return tutti_train_written(run, run->all.index == 0 ? write_evaluation(run, err) : TUTTI_OK, err);
+    return tutti_train_written(run, run->all.index == 0 ? write_evaluation(run, err) : TUTTI_OK,
+                               err);
 }
 
 /* ---- the effect of the codec on gradients ---- */

@@ -31,7 +31,8 @@ enum {
     REGRET,
     FIGURES
 };
-_Static_assert((int)FIGURES <= (int)TUTTI_TRAIN_FIGURES, "run->figures_of has space for a row of them");
+_Static_assert((int)FIGURES <= (int)TUTTI_TRAIN_FIGURES,
+               "run->figures_of has space for a row of them");
 
 /* Returns a row for each worker that is left, and prints the rows if there are at most 16. all: the
    figures, a row for each index. */
@@ -41,7 +42,8 @@ static json_t *by_worker(const tutti_run *run, const double *all, const tutti_tr
     json_t *array = json_array();
 
     if (working > 1 && working <= 16)
-        tutti_train_say(run, 0, "  worker    steps   computing     waiting       other        sent");
+        tutti_train_say(run, 0,
+                        "  worker    steps   computing     waiting       other        sent");
     for (int i = 0; i < working; i++) {
         const double *w = all + FIGURES * i;
         const int r = tutti_train_rank(run, i);
@@ -49,9 +51,11 @@ static json_t *by_worker(const tutti_run *run, const double *all, const tutti_tr
         json_array_append_new(array, row);
         json_object_set_new(row, "batch", json_integer(tutti_share_batch(&run->share, r)));
         json_object_set_new(row, "memory", tutti_record_memory(w));
-        json_object_set_new(row, "steps_skipped", json_integer((json_int_t)w[TUTTI_RECORD_SKIPPED]));
-        json_object_set_new(row, "loss_scale",
-                            tutti_record_number_if(w[TUTTI_RECORD_SCALE] > 0, w[TUTTI_RECORD_SCALE]));
+        json_object_set_new(row, "steps_skipped",
+                            json_integer((json_int_t)w[TUTTI_RECORD_SKIPPED]));
+        json_object_set_new(
+            row, "loss_scale",
+            tutti_record_number_if(w[TUTTI_RECORD_SCALE] > 0, w[TUTTI_RECORD_SCALE]));
         json_object_set_new(row, "staleness", tutti_train_delays_of(stale, i));
         json_object_set_new(row, "passes", json_integer(tutti_share_passes(&run->share, r)));
         tutti_train_partition_describe(run, r, row);
@@ -146,7 +150,9 @@ static void put_settings(json_t *o, const tutti_run *run)
 
     json_object_set_new(o, "method", json_string(m->ops->name));
     json_object_set_new(o, "method_spec", json_string(c->method));
-    json_object_set_new(o, "codec", json_string(tutti_exchange_codec(m) != NULL ? tutti_exchange_codec(m) : "fp32"));
+    json_object_set_new(
+        o, "codec",
+        json_string(tutti_exchange_codec(m) != NULL ? tutti_exchange_codec(m) : "fp32"));
     json_object_set_new(o, "transport", json_string(tutti_world_transport(run->world)));
     json_object_set_new(o, "workers", json_integer(run->workers));
     json_object_set_new(o, "members", members_of(run));
@@ -167,17 +173,20 @@ static void put_settings(json_t *o, const tutti_run *run)
     json_object_set_new(o, "threads", json_integer(c->threads));
 }
 
-static void put_course(json_t *o, const tutti_run *run, const tutti_figures *f, const tutti_record_totals *t)
+static void put_course(json_t *o, const tutti_run *run, const tutti_figures *f,
+                       const tutti_record_totals *t)
 {
     const double wall = t->mine[TUTTI_RECORD_WALL];
 
-    json_object_set_new(o, "epochs",
-                        json_real(run->variable_batch
-                                      ? tutti_train_epochs(run)
-                                      : (double)f->gradients / (double)run->step_gradients / run->steps_per_epoch));
+    json_object_set_new(
+        o, "epochs",
+        json_real(run->variable_batch
+                      ? tutti_train_epochs(run)
+                      : (double)f->gradients / (double)run->step_gradients / run->steps_per_epoch));
     json_object_set_new(o, "steps", json_integer((json_int_t)f->steps));
     json_object_set_new(o, "resumed_at_step",
-                        run->first_step > 0 ? json_integer((json_int_t)run->first_step) : json_null());
+                        run->first_step > 0 ? json_integer((json_int_t)run->first_step)
+                                            : json_null());
     json_object_set_new(o, "steps_skipped", json_integer((json_int_t)t->skipped));
     json_object_set_new(o, "precision", json_string(tutti_train_precision_name(run->config)));
     json_object_set_new(o, "precision_native", json_boolean(!tutti_nn_widens(run->nn)));
@@ -192,23 +201,32 @@ static void put_quality(json_t *o, const tutti_run *run)
 {
     const tutti_train_config *c = run->config;
 
-    json_object_set_new(o, "dynamic_regret", tutti_record_number_if(run->optimum != NULL, regret_of(run)));
-    json_object_set_new(o, "final_train_loss", tutti_record_number_if(c->final_eval, run->train_loss));
+    json_object_set_new(o, "dynamic_regret",
+                        tutti_record_number_if(run->optimum != NULL, regret_of(run)));
+    json_object_set_new(o, "final_train_loss",
+                        tutti_record_number_if(c->final_eval, run->train_loss));
     json_object_set_new(o, "final_train_samples",
                         c->final_eval ? json_integer((json_int_t)run->train_samples) : json_null());
-    json_object_set_new(o, "final_test_loss", tutti_record_number_if(c->final_eval, run->test_loss));
-    json_object_set_new(o, "worst_test_loss", tutti_record_number_if(c->final_eval, run->worst.loss));
-    json_object_set_new(o, "worst_test_accuracy",
-                        tutti_record_number_if(c->final_eval && run->worst.accuracy >= 0, run->worst.accuracy));
-    json_object_set_new(o, "worst_worker", run->worst.worker >= 0 ? json_integer(run->worst.worker) : json_null());
-    json_object_set_new(o, "consensus_distance", tutti_record_number_if(c->final_eval, run->consensus_distance));
-    json_object_set_new(o, "final_test_accuracy",
-                        tutti_record_number_if(c->final_eval && run->test_accuracy >= 0, run->test_accuracy));
+    json_object_set_new(o, "final_test_loss",
+                        tutti_record_number_if(c->final_eval, run->test_loss));
+    json_object_set_new(o, "worst_test_loss",
+                        tutti_record_number_if(c->final_eval, run->worst.loss));
+    json_object_set_new(
+        o, "worst_test_accuracy",
+        tutti_record_number_if(c->final_eval && run->worst.accuracy >= 0, run->worst.accuracy));
+    json_object_set_new(o, "worst_worker",
+                        run->worst.worker >= 0 ? json_integer(run->worst.worker) : json_null());
+    json_object_set_new(o, "consensus_distance",
+                        tutti_record_number_if(c->final_eval, run->consensus_distance));
+    json_object_set_new(
+        o, "final_test_accuracy",
+        tutti_record_number_if(c->final_eval && run->test_accuracy >= 0, run->test_accuracy));
     json_object_set_new(o, "final_test_auc",
                         tutti_record_number_if(c->final_eval && run->test_auc >= 0, run->test_auc));
 }
 
-static void put_rest(json_t *o, const tutti_run *run, const results *r, const tutti_record_totals *t)
+static void put_rest(json_t *o, const tutti_run *run, const results *r,
+                     const tutti_record_totals *t)
 {
     const tutti_train_config *c = run->config;
     tutti_runtime *const host = run->io->host != NULL ? run->io->host : run->rt;
@@ -218,14 +236,18 @@ static void put_rest(json_t *o, const tutti_run *run, const results *r, const tu
     json_object_set_new(o, "staleness", tutti_train_delays_of_all(run, &r->stale));
     json_object_set_new(o, "histogram_edges", tutti_train_delays_edges(run, &r->stale));
     json_object_set_new(o, "staleness_max", json_integer((json_int_t)t->stale_most));
-    json_object_set_new(o, "staleness_mean", json_real(t->stale_of > 0 ? t->stale_sum / t->stale_of : 0));
+    json_object_set_new(o, "staleness_mean",
+                        json_real(t->stale_of > 0 ? t->stale_sum / t->stale_of : 0));
     json_object_set_new(o, "restarts", json_integer((json_int_t)t->restarts));
-    json_object_set_new(o, "method_figures", tutti_record_method_figures(run->engine, run->workers, true));
+    json_object_set_new(o, "method_figures",
+                        tutti_record_method_figures(run->engine, run->workers, true));
     json_object_set_new(o, "target", c->target[0] != 0 ? json_string(c->target) : json_null());
     json_object_set_new(o, "time_to_target_seconds",
                         tutti_record_number_if(run->time_to_target >= 0, run->time_to_target));
-    json_object_set_new(o, "simulated", json_boolean(tutti_world_simulated(tutti_world_transport(run->world))));
-    json_object_set_new(o, "host_seconds", json_real((double)(tutti_now_ns(host) - run->io->started_ns) * 1e-9));
+    json_object_set_new(o, "simulated",
+                        json_boolean(tutti_world_simulated(tutti_world_transport(run->world))));
+    json_object_set_new(o, "host_seconds",
+                        json_real((double)(tutti_now_ns(host) - run->io->started_ns) * 1e-9));
     json_object_set_new(o, "by_worker", by_worker(run, run->figures_of, &r->stale));
     json_object_set_new(o, "by_server", by_server(run, run->figures_of));
     json_object_set_new(o, "payload_by_tensor", tutti_record_payload(run->engine));
@@ -242,10 +264,13 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
     json_t *o;
 
     if (run->config->trace)
-        TUTTI_TRY(tutti_record_write(run->rt, folder, "trace.json", r->trace.text, r->trace.length, err));
+        TUTTI_TRY(
+            tutti_record_write(run->rt, folder, "trace.json", r->trace.text, r->trace.length, err));
     if (r->trace.lost > 0)
-        tutti_train_say(run, 0, "note: trace.json lacks %llu events that its buffer could not hold; "
-                        "--trace-steps A:B traces fewer steps", (unsigned long long)r->trace.lost);
+        tutti_train_say(run, 0,
+                        "note: trace.json lacks %llu events that its buffer could not hold; "
+                        "--trace-steps A:B traces fewer steps",
+                        (unsigned long long)r->trace.lost);
     tutti_record_add_up(run->figures_of, FIGURES, tutti_train_working(run), run->all.size, &t);
     keep_totals(run, &r->f, &t);
     if (!run->by_unit)

@@ -16,8 +16,9 @@ char *tutti_train_facts(const tutti_run *run)
     json_t *facts = json_object();
 
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)tutti_data_hash(run->data));
-    json_object_set_new(facts, "exact",
-                        json_boolean((tutti_engine_method(run->engine)->traits & TUTTI_DDP_EQUIVALENT) != 0));
+    json_object_set_new(
+        facts, "exact",
+        json_boolean((tutti_engine_method(run->engine)->traits & TUTTI_DDP_EQUIVALENT) != 0));
     json_object_set_new(facts, "config", tutti_train_config_object(run->config));
     json_object_set_new(facts, "data_hash", json_string(hash));
     json_object_set_new(facts, "parameters", json_integer((json_int_t)run->parameters));
@@ -39,18 +40,20 @@ static void value_text(const json_t *value, char *text, size_t bytes)
     free(dump);
 }
 
-static tutti_status must_equal(const char *path, const char *key, const json_t *saved, const json_t *now,
-                               tutti_error *err)
+static tutti_status must_equal(const char *path, const char *key, const json_t *saved,
+                               const json_t *now, tutti_error *err)
 {
     char a[160], b[160];
 
-    if (saved != NULL && (json_equal(saved, now) || (json_is_number(saved) && json_is_number(now) &&
-                                                     json_number_value(saved) == json_number_value(now))))
+    if (saved != NULL &&
+        (json_equal(saved, now) || (json_is_number(saved) && json_is_number(now) &&
+                                    json_number_value(saved) == json_number_value(now))))
         return TUTTI_OK;
     value_text(saved, a, sizeof a);
     value_text(now, b, sizeof b);
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "cannot resume %s: its run has %s %s, this one %s; it decides the numbers and must be the same",
+                      "cannot resume %s: its run has %s %s, this one %s; it decides the numbers "
+                      "and must be the same",
                       path, key, a, b);
 }
 
@@ -65,7 +68,8 @@ static json_int_t of_config(const json_t *facts, const char *key)
     return json_integer_value(json_object_get(json_object_get(facts, "config"), key));
 }
 
-int tutti_train_savers(tutti_runtime *rt, const char *directory, int *began, int rank[TUTTI_TRAIN_WORKERS_MOST])
+int tutti_train_savers(tutti_runtime *rt, const char *directory, int *began,
+                       int rank[TUTTI_TRAIN_WORKERS_MOST])
 {
     char found[4096];
     tutti_checkpoint *checkpoint = NULL;
@@ -85,7 +89,8 @@ int tutti_train_savers(tutti_runtime *rt, const char *directory, int *began, int
     if (n < 1 || n > TUTTI_TRAIN_WORKERS_MOST)
         n = 0;
     for (json_int_t k = 0; k < n; k++)
-        rank[k] = members != NULL ? (int)json_integer_value(json_array_get(members, (size_t)k)) : (int)k;
+        rank[k] =
+            members != NULL ? (int)json_integer_value(json_array_get(members, (size_t)k)) : (int)k;
     json_decref(facts);
     return (int)n;
 }
@@ -95,13 +100,14 @@ int tutti_train_savers(tutti_runtime *rt, const char *directory, int *began, int
    left, with their part of a step; its facts are those of the beginning. In asynchronous methods
    an update is of one gradient, and a step is one gradient a worker: there it is enough that a
    gradient's samples stay the same. */
-static tutti_status same_samples(const tutti_run *run, const char *path, const json_t *saved, const json_t *now,
-                                 tutti_error *err)
+static tutti_status same_samples(const tutti_run *run, const char *path, const json_t *saved,
+                                 const json_t *now, tutti_error *err)
 {
     const json_int_t step = json_integer_value(json_object_get(now, "samples_per_step")),
                      was = json_integer_value(json_object_get(saved, "samples_per_step")),
                      workers = of_config(saved, "n");
-    const json_int_t rest = survivors(saved) > 0 && workers > 0 ? was / workers * survivors(saved) : was;
+    const json_int_t rest =
+        survivors(saved) > 0 && workers > 0 ? was / workers * survivors(saved) : was;
     char others[96] = "";
 
     if (step == was || step == rest ||
@@ -112,10 +118,10 @@ static tutti_status same_samples(const tutti_run *run, const char *path, const j
         snprintf(others, sizeof others, ", or %lld as the remaining %lld had", (long long)rest,
                  (long long)survivors(saved));
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "cannot resume %s: its run has samples_per_step %lld, this one %lld (%s x batch x accumulate); "
-                      "it decides the numbers and must be the same%s%s",
-                      path, (long long)was, (long long)step, run->config->elastic_shares > 0 ? "elastic-shares" : "n",
-                      others,
+                      "cannot resume %s: its run has samples_per_step %lld, this one %lld (%s x "
+                      "batch x accumulate); it decides the numbers and must be the same%s%s",
+                      path, (long long)was, (long long)step,
+                      run->config->elastic_shares > 0 ? "elastic-shares" : "n", others,
                       run->is_async ? ", or batch x accumulate must" : "");
 }
 
@@ -123,7 +129,8 @@ static tutti_status same_samples(const tutti_run *run, const char *path, const j
    checkpoint does not contain the answer; then the traits of its method do. */
 static bool exact(const json_t *facts)
 {
-    const char *const method = json_string_value(json_object_get(json_object_get(facts, "config"), "method"));
+    const char *const method =
+        json_string_value(json_object_get(json_object_get(facts, "config"), "method"));
     const json_int_t workers = of_config(facts, "n");
     const json_t *const recorded = json_object_get(facts, "exact");
     unsigned traits;
@@ -131,7 +138,8 @@ static bool exact(const json_t *facts)
     if (json_is_boolean(recorded))
         return json_is_true(recorded);
     return method != NULL && tutti_method_traits(method, &traits) &&
-           ((traits & TUTTI_DDP_EQUIVALENT) != 0 || ((traits & TUTTI_DDP_EQUIVALENT_ALONE) != 0 && workers == 1));
+           ((traits & TUTTI_DDP_EQUIVALENT) != 0 ||
+            ((traits & TUTTI_DDP_EQUIVALENT_ALONE) != 0 && workers == 1));
 }
 
 static const json_t *in_config(const json_t *facts, const char *key)
@@ -156,27 +164,33 @@ static const char *codec_of(const json_t *facts)
     return codec == NULL || strcmp(codec, "none") == 0 ? "" : codec;
 }
 
-static tutti_status compare(const tutti_run *run, const char *path, const char *saved_text, tutti_error *err)
+static tutti_status compare(const tutti_run *run, const char *path, const char *saved_text,
+                            tutti_error *err)
 {
     static const char *const keys[] = {
         "model", "seed", "partition", "validation", "precision", "loss-scale"
     };
     static const char *const facts_keys[] = { "data_hash", "parameters" };
     char *now_text = tutti_train_facts(run);
-    json_t *saved = json_loads(saved_text, 0, NULL), *now = now_text != NULL ? json_loads(now_text, 0, NULL) : NULL;
+    json_t *saved = json_loads(saved_text, 0, NULL),
+           *now = now_text != NULL ? json_loads(now_text, 0, NULL) : NULL;
     tutti_status status = TUTTI_OK;
 
     if (now == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "resuming %s", path);
     if (status == TUTTI_OK && !(exact(saved) && exact(now)) && !same_method(saved, now))
-        status = must_equal(path, "method", in_config(saved, "method"), in_config(now, "method"), err);
-    else if (status == TUTTI_OK && !json_equal(in_config(saved, "method"), in_config(now, "method")) &&
+        status =
+            must_equal(path, "method", in_config(saved, "method"), in_config(now, "method"), err);
+    else if (status == TUTTI_OK &&
+             !json_equal(in_config(saved, "method"), in_config(now, "method")) &&
              strcmp(codec_of(saved), codec_of(now)) != 0) /* what a codec keeps would be lost */
         status = must_equal(path, "codec", in_config(saved, "codec"), in_config(now, "codec"), err);
     for (size_t i = 0; status == TUTTI_OK && i < TUTTI_LENGTH(keys); i++)
         status = must_equal(path, keys[i], in_config(saved, keys[i]), in_config(now, keys[i]), err);
-    if (status == TUTTI_OK && of_config(saved, "n") == run->workers) /* else it is for others, a number each */
-        status = must_equal(path, "batch-share", in_config(saved, "batch-share"), in_config(now, "batch-share"), err);
+    if (status == TUTTI_OK &&
+        of_config(saved, "n") == run->workers) /* else it is for others, a number each */
+        status = must_equal(path, "batch-share", in_config(saved, "batch-share"),
+                            in_config(now, "batch-share"), err);
     for (size_t i = 0; status == TUTTI_OK && i < TUTTI_LENGTH(facts_keys); i++)
         status = must_equal(path, facts_keys[i], json_object_get(saved, facts_keys[i]),
                             json_object_get(now, facts_keys[i]), err);
@@ -193,8 +207,8 @@ static tutti_status compare(const tutti_run *run, const char *path, const char *
 static void other_optimizer(const tutti_run *run, const char *saved_text, char *was, size_t bytes)
 {
     json_t *saved = json_loads(saved_text, 0, NULL);
-    const char *now = run->config->optimizer,
-               *then = json_string_value(json_object_get(json_object_get(saved, "config"), "optimizer"));
+    const char *now = run->config->optimizer, *then = json_string_value(json_object_get(
+                                                  json_object_get(saved, "config"), "optimizer"));
     const size_t name = strcspn(now, "(");
 
     was[0] = 0;
@@ -216,13 +230,13 @@ static tutti_status load_state(tutti_run *run, tutti_checkpoint *checkpoint, tut
     if (was[0] == 0)
         return status;
     if (status != TUTTI_OK)
-        return tutti_fail_within(
-            err, status,
-            "this run has optimizer %.100s, and that of the checkpoint had %s; continue with that, or start again", now,
-            was);
+        return tutti_fail_within(err, status,
+                                 "this run has optimizer %.100s, and that of the checkpoint had "
+                                 "%s; continue with that, or start again",
+                                 now, was);
     tutti_train_say(run, 0,
-                    "note: the checkpoint's run had optimizer %s; "
-                    "this one continues with %s, and without the averages of that one",
+                    "note: the checkpoint's run had optimizer %s; this one continues with %s, and "
+                    "without the averages of that one",
                     was, now);
     return TUTTI_OK;
 }
@@ -285,15 +299,18 @@ static tutti_status find_older(tutti_runtime *rt, search *s, const char *why, tu
     n = (newest){ .below = place_of(name) };
     for (const char *reason = why;; reason = next.text) {
         const size_t used = strlen(s->skipped);
-        const int more = snprintf(s->skipped + used, sizeof s->skipped - used, "%s: %s\n", name, reason);
+        const int more =
+            snprintf(s->skipped + used, sizeof s->skipped - used, "%s: %s\n", name, reason);
         if (more < 0 || (size_t)more >= sizeof s->skipped - used)
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "too many damaged checkpoints in %s; of the newest of the "
-                              "rest: %s", folder, reason);
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                              "too many damaged checkpoints in %s; of the newest of the rest: %s",
+                              folder, reason);
         n.place = -1;
         TUTTI_TRY(tutti_directory_list(rt, folder, take_newer, &n, err));
         if (n.place < 0)
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "none of the checkpoints in %s is whole; of the oldest: %s",
-                              folder, reason);
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                              "none of the checkpoints in %s is whole; of the oldest: %s", folder,
+                              reason);
         n.below = n.place;
         name = n.name;
         snprintf(s->path, sizeof s->path, "%.3800s/%s", folder, n.name);
@@ -346,7 +363,8 @@ static tutti_status send_result(tutti_run *run, search *s, tutti_status status, 
         found = *err;
     TUTTI_TRY(tutti_broadcast(&run->all, 0, tutti_host(&how, 1, TUTTI_I64), err));
     if (how != TUTTI_OK) {
-        TUTTI_TRY(tutti_broadcast(&run->all, 0, tutti_host(found.text, sizeof found.text, TUTTI_U8), err));
+        TUTTI_TRY(tutti_broadcast(&run->all, 0, tutti_host(found.text, sizeof found.text, TUTTI_U8),
+                                  err));
         return tutti_fail(err, (tutti_status)how, 0, "%s", found.text);
     }
     TUTTI_TRY(tutti_broadcast(&run->all, 0, tutti_host(s->path, sizeof s->path, TUTTI_U8), err));
@@ -406,10 +424,11 @@ static tutti_status resume_by(tutti_run *run, search *s, tutti_error *err)
 
     if (run->all.index == 0) {
         tutti_error found = { .rank = -1 };
-        status = tutti_checkpoint_find(run->rt, run->config->resume, s->path, sizeof s->path, s->skipped,
-                                       sizeof s->skipped, &found);
+        status = tutti_checkpoint_find(run->rt, run->config->resume, s->path, sizeof s->path,
+                                       s->skipped, sizeof s->skipped, &found);
         s->named = status == TUTTI_OK && strcmp(s->path, run->config->resume) == 0;
-        status = status == TUTTI_OK ? find_valid(run, s, err) : tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s", found.text);
+        status = status == TUTTI_OK ? find_valid(run, s, err)
+                                    : tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s", found.text);
     }
     do {
         TUTTI_TRY(send_result(run, s, status, err));
@@ -422,7 +441,8 @@ static tutti_status resume_by(tutti_run *run, search *s, tutti_error *err)
         }
     } while (damaged);
     for (const char *line = s->skipped; *line != 0; line += strcspn(line, "\n") + 1)
-        tutti_train_say(run, 3, "passed over a damaged checkpoint, %.*s", (int)strcspn(line, "\n"), line);
+        tutti_train_say(run, 3, "passed over a damaged checkpoint, %.*s", (int)strcspn(line, "\n"),
+                        line);
     tutti_train_say(run, s->skipped[0] != 0 ? 3 : 0, "resumed from %s at step %llu", s->path,
                     (unsigned long long)run->first_step);
     if (s->skipped[0] != 0 && (run->passed_over = tutti_copy_text(s->skipped)) == NULL)
@@ -434,8 +454,10 @@ tutti_status tutti_train_resume(tutti_run *run, tutti_error *err)
 {
     search *s = tutti_alloc(1, sizeof *s); /* not on the stack: a simulated worker's is small */
     tutti_error own = { .rank = -1 };
-    tutti_status status = s != NULL ? resume_by(run, s, err != NULL ? err : &own) : tutti_fail(err, TUTTI_ERR_MEMORY,
-            ENOMEM, "looking for a checkpoint in %s", run->config->resume);
+    tutti_status status = s != NULL
+                              ? resume_by(run, s, err != NULL ? err : &own)
+                              : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                                           "looking for a checkpoint in %s", run->config->resume);
 
     tutti_free(s);
     return status;

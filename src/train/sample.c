@@ -47,7 +47,8 @@ static float kth_largest(const float *logits, size_t n, size_t k, float *scratch
     return scratch[k < numbers ? k - 1 : numbers - 1];
 }
 
-int64_t tutti_sample(const tutti_sampling *how, const float *logits, size_t n, uint64_t index, float *scratch)
+int64_t tutti_sample(const tutti_sampling *how, const float *logits, size_t n, uint64_t index,
+                     float *scratch)
 {
     const int64_t best = largest(logits, n);
     const bool some = how->top_k > 0 && (uint64_t)how->top_k < n;
@@ -67,7 +68,8 @@ int64_t tutti_sample(const tutti_sampling *how, const float *logits, size_t n, u
         at = pass == 0 ? 0 : tutti_uniform(draw, index) * sum;
         for (size_t k = 0; k < n; k++) {
             const bool in = logits[k] > least || (logits[k] == least && equal > 0);
-            const double p = in ? exp(((double)logits[k] - (double)logits[best]) / how->temperature) : 0;
+            const double p =
+                in ? exp(((double)logits[k] - (double)logits[best]) / how->temperature) : 0;
             equal -= in && logits[k] == least;
             if (pass == 0)
                 sum += p;

@@ -29,7 +29,8 @@ void tutti_train_add_field(tutti_train_fields *f, int rank, const char *format, 
 
 void tutti_train_say_fields(const tutti_run *run, int status, tutti_train_fields *f)
 {
-    const int room = run->io->columns != NULL && run->io->say != NULL ? run->io->columns(run->io->user) : 0;
+    const int room =
+        run->io->columns != NULL && run->io->say != NULL ? run->io->columns(run->io->user) : 0;
     char line[TUTTI_TRAIN_FIELDS * 66];
     size_t used;
 
@@ -37,7 +38,8 @@ void tutti_train_say_fields(const tutti_run *run, int status, tutti_train_fields
         int last = 0;
         used = 0;
         for (int i = 0; i < f->n; i++) {
-            used += (size_t)snprintf(line + used, sizeof line - used, "%s%s", i > 0 ? "  " : "", f->at[i].text);
+            used += (size_t)snprintf(line + used, sizeof line - used, "%s%s", i > 0 ? "  " : "",
+                                     f->at[i].text);
             last = f->at[i].rank > f->at[last].rank ? i : last;
         }
         if (room == 0 || used <= (size_t)room || f->n == 1)
@@ -63,13 +65,15 @@ void tutti_train_report_evaluating(tutti_run *run, const char *what, uint64_t do
     tutti_train_add_field(&f, 0, "evaluating");
     tutti_train_add_field(&f, 2, "%s", what);
     tutti_train_add_field(&f, 1, "%.0f %%", 100 * (double)done / (double)of);
-    tutti_train_add_field(&f, 3, "step %llu", (unsigned long long)tutti_engine_method(run->engine)->step);
+    tutti_train_add_field(&f, 3, "step %llu",
+                          (unsigned long long)tutti_engine_method(run->engine)->step);
     tutti_train_say_fields(run, 2, &f);
 }
 
 void tutti_train_say_warnings(tutti_run *run)
 {
-    static const char *const notes[] = { "codec", "never-pushed", "groups-of-all", "mixing", "clock" };
+    static const char *const notes[] = { "codec", "never-pushed", "groups-of-all", "mixing",
+                                         "clock" };
     const tutti_event_record *events;
     const int n = tutti_engine_events(run->engine, &events);
 

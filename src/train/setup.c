@@ -21,10 +21,12 @@ static tutti_status open_data(tutti_run *run, tutti_error *err)
     bool fill;
 
     TUTTI_TRY(tutti_data_given(
-        tutti_data_open_spec(&run->data, run->rt, run->config->data, run->io->installed_data, err), err));
+        tutti_data_open_spec(&run->data, run->rt, run->config->data, run->io->installed_data, err),
+        err));
     shape = tutti_data_shape_of(run->data);
     TUTTI_TRY(tutti_train_check_samples(run->config, shape->context > 0, shape->tables > 0, err));
-    TUTTI_TRY(tutti_world_common(run->world, "data", (size_t)shape->bytes, &memory, &fill, err)); /* one copy a host */
+    /* one copy a host */
+    TUTTI_TRY(tutti_world_common(run->world, "data", (size_t)shape->bytes, &memory, &fill, err));
     if (fill)
         TUTTI_TRY(tutti_data_given(tutti_data_attach(run->data, memory, true, err), err));
     TUTTI_TRY(tutti_barrier(&run->all, err));
@@ -39,7 +41,8 @@ static void initial_values(void *user, int tensor, float *values)
 {
     tutti_run *run = user;
     const tutti_nn_param *p = &run->params[tensor];
-    const int forward = 2 * p->unit + (p->dims == 1); /* from the input on: weight, bias of each layer */
+    /* from the input on: weight, bias of each layer */
+    const int forward = 2 * p->unit + (p->dims == 1);
     if (run->init.file != NULL)
         tutti_train_init_read(run, tensor, values);
     else
@@ -67,8 +70,8 @@ static tutti_status list_statistics(tutti_run *run, size_t *own, tutti_error *er
 
     TUTTI_TRY(tutti_nn_statistics(run->config->model, &run->task, NULL, 0, &n, err));
     if (n > 0 && (run->statistics = tutti_alloc((size_t)n, sizeof *run->statistics)) == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing the %d running statistics of %s", n,
-                          run->config->model);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing the %d running statistics of %s",
+                          n, run->config->model);
     run->n_statistics = n;
     TUTTI_TRY(tutti_nn_statistics(run->config->model, &run->task, run->statistics, n, &n, err));
     for (int k = 0; k < n; k++)
@@ -89,13 +92,16 @@ static tutti_status list_params(tutti_run *run, tutti_param **params, tutti_erro
     run->gradients = tutti_alloc((size_t)n, sizeof *run->gradients);
     *params = tutti_alloc((size_t)n, sizeof **params);
     if (run->params == NULL || run->values == NULL || run->gradients == NULL || *params == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing the %d parameters of %s", n, c->model);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing the %d parameters of %s", n,
+                          c->model);
     TUTTI_TRY(tutti_nn_params(c->model, &run->task, run->params, n, &n, err));
     for (int i = 0; i < n; i++) {
         const tutti_nn_param *p = &run->params[i];
-        (*params)[i] = (tutti_param){
-            .name = p->name, .dims = p->dims, .unit = p->unit, .row_sparse = p->row_sparse, .asks_rows = p->row_sparse
-        };
+        (*params)[i] = (tutti_param){ .name = p->name,
+                                      .dims = p->dims,
+                                      .unit = p->unit,
+                                      .row_sparse = p->row_sparse,
+                                      .asks_rows = p->row_sparse };
         for (int d = 0; d < p->dims; d++)
             (*params)[i].dim[d] = p->dim[d];
         run->parameters += p->count;
@@ -115,18 +121,20 @@ static void plan_steps(tutti_run *run, uint64_t samples)
     run->is_async = (traits & TUTTI_ASYNC) != 0;
     run->unsynchronized = (traits & TUTTI_UNSYNCHRONIZED_STEPS) != 0;
     run->step_gradients = run->is_async ? (uint64_t)run->workers : 1;
-    run->share = (tutti_share){
-        samples, run->is_async ? 1 : run->workers, c->batch, c->accumulate, (uint64_t)c->seed, run->batch_of
-    };
+    run->share = (tutti_share){ samples,           run->is_async ? 1 : run->workers,
+                                c->batch,          c->accumulate,
+                                (uint64_t)c->seed, run->batch_of };
     run->share.logical = (int)c->elastic_shares;
     per_epoch = tutti_share_steps(&run->share);
-    run->gradients_in_all = c->steps > 0 ? (uint64_t)c->steps * run->step_gradients : (uint64_t)c->epochs * per_epoch;
+    run->gradients_in_all =
+        c->steps > 0 ? (uint64_t)c->steps * run->step_gradients : (uint64_t)c->epochs * per_epoch;
     run->steps = (run->gradients_in_all + run->step_gradients - 1) / run->step_gradients;
     run->steps_per_epoch = (double)per_epoch / (double)run->step_gradients;
 }
 
 /* own: number of floats of client state, which running statistics are. */
-static tutti_status open_engine_on(tutti_run *run, const tutti_param *params, size_t own, tutti_error *err)
+static tutti_status open_engine_on(tutti_run *run, const tutti_param *params, size_t own,
+                                   tutti_error *err)
 {
     const tutti_train_config *c = run->config;
     const uint64_t samples = tutti_train_samples(run);
@@ -141,14 +149,16 @@ static tutti_status open_engine_on(tutti_run *run, const tutti_param *params, si
     snapshots = tutti_train_snapshots_open(run, tutti_train_evaluates_every(run), own);
     snprintf(fingerprint, sizeof fingerprint,
              "model=%s\ndata hash=%016llx\npartition=%s\n"
-             "threads=%lld\nprecision=%s\neval-every=%lld\ncheckpoint-every=%lld\ntarget=%s\nresume=%s\n",
-             c->model, (unsigned long long)tutti_data_hash(run->data), c->partition, (long long)c->threads,
-             tutti_train_precision_name(c), (long long)c->eval_every, (long long)c->checkpoint_every, c->target,
-             c->resume);
+             "threads=%lld\nprecision=%s\neval-every=%lld\ncheckpoint-every=%lld\ntarget=%"
+             "s\nresume=%s\n",
+             c->model, (unsigned long long)tutti_data_hash(run->data), c->partition,
+             (long long)c->threads, tutti_train_precision_name(c), (long long)c->eval_every,
+             (long long)c->checkpoint_every, c->target, c->resume);
     const tutti_engine_options options = {
         .method = c->method,
         .optimizer = c->optimizer,
-        .lr_schedule = run->steps > 0 ? c->lr_schedule : "constant", /* 0 steps would be "unknown" */
+        .lr_schedule =
+            run->steps > 0 ? c->lr_schedule : "constant", /* 0 steps would be "unknown" */
         .collective = c->collective,
         .codec = c->codec,
         .codec_cost = (tutti_codec_cost)c->codec_cost,
@@ -225,9 +235,11 @@ static tutti_status open_engine(tutti_run *run, tutti_error *err)
         start_statistics(run);
         status = tutti_train_init_settle(run, err);
     }
-    run->hands_over = status == TUTTI_OK && tutti_engine_method(run->engine)->held != TUTTI_HELD_WHOLE;
-    run->by_unit = run->staged != NULL ||
-                   (status == TUTTI_OK && tutti_engine_method(run->engine)->held == TUTTI_HELD_BY_UNIT);
+    run->hands_over =
+        status == TUTTI_OK && tutti_engine_method(run->engine)->held != TUTTI_HELD_WHOLE;
+    run->by_unit =
+        run->staged != NULL ||
+        (status == TUTTI_OK && tutti_engine_method(run->engine)->held == TUTTI_HELD_BY_UNIT);
     for (int i = 0; status == TUTTI_OK && i < run->n_params; i++) {
         run->values[i] = tutti_engine_values(run->engine, i);
         run->gradients[i] = tutti_engine_gradient(run->engine, i);
@@ -240,8 +252,12 @@ int64_t tutti_train_most_samples(const tutti_run *run)
 {
     if (run->staged != NULL) /* run->nn only evaluates */
         return 1;
-    const int64_t all = run->config->batch * run->workers, mine = tutti_share_batch(&run->share, run->rank);
-    return (run->automatic_shares ? all : mine > 0 ? mine : 1) + tutti_engine_received_most(run->engine);
+    const int64_t all = run->config->batch * run->workers,
+                  mine = tutti_share_batch(&run->share, run->rank);
+    return (run->automatic_shares ? all
+            : mine > 0            ? mine
+                                  : 1) +
+           tutti_engine_received_most(run->engine);
 }
 
 /* Sets run->share from the engine's share. Trainer and method may change the engine's share between
@@ -253,7 +269,8 @@ static tutti_status take_share(tutti_run *run, tutti_error *err)
 
     if (now != NULL && run->share_copy == NULL &&
         (run->share_copy = tutti_alloc((size_t)s.workers, sizeof *run->share_copy)) == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the shares of %d workers", s.workers);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the shares of %d workers",
+                          s.workers);
     if (now != NULL)
         memcpy(run->share_copy, now, (size_t)s.workers * sizeof *now);
     s.batch_of = s.batch_of != NULL ? run->share_copy : NULL;
@@ -278,7 +295,8 @@ static tutti_status open_loader(tutti_run *run, uint64_t step, tutti_error *err)
     run->loader_bytes = tutti_loader_bytes(run->data, &run->share, worker, depth);
     if (run->dry != NULL && run->dry->declares)
         return TUTTI_OK;
-    return tutti_loader_open(&run->loader, run->rt, run->data, &run->share, worker, asked ? 0 : step, depth, err);
+    return tutti_loader_open(&run->loader, run->rt, run->data, &run->share, worker,
+                             asked ? 0 : step, depth, err);
 }
 
 tutti_status tutti_train_follow_share(tutti_run *run, uint64_t step, tutti_error *err)
@@ -295,14 +313,16 @@ tutti_status tutti_train_follow_share(tutti_run *run, uint64_t step, tutti_error
 
 static tutti_status open_network(tutti_run *run, tutti_error *err)
 {
-    tutti_nn_options options = tutti_train_network(run->config, tutti_train_most_samples(run), run->hands_over);
+    tutti_nn_options options =
+        tutti_train_network(run->config, tutti_train_most_samples(run), run->hands_over);
 
     TUTTI_TRY(tutti_train_meter_open(run, &options.device, err));
     options.running = tutti_engine_client_state(run->engine);
     TUTTI_TRY(tutti_nn_open(&run->nn, run->config->model, &run->task, &options, err));
     if (run->hands_over)
         TUTTI_TRY(tutti_nn_unit_gradients(run->nn, run->gradients, err));
-    return tutti_engine_use_device(run->engine, tutti_nn_bytes(run->nn) + tutti_train_stage_bytes(run), err);
+    return tutti_engine_use_device(run->engine,
+                                   tutti_nn_bytes(run->nn) + tutti_train_stage_bytes(run), err);
 }
 
 tutti_status tutti_train_open_samples(tutti_run *run, tutti_error *err)

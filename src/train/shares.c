@@ -24,7 +24,8 @@ enum { FIRST_MEASUREMENT = 3 };
 /* Parses one weight of w0:w1:..., the first `length` characters of text. false: malformed. */
 static bool read_weight(const char *text, size_t length, double *weight)
 {
-    static const tutti_option option = { "weight", TUTTI_REAL, 0, 0, 0, 1e9, NULL, "of a worker", NULL, NULL };
+    static const tutti_option option = { "weight", TUTTI_REAL,    0,    0,   0, 1e9,
+                                         NULL,     "of a worker", NULL, NULL };
     char one[64];
 
     if (length >= sizeof one)
@@ -34,8 +35,8 @@ static bool read_weight(const char *text, size_t length, double *weight)
     return tutti_option_set(&option, "batch-share", one, weight, NULL) == TUTTI_OK;
 }
 
-tutti_status tutti_train_parse_shares(const char *text, int64_t workers, double *weight, bool *automatic,
-                                      tutti_error *err)
+tutti_status tutti_train_parse_shares(const char *text, int64_t workers, double *weight,
+                                      bool *automatic, tutti_error *err)
 {
     double sum = 0;
     int64_t n = 0;
@@ -51,7 +52,8 @@ tutti_status tutti_train_parse_shares(const char *text, int64_t workers, double 
         double w = 0;
         if (!read_weight(at, length, &w))
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "batch-share is '%.80s'; write even, auto, data, or a weight for each worker: w0:w1:...",
+                              "batch-share is '%.80s'; write even, auto, data, or a weight for "
+                              "each worker: w0:w1:...",
                               text);
         if (n < workers && weight != NULL)
             weight[n] = w;
@@ -63,8 +65,8 @@ tutti_status tutti_train_parse_shares(const char *text, int64_t workers, double 
     }
     if (n != workers || !(sum > 0))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "batch-share is '%.80s': it has %lld weights (sum %g) for %lld workers; give one weight for "
-                          "each worker, at least one above 0",
+                          "batch-share is '%.80s': it has %lld weights (sum %g) for %lld workers; "
+                          "give one weight for each worker, at least one above 0",
                           text, (long long)n, sum, (long long)workers);
     return TUTTI_OK;
 }
@@ -85,14 +87,16 @@ tutti_status tutti_train_shares_open(tutti_run *run, tutti_error *err)
     for (int r = 0; run->sample_seconds != NULL && r < n; r++)
         run->sample_seconds[r] = -1;
     if (weight == NULL || run->batch_of == NULL || run->sample_seconds == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the shares of %d workers", n);
+        status =
+            tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the shares of %d workers", n);
     else
         status = tutti_train_parse_shares(c->batch_share, n, weight, &run->automatic_shares, err);
     if (status == TUTTI_OK && by_data && run->parts.first != NULL)
         for (int r = 0; r < n; r++)
             weight[r] = (double)(run->parts.first[r + 1] - run->parts.first[r]);
     if (status == TUTTI_OK)
-        tutti_share_apportion(c->batch * n, n, weight, run->automatic_shares || by_data ? 1 : 0, run->batch_of);
+        tutti_share_apportion(c->batch * n, n, weight, run->automatic_shares || by_data ? 1 : 0,
+                              run->batch_of);
     tutti_free(weight);
     return status;
 }
@@ -102,7 +106,8 @@ bool tutti_train_speeds(const double *sample_seconds, int n, double *speed)
     for (int r = 0; r < n; r++) {
         if (sample_seconds[r] < 0)
             return false;
-        speed[r] = 1 / (sample_seconds[r] > 1e-9 ? sample_seconds[r] : 1e-9); /* the clock's resolution */
+        /* the clock's resolution */
+        speed[r] = 1 / (sample_seconds[r] > 1e-9 ? sample_seconds[r] : 1e-9);
     }
     return true;
 }
@@ -130,7 +135,8 @@ static void smooth_times(tutti_run *run, int n)
         const double seconds = run->figures_of[2 * r], samples = run->figures_of[2 * r + 1],
                      previous = run->sample_seconds[r];
         if (samples > 0)
-            run->sample_seconds[r] = previous < 0 ? seconds / samples : 0.5 * previous + 0.5 * (seconds / samples);
+            run->sample_seconds[r] =
+                previous < 0 ? seconds / samples : 0.5 * previous + 0.5 * (seconds / samples);
     }
 }
 
@@ -143,7 +149,8 @@ static tutti_status change_shares(tutti_run *run, int n, tutti_error *err)
     tutti_status status = TUTTI_OK;
 
     if (new_shares == NULL || speed == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the shares of %d workers", n);
+        status =
+            tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the shares of %d workers", n);
     else if (tutti_train_speeds(run->sample_seconds, n, speed)) {
         tutti_share_apportion(run->config->batch * n, n, speed, 1, new_shares);
         if (pass_seconds(new_shares, run->sample_seconds, n) <
@@ -167,7 +174,8 @@ tutti_status tutti_train_shares_adapt(tutti_run *run, uint64_t done, tutti_error
     double mine[2];
     tutti_status status;
 
-    if (!run->automatic_shares || (steps_here != FIRST_MEASUREMENT && steps_here % TUTTI_SHARES_SETTLE != 0) ||
+    if (!run->automatic_shares ||
+        (steps_here != FIRST_MEASUREMENT && steps_here % TUTTI_SHARES_SETTLE != 0) ||
         done >= run->steps || n < run->workers)
         return TUTTI_OK;
     previous = tutti_engine_doing(run->engine, TUTTI_DOING_REPORT);

@@ -18,8 +18,8 @@
 typedef struct passed_on { const char *name, *value; } passed_on;
 enum { PASSED_ON = 2 };
 
-static tutti_status pass_on(const tutti_train_config *c, const tutti_transport_ops *ops, void *self, const passed_on *p,
-                            tutti_error *err)
+static tutti_status pass_on(const tutti_train_config *c, const tutti_transport_ops *ops, void *self,
+                            const passed_on *p, tutti_error *err)
 {
     const tutti_option *option = tutti_option_find(ops->options, p->name);
     const char **given;
@@ -27,12 +27,14 @@ static tutti_status pass_on(const tutti_train_config *c, const tutti_transport_o
     if (p->value[0] == 0)
         return TUTTI_OK;
     if (option == NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s is '%.200s', but transport '%s' has no %s; use it with --transport sim", p->name,
-                          p->value, ops->name, p->name);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "%s is '%.200s', but transport '%s' has no %s; use it with --transport sim", p->name,
+            p->value, ops->name, p->name);
     given = (const char **)(void *)((char *)self + option->offset);
     if ((*given)[0] != 0 && strcmp(*given, p->value) != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s is '%.200s', but the transport is '%.200s'; name the %s once",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%s is '%.200s', but the transport is '%.200s'; name the %s once",
                           p->name, p->value, c->transport, p->name);
     *given = p->value;
     return TUTTI_OK;
@@ -40,7 +42,8 @@ static tutti_status pass_on(const tutti_train_config *c, const tutti_transport_o
 
 /* Sets the transport's open-timeout to --start-timeout, unless its spec has another value than the
    default. */
-static void pass_on_patience(const tutti_train_config *c, const tutti_transport_ops *ops, void *self)
+static void pass_on_patience(const tutti_train_config *c, const tutti_transport_ops *ops,
+                             void *self)
 {
     const tutti_option *option = tutti_option_find(ops->options, "open-timeout");
     double *seconds = option != NULL ? (double *)(void *)((char *)self + option->offset) : NULL;
@@ -69,7 +72,9 @@ tutti_status tutti_train_transport(const tutti_train_config *c, char **spec_text
     *spec_text = NULL;
     if (!takes_options(c)) {
         *spec_text = tutti_copy_text(c->transport);
-        return *spec_text != NULL ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading the transport");
+        return *spec_text != NULL
+                   ? TUTTI_OK
+                   : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading the transport");
     }
     status = tutti_spec_open(&spec, c->transport, err);
     if (status == TUTTI_OK)
@@ -101,7 +106,8 @@ out:
 /* Copies the value of an option of the transport, of type const char * or double, to *value. false:
    the transport has no option of that name. A text belongs to *spec, which the caller always
    closes. */
-static bool own_option(const tutti_train_config *c, const char *name, void *value, size_t bytes, tutti_spec **spec)
+static bool own_option(const tutti_train_config *c, const char *name, void *value, size_t bytes,
+                       tutti_spec **spec)
 {
     const tutti_transport_ops *ops;
     const tutti_option *option = NULL;
@@ -123,7 +129,8 @@ bool tutti_train_fails(const tutti_train_config *c)
 {
     const char *fail = "";
     tutti_spec *spec = NULL;
-    const bool fails = c->fail[0] != 0 || (own_option(c, "fail", &fail, sizeof fail, &spec) && fail[0] != 0);
+    const bool fails =
+        c->fail[0] != 0 || (own_option(c, "fail", &fail, sizeof fail, &spec) && fail[0] != 0);
 
     tutti_spec_close(spec);
     return fails;
@@ -148,8 +155,8 @@ tutti_status tutti_train_check_simulation(const tutti_train_config *c, tutti_err
     if (c->step_time > 0 && !tutti_world_simulated(c->transport)) {
         TUTTI_TRY(tutti_world_check(c->transport, err));
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "step-time is %g s, but with transport '%.80s' time is real; "
-                          "use it with --transport sim, or slow workers down with --slow",
+                          "step-time is %g s, but with transport '%.80s' time is real; use it with "
+                          "--transport sim, or slow workers down with --slow",
                           c->step_time, c->transport);
     }
     return TUTTI_OK;
@@ -174,7 +181,8 @@ tutti_status tutti_train_meter_open(tutti_run *run, tutti_device **device, tutti
     *device = run->metered != NULL ? run->metered : tutti_world_device(run->world);
     if (run->config->step_time > 0 && run->metered == NULL) {
         run->meter = (tutti_runtime){ &ops, run };
-        TUTTI_TRY(tutti_device_open_host(&run->metered, &run->meter, tutti_device_cpu(*device), err));
+        TUTTI_TRY(
+            tutti_device_open_host(&run->metered, &run->meter, tutti_device_cpu(*device), err));
         *device = run->metered;
     }
     return TUTTI_OK;
@@ -193,9 +201,11 @@ void tutti_train_meter_start(tutti_run *run, int64_t samples)
 void tutti_train_meter_start_of(tutti_run *run, double flops, int64_t samples)
 {
     if (run->metered != NULL) {
-        const double pass_ns = run->config->step_time * 1e9 * (double)samples / (double)run->config->batch;
+        const double pass_ns =
+            run->config->step_time * 1e9 * (double)samples / (double)run->config->batch;
         run->flop_ns = samples > 0 && flops > 0 ? pass_ns / (flops * (double)samples) : 0;
-        run->pending_ns = run->flop_ns > 0 ? 0 : pass_ns; /* no layer charges FLOPs: pending at once */
+        /* no layer charges FLOPs: pending at once */
+        run->pending_ns = run->flop_ns > 0 ? 0 : pass_ns;
     }
 }
 

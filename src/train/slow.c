@@ -56,14 +56,16 @@ tutti_status tutti_train_check_slow(const char *spec, int64_t workers, tutti_err
         long rank;
         double factor, chance;
         if (!parse_entry(&at, &rank, &factor, &chance))
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "slow is '%.80s'; write RANK:FACTOR, RANK:FACTOR:P or *:FACTOR:P "
-                              "with a factor from 1 to 1e6 and P from 0 to 1, several separated by commas",
-                              spec);
+            return tutti_fail(
+                err, TUTTI_ERR_USAGE, 0,
+                "slow is '%.80s'; write RANK:FACTOR, RANK:FACTOR:P or *:FACTOR:P with a factor "
+                "from 1 to 1e6 and P from 0 to 1, several separated by commas",
+                spec);
         if (rank >= workers)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "slow is '%.80s', but there is no worker %ld: with n = %lld they are 0 to %lld", spec,
-                              rank, (long long)workers, (long long)workers - 1);
+            return tutti_fail(
+                err, TUTTI_ERR_USAGE, 0,
+                "slow is '%.80s', but there is no worker %ld: with n = %lld they are 0 to %lld",
+                spec, rank, (long long)workers, (long long)workers - 1);
     }
     return TUTTI_OK;
 }
@@ -80,7 +82,8 @@ double tutti_train_slow_factor(const char *spec, uint64_t seed, int rank, uint64
             break; /* checked before the run */
         if ((whom == -1 || whom == rank) &&
             (chance >= 1 ||
-             tutti_uniform((tutti_rng){ seed, SLOW_STREAM + ((uint64_t)rank << 32), step }, entry) < chance))
+             tutti_uniform((tutti_rng){ seed, SLOW_STREAM + ((uint64_t)rank << 32), step }, entry) <
+                 chance))
             product *= factor;
     }
     return product;
@@ -91,7 +94,8 @@ void tutti_train_stretch(tutti_run *run)
     tutti_train_meter_pay(run);
     if (run->slow > 1) {
         const int64_t now = tutti_now_ns(run->rt);
-        tutti_sleep_until(run->rt, now + (int64_t)((run->slow - 1) * (double)(now - run->computing_since_ns)));
+        tutti_sleep_until(
+            run->rt, now + (int64_t)((run->slow - 1) * (double)(now - run->computing_since_ns)));
         run->computing_since_ns = tutti_now_ns(run->rt);
     }
 }

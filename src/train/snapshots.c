@@ -22,14 +22,16 @@ enum { MOST = 1000 };
 int tutti_train_snapshots_open(tutti_run *run, uint64_t every, size_t client_values)
 {
     const double values = (double)(run->parameters + client_values) * sizeof(float),
-                 each = values * ((double)run->workers + 1); /* the servers together have one more */
+                 /* the servers together have one more */
+                 each = values * ((double)run->workers + 1);
     double most = floor(MOST_BYTES / each);
 
     run->snapshots = 0;
-    if (!(run->is_async || (run->unsynchronized && run->config->eval_every > 0)) || run->config->target[0] != 0 ||
-        every == 0 || every >= run->gradients_in_all)
+    if (!(run->is_async || (run->unsynchronized && run->config->eval_every > 0)) ||
+        run->config->target[0] != 0 || every == 0 || every >= run->gradients_in_all)
         return 0;
-    most = fmin(fmin(fmax(most, 1), floor((double)(run->gradients_in_all - 1) / (double)every)), MOST);
+    most =
+        fmin(fmin(fmax(most, 1), floor((double)(run->gradients_in_all - 1) / (double)every)), MOST);
     run->snapshots = (int)most;
     return run->snapshots;
 }
@@ -53,7 +55,8 @@ static tutti_status describe_snapshot(tutti_run *run, void *arg, tutti_error *er
     run->evaluated.bytes = sums[1];
     run->evaluated.samples = f.samples - (uint64_t)sums[0];
     run->evaluated.step = mine.gradients / run->step_gradients;
-    run->evaluated.epoch = (double)mine.gradients / (double)run->step_gradients / run->steps_per_epoch;
+    run->evaluated.epoch =
+        (double)mine.gradients / (double)run->step_gradients / run->steps_per_epoch;
     return TUTTI_OK;
 }
 
@@ -75,7 +78,8 @@ tutti_status tutti_train_evaluate_snapshots(tutti_run *run, tutti_error *err)
 {
     tutti_snapshot of;
     int n;
-    tutti_status status = tutti_engine_snapshots(run->engine, &n, err); /* what it waits for is the method's cost */
+    /* what it waits for is the method's cost */
+    tutti_status status = tutti_engine_snapshots(run->engine, &n, err);
     const tutti_doing was = tutti_engine_doing(run->engine, TUTTI_DOING_OUTSIDE);
 
     run->evaluated.snapshot = true;

@@ -33,7 +33,8 @@ static tutti_status on_need(void *user, int unit, bool backward, tutti_error *er
     return status;
 }
 
-static tutti_status on_need_rows(void *user, int param, const uint32_t *ids, size_t n, tutti_error *err)
+static tutti_status on_need_rows(void *user, int param, const uint32_t *ids, size_t n,
+                                 tutti_error *err)
 {
     tutti_run *run = user;
     const tutti_status status = tutti_engine_rows_acquire(run->engine, param, ids, n, err);
@@ -48,7 +49,8 @@ static tutti_status on_done(void *user, int unit, bool backward, tutti_error *er
     tutti_status status;
     tutti_train_stretch(run);
     status = tutti_train_unit_release(run, unit, backward, err);
-    run->computing_since_ns = run->slow > 1 ? tutti_now_ns(run->rt) : 0; /* what the engine did is not stretched */
+    /* what the engine did is not stretched */
+    run->computing_since_ns = run->slow > 1 ? tutti_now_ns(run->rt) : 0;
     return status;
 }
 
@@ -57,29 +59,31 @@ static tutti_status on_ready(void *user, int param, tutti_error *err)
     tutti_run *run = user;
     tutti_status status;
     tutti_train_stretch(run);
-    status = run->hands_over
-                 ? tutti_engine_grad_ready_from(run->engine, param, run->gradients[param], TUTTI_F32, err)
-                 : tutti_engine_grad_ready(run->engine, param, err);
+    status = run->hands_over ? tutti_engine_grad_ready_from(run->engine, param,
+                                                            run->gradients[param], TUTTI_F32, err)
+                             : tutti_engine_grad_ready(run->engine, param, err);
     run->computing_since_ns = run->slow > 1 ? tutti_now_ns(run->rt) : 0;
     return status;
 }
 
-static tutti_status on_ready_rows(void *user, int param, const uint32_t *ids, size_t n, tutti_error *err)
+static tutti_status on_ready_rows(void *user, int param, const uint32_t *ids, size_t n,
+                                  tutti_error *err)
 {
     tutti_run *run = user;
     tutti_status status;
     tutti_train_stretch(run);
-    status = run->hands_over ? tutti_engine_grad_ready_rows_from(
-                                   run->engine, param, ids, n,
-                                   run->dry != NULL ? run->gradients[param] : tutti_nn_rows(run->nn, param), TUTTI_F32,
-                                   err)
-                             : tutti_engine_grad_ready_rows(run->engine, param, ids, n, err);
+    status = run->hands_over
+                 ? tutti_engine_grad_ready_rows_from(
+                       run->engine, param, ids, n,
+                       run->dry != NULL ? run->gradients[param] : tutti_nn_rows(run->nn, param),
+                       TUTTI_F32, err)
+                 : tutti_engine_grad_ready_rows(run->engine, param, ids, n, err);
     run->computing_since_ns = run->slow > 1 ? tutti_now_ns(run->rt) : 0;
     return status;
 }
 
-static tutti_status compute(tutti_run *run, const tutti_pass *pass, const tutti_batch *batch, double *loss,
-                            tutti_error *err)
+static tutti_status compute(tutti_run *run, const tutti_pass *pass, const tutti_batch *batch,
+                            double *loss, tutti_error *err)
 {
     const tutti_nn_hooks hooks = { run, on_need, on_done, on_ready, on_ready_rows, on_need_rows };
     /* exact: the scale is a power of two */
@@ -158,8 +162,8 @@ static void add_loss(tutti_run *run, const tutti_pass *pass, double loss)
         return;
     run->loss_sum += loss;
     if (run->share_loss != NULL)
-        run->share_loss[tutti_share_logical(&run->share, run->rank, &shares) + pass->index / run->share.accumulate] +=
-            loss;
+        run->share_loss[tutti_share_logical(&run->share, run->rank, &shares) +
+                        pass->index / run->share.accumulate] += loss;
 }
 
 tutti_status tutti_train_step(tutti_run *run, tutti_error *err)
@@ -169,7 +173,8 @@ tutti_status tutti_train_step(tutti_run *run, tutti_error *err)
     tutti_pass pass;
     tutti_status status;
 
-    run->regret_due = m->overlaps_steps; /* the values of this step are there once they are acquired */
+    /* the values of this step are there once they are acquired */
+    run->regret_due = m->overlaps_steps;
     if (!run->regret_due)
         tutti_train_regret_add(run, m->step);
     while ((status = tutti_engine_pass_begin(run->engine, &pass, err)) == TUTTI_OK) {
@@ -177,7 +182,8 @@ tutti_status tutti_train_step(tutti_run *run, tutti_error *err)
         if (pass.samples == 0)
             batch = (tutti_batch){ 0 };
         if (pass.index == 0)
-            run->slow = tutti_train_slow_factor(run->config->slow, (uint64_t)run->config->seed, run->rank, m->rng.step);
+            run->slow = tutti_train_slow_factor(run->config->slow, (uint64_t)run->config->seed,
+                                                run->rank, m->rng.step);
         if (pass.samples > 0 && !pass.again)
             TUTTI_TRY(take_samples(run, &pass, &batch, err));
         run->computing_since_ns = run->slow > 1 ? tutti_now_ns(run->rt) : 0;
@@ -194,6 +200,7 @@ tutti_status tutti_train_step(tutti_run *run, tutti_error *err)
     }
     if (status != TUTTI_CLOSED)
         return status;
-    tutti_train_say_warnings(run); /* first, since tutti_engine_step may end the run for the same reason */
+    /* first, since tutti_engine_step may end the run for the same reason */
+    tutti_train_say_warnings(run);
     return tutti_engine_step(run->engine, err);
 }

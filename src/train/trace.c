@@ -29,8 +29,8 @@ tutti_status tutti_train_check_trace(tutti_train_config *c, tutti_error *err)
         return TUTTI_OK;
     if (!steps_of(c->trace_steps, &first, &last))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "trace-steps is '%.80s'; give A:B with whole numbers, A at most B and B at most 1e15, as "
-                          "100:119: the first step is 0",
+                          "trace-steps is '%.80s'; give A:B with whole numbers, A at most B and B "
+                          "at most 1e15, as 100:119: the first step is 0",
                           c->trace_steps);
     c->trace = true;
     return TUTTI_OK;
@@ -54,8 +54,9 @@ static tutti_status begin_clock(tutti_run *run, void *nothing, tutti_error *err)
 tutti_status tutti_train_trace_begin(tutti_run *run, tutti_error *err)
 {
     run->clock.reference = -1;
-    return run->config->trace && tutti_record_clocks_differ(run->world) ? tutti_train_meet(run, begin_clock, NULL, err)
-                                                                        : TUTTI_OK;
+    return run->config->trace && tutti_record_clocks_differ(run->world)
+               ? tutti_train_meet(run, begin_clock, NULL, err)
+               : TUTTI_OK;
 }
 
 /* ---- text ---- */
@@ -66,7 +67,8 @@ typedef struct lines {
 } lines; /* the buffer is large enough for all lines */
 
 /* Writes the lines of this rank. */
-static tutti_status write_lines(const tutti_run *run, const tutti_record_clock *end, lines *t, tutti_error *err)
+static tutti_status write_lines(const tutti_run *run, const tutti_record_clock *end, lines *t,
+                                tutti_error *err)
 {
     const tutti_record_clock clocks[] = { run->clock, *end };
     const tutti_trace_event *events;
@@ -75,10 +77,12 @@ static tutti_status write_lines(const tutti_run *run, const tutti_record_clock *
     *t = (lines){ .at = tutti_alloc((n + 4) * TUTTI_RECORD_LINE, 1) };
     if (t->at == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing a trace of %zu events", n);
-    t->length = tutti_record_head(t->at, run->rank, run->workers, end, tutti_engine_trace_lost(run->engine));
+    t->length = tutti_record_head(t->at, run->rank, run->workers, end,
+                                  tutti_engine_trace_lost(run->engine));
     for (size_t i = 0; i < n; i++) {
         const tutti_trace_event *e = &events[i];
-        const char *tensor = e->index >= 0 && e->index < run->n_params ? run->params[e->index].name : NULL;
+        const char *tensor =
+            e->index >= 0 && e->index < run->n_params ? run->params[e->index].name : NULL;
         t->length += tutti_record_event(t->at + t->length, run->rank, tensor, e,
                                         tutti_record_clock_ahead(clocks, 2, e->begin_ns));
     }
@@ -87,7 +91,8 @@ static tutti_status write_lines(const tutti_run *run, const tutti_record_clock *
 
 /* Merges the lines of all ranks into one JSON array, at index 0. It uses collectives, so that all
    ranks learn of a loss. */
-static tutti_status gather_lines(tutti_run *run, const lines *mine, tutti_train_trace *trace, tutti_error *err)
+static tutti_status gather_lines(tutti_run *run, const lines *mine, tutti_train_trace *trace,
+                                 tutti_error *err)
 {
     const size_t n = (size_t)run->all.size;
     int64_t own[2] = { (int64_t)mine->length, (int64_t)tutti_engine_trace_lost(run->engine) };
@@ -96,7 +101,8 @@ static tutti_status gather_lines(tutti_run *run, const lines *mine, tutti_train_
     char *all = NULL;
     tutti_status status =
         counts != NULL && counted != NULL
-            ? tutti_allgather(&run->all, tutti_host(own, 2, TUTTI_I64), tutti_host(counted, 2 * n, TUTTI_I64), err)
+            ? tutti_allgather(&run->all, tutti_host(own, 2, TUTTI_I64),
+                              tutti_host(counted, 2 * n, TUTTI_I64), err)
             : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "merging the trace of %zu workers", n);
 
     for (size_t i = 0; status == TUTTI_OK && i < n; i++) {
@@ -107,8 +113,9 @@ static tutti_status gather_lines(tutti_run *run, const lines *mine, tutti_train_
     if (status == TUTTI_OK && run->all.index == 0 && (all = tutti_alloc(length + 2, 1)) == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "merging the trace of %zu workers", n);
     if (status == TUTTI_OK)
-        status = tutti_gather_parts_v(&run->all, 0, counts, tutti_host(mine->at, mine->length, TUTTI_U8),
-                                      all != NULL ? tutti_host(all + 2, length - 2, TUTTI_U8) : tutti_nothing(), err);
+        status = tutti_gather_parts_v(
+            &run->all, 0, counts, tutti_host(mine->at, mine->length, TUTTI_U8),
+            all != NULL ? tutti_host(all + 2, length - 2, TUTTI_U8) : tutti_nothing(), err);
     if (status == TUTTI_OK && all != NULL) {
         memcpy(all, "[\n", 2);
         memcpy(all + length - 2, "\n]\n", 3); /* over the last comma and line end */

@@ -55,7 +55,8 @@ static tutti_status save(tutti_run *run, tutti_error *err)
     if (facts == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing a checkpoint");
     snprintf(directory, sizeof directory, "%s/checkpoints", run->config->out);
-    status = tutti_engine_save(run->engine, directory, facts, (int)run->config->checkpoint_keep, err);
+    status =
+        tutti_engine_save(run->engine, directory, facts, (int)run->config->checkpoint_keep, err);
     free(facts);
     return status;
 }
@@ -87,8 +88,8 @@ static uint64_t full_at(const tutti_run *run, uint64_t met, uint64_t eval_every)
    under asynchronous methods only for evaluations, checkpoints and signals, and when no more
    snapshots can be kept. Pipelines, which take a while to fill, do likewise, but meet for reports
    too. */
-static uint64_t next_meeting(const tutti_run *run, uint64_t done, uint64_t eval_every, uint64_t save_every,
-                             uint64_t ask_every)
+static uint64_t next_meeting(const tutti_run *run, uint64_t done, uint64_t eval_every,
+                             uint64_t save_every, uint64_t ask_every)
 {
     uint64_t next = run->gradients_in_all;
 
@@ -114,8 +115,9 @@ static uint64_t asks_every(const tutti_run *run)
 
     if (!run->config->checkpoint_on_signal)
         return 0;
-    return meet_always && run->staged == NULL ? run->step_gradients
-                                              : (uint64_t)run->config->report_every * run->step_gradients;
+    return meet_always && run->staged == NULL
+               ? run->step_gradients
+               : (uint64_t)run->config->report_every * run->step_gradients;
 }
 
 static tutti_status ask_to_stop(tutti_run *run, void *signal, tutti_error *err)
@@ -134,11 +136,11 @@ static tutti_status begin_together(tutti_run *run, void *nothing, tutti_error *e
 
 /* Evaluates the snapshots if all workers have stopped for a checkpoint, or no more snapshots can be
    kept. Collective. */
-static tutti_status evaluate_snapshots(tutti_run *run, uint64_t done, uint64_t eval_every, uint64_t save_every,
-                                      tutti_error *err)
+static tutti_status evaluate_snapshots(tutti_run *run, uint64_t done, uint64_t eval_every,
+                                       uint64_t save_every, tutti_error *err)
 {
-    if (run->snapshots == 0 ||
-        (run->unsynchronized && !falls_on(done, save_every) && done != full_at(run, run->snapshots_from, eval_every)))
+    if (run->snapshots == 0 || (run->unsynchronized && !falls_on(done, save_every) &&
+                                done != full_at(run, run->snapshots_from, eval_every)))
         return TUTTI_OK;
     run->snapshots_from = done;
     return tutti_train_evaluate_snapshots(run, err);
@@ -165,7 +167,8 @@ static tutti_status stop_if_asked(tutti_run *run, bool saved, int64_t *asked, tu
 
 /* For variable_batch: *more: there is another step. *due: an evaluation has become due since
    `before` samples were done. */
-static tutti_status more_taken(tutti_run *run, uint64_t before, bool *more, bool *due, tutti_error *err)
+static tutti_status more_taken(tutti_run *run, uint64_t before, bool *more, bool *due,
+                               tutti_error *err)
 {
     const uint64_t each = tutti_train_samples_between(run);
     tutti_figures f;
@@ -211,8 +214,9 @@ static bool evaluates_now(const tutti_run *run, bool due, bool over)
 tutti_status tutti_train_loop(tutti_run *run, tutti_error *err)
 {
     const tutti_train_config *c = run->config;
-    const uint64_t save_every = (uint64_t)c->checkpoint_every * run->step_gradients, end = run->gradients_in_all,
-        ask_every = asks_every(run), eval_every = tutti_train_evaluates_every(run);
+    const uint64_t save_every = (uint64_t)c->checkpoint_every * run->step_gradients,
+                   end = run->gradients_in_all, ask_every = asks_every(run),
+                   eval_every = tutti_train_evaluates_every(run);
     tutti_figures f;
     bool over, due = false;
 
@@ -221,7 +225,8 @@ tutti_status tutti_train_loop(tutti_run *run, tutti_error *err)
     run->snapshots_from = f.gradients;
     over = run->variable_batch ? f.samples >= run->samples_in_all : f.gradients >= end;
     TUTTI_TRY(tutti_train_trace_begin(run, err));
-    TUTTI_TRY(tutti_train_meet(run, begin_together, NULL, err)); /* start-up is outside: all clocks begin together */
+    /* start-up is outside: all clocks begin together */
+    TUTTI_TRY(tutti_train_meet(run, begin_together, NULL, err));
     tutti_train_stream_begin(run);
     for (uint64_t done = f.gradients, until; !over && !run->target_reached; done = until) {
         bool more;
@@ -231,7 +236,8 @@ tutti_status tutti_train_loop(tutti_run *run, tutti_error *err)
         tutti_engine_figures(run->engine, &f);
         done = until;
         over = run->variable_batch ? !more : done == end;
-        if (run->dry == NULL && (run->is_async || falls_on(done, (uint64_t)c->report_every) || over))
+        if (run->dry == NULL &&
+            (run->is_async || falls_on(done, (uint64_t)c->report_every) || over))
             TUTTI_TRY(tutti_train_report(run, err));
         if (!over && !tutti_engine_ended(run->engine))
             TUTTI_TRY(evaluate_snapshots(run, done, eval_every, save_every, err));
@@ -268,10 +274,12 @@ tutti_status tutti_train_begin(tutti_run *run, tutti_world *world, const tutti_t
     run->all = tutti_group_workers(world, tutti_port_of("train", 0, 0));
     run->rank = run->all.index;
     run->workers = run->all.size - (int)config->servers;
-    return run->workers >= 1 ? TUTTI_OK
-                             : tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                                          "servers is %lld, and the run has %d ranks in all, which leaves no worker",
-                                          (long long)config->servers, run->all.size);
+    return run->workers >= 1
+               ? TUTTI_OK
+               : tutti_fail(
+                     err, TUTTI_ERR_USAGE, 0,
+                     "servers is %lld, and the run has %d ranks in all, which leaves no worker",
+                     (long long)config->servers, run->all.size);
 }
 
 /* Prints what is trained, by whom and how. */
@@ -291,19 +299,19 @@ static void say_begin(tutti_run *run)
     if (run->nn != NULL && tutti_nn_widens(run->nn))
         tutti_train_say(
             run, 0,
-            "products of %s are computed in fp32 here, since oneDNN has none for this CPU: "
-            "the numbers are those of %s, the time is not",
+            "products of %s are computed in fp32 here, since oneDNN has none for this CPU: the "
+            "numbers are those of %s, the time is not",
             tutti_train_precision_name(config), tutti_train_precision_name(config));
     if (config->precision == TUTTI_PRECISION_FP16 && (m->traits & TUTTI_NEVER_SKIPS) != 0)
         tutti_train_say(run, 0, /* 2^-24 is the least of fp16 */
                         "note: method '%s' cannot skip a step, so fp16 has no loss scale with it, "
-                        "and values below "
-                        "6e-8 in a backward pass become 0; --precision bf16 needs no scale",
+                        "and values below 6e-8 in a backward pass become 0; --precision bf16 needs "
+                        "no scale",
                         m->ops->name);
 }
 
-tutti_status tutti_train_worker(tutti_world *world, const tutti_train_config *config, const tutti_train_io *given,
-                                tutti_error *err)
+tutti_status tutti_train_worker(tutti_world *world, const tutti_train_config *config,
+                                const tutti_train_io *given, tutti_error *err)
 {
     tutti_train_io io = *given;
     tutti_run run;

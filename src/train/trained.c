@@ -11,7 +11,8 @@
 
 /* ---- finding the files ---- */
 
-static bool exists(tutti_runtime *rt, const char *folder, const char *name, char *path, size_t bytes)
+static bool exists(tutti_runtime *rt, const char *folder, const char *name, char *path,
+                   size_t bytes)
 {
     const int n = snprintf(path, bytes, "%s/%s", folder, name);
 
@@ -29,7 +30,8 @@ static bool is_regular(tutti_runtime *rt, const char *path)
 }
 
 /* Finds model.json of the run, and the file or checkpoint with the values (t->weights). */
-static tutti_status find_files(tutti_trained *t, const char *run, char *facts, size_t bytes, tutti_error *err)
+static tutti_status find_files(tutti_trained *t, const char *run, char *facts, size_t bytes,
+                               tutti_error *err)
 {
     static const char *const up[] = { "", "/..", "/../.." };
     char folder[4096], at[4200], path[4300];
@@ -37,11 +39,14 @@ static tutti_status find_files(tutti_trained *t, const char *run, char *facts, s
     bool found = false;
 
     if (strlen(run) >= sizeof folder)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the name of the run has %zu bytes; at most %zu are possible",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "the name of the run has %zu bytes; at most %zu are possible",
                           strlen(run), sizeof folder - 1);
     if (!tutti_file_exists(t->rt, run))
-        return tutti_fail(err, TUTTI_ERR_USAGE, ENOENT,
-                          "there is no run at '%.300s'; give the --out of `tutti train`, or a checkpoint of it", run);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, ENOENT,
+            "there is no run at '%.300s'; give the --out of `tutti train`, or a checkpoint of it",
+            run);
     strcpy(folder, run);
     if (file && strrchr(folder, '/') != NULL)
         *strrchr(folder, '/') = 0;
@@ -53,8 +58,9 @@ static tutti_status find_files(tutti_trained *t, const char *run, char *facts, s
     }
     if (!found)
         return tutti_fail(err, TUTTI_ERR_USAGE, ENOENT,
-                          "'%.300s' has no model.json, in it or above it, which describes the input of its model; give "
-                          "the --out of `tutti train`, or a checkpoint in it",
+                          "'%.300s' has no model.json, in it or above it, which describes the "
+                          "input of its model; give the --out of `tutti train`, or a checkpoint in "
+                          "it",
                           run);
     if (file)
         snprintf(t->weights, sizeof t->weights, "%s", run);
@@ -62,10 +68,11 @@ static tutti_status find_files(tutti_trained *t, const char *run, char *facts, s
         snprintf(t->weights, sizeof t->weights, "%s", run);
     else if (!exists(t->rt, run, "model.safetensors", t->weights, sizeof t->weights)) {
         tutti_error why = { .rank = -1 };
-        if (tutti_checkpoint_find(t->rt, run, t->weights, sizeof t->weights, NULL, 0, &why) != TUTTI_OK)
+        if (tutti_checkpoint_find(t->rt, run, t->weights, sizeof t->weights, NULL, 0, &why) !=
+            TUTTI_OK)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "'%.300s' has neither model.safetensors, which a run writes when it ends, nor a valid "
-                              "checkpoint (--checkpoint-every N)",
+                              "'%.300s' has neither model.safetensors, which a run writes when it "
+                              "ends, nor a valid checkpoint (--checkpoint-every N)",
                               run);
     }
     t->of_file = is_regular(t->rt, t->weights);
@@ -89,15 +96,16 @@ static tutti_status list_tensors(tutti_trained *t, tutti_error *err)
     if (t->params == NULL || t->values == NULL || t->statistics == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing the tensors of %s", f->model);
     TUTTI_TRY(tutti_nn_params(f->model, &f->task, t->params, t->tensors.n_params, &n, err));
-    TUTTI_TRY(tutti_nn_statistics(f->model, &f->task, t->statistics, t->tensors.n_statistics, &n, err));
+    TUTTI_TRY(
+        tutti_nn_statistics(f->model, &f->task, t->statistics, t->tensors.n_statistics, &n, err));
     t->tensors.params = t->params;
     t->tensors.statistics = t->statistics;
     for (int k = 0; k < t->tensors.n_statistics; k++)
         t->own += t->statistics[k].count;
     for (int k = 0; k < t->tensors.n_params; k++)
         if (!tutti_size_add(t->parameters, t->params[k].count, &t->parameters))
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%s would have more parameters than memory can hold",
-                              f->model);
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                              "%s would have more parameters than memory can hold", f->model);
     return TUTTI_OK;
 }
 
@@ -110,8 +118,8 @@ static tutti_status take_room(tutti_trained *t, tutti_error *err)
     t->memory = tutti_alloc(t->parameters, sizeof *t->memory);
     t->running = tutti_alloc(t->own + 1, sizeof *t->running);
     if (t->memory == NULL || t->running == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the %zu parameters of %s", t->parameters,
-                          t->file.facts.model);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the %zu parameters of %s",
+                          t->parameters, t->file.facts.model);
     for (int k = 0; k < t->tensors.n_params; at += t->params[k++].count)
         t->values[k] = t->memory + at;
     return TUTTI_OK;
@@ -121,23 +129,26 @@ static tutti_status read_file(tutti_trained *t, tutti_error *err)
 {
     tutti_tensor_file *f;
     size_t at = 0;
-    tutti_status status = tutti_train_weights_open(&f, t->rt, t->weights, t->file.facts.model, &t->tensors, err);
+    tutti_status status =
+        tutti_train_weights_open(&f, t->rt, t->weights, t->file.facts.model, &t->tensors, err);
 
     if (status != TUTTI_OK)
         return status;
     status = take_room(t, err);
     for (int k = 0; k < t->tensors.n_params && status == TUTTI_OK; at += t->params[k++].count)
-        status = tutti_train_weights_read(f, t->weights, t->params[k].name, t->params[k].count, t->memory + at, err);
+        status = tutti_train_weights_read(f, t->weights, t->params[k].name, t->params[k].count,
+                                          t->memory + at, err);
     for (int k = 0; k < t->tensors.n_statistics && status == TUTTI_OK; k++)
-        status = tutti_train_weights_read(f, t->weights, t->statistics[k].name, t->statistics[k].count,
-                                          t->running + t->statistics[k].first, err);
+        status =
+            tutti_train_weights_read(f, t->weights, t->statistics[k].name, t->statistics[k].count,
+                                     t->running + t->statistics[k].first, err);
     tutti_safetensors_close(f);
     return status;
 }
 
 /* Checks that the checkpoint has each parameter, with the model's number of elements. */
-static tutti_status compare_pieces(const tutti_trained *t, const tutti_checkpoint *c, const char *state,
-                                   tutti_error *err)
+static tutti_status compare_pieces(const tutti_trained *t, const tutti_checkpoint *c,
+                                   const char *state, tutti_error *err)
 {
     tutti_saved piece;
 
@@ -148,12 +159,14 @@ static tutti_status compare_pieces(const tutti_trained *t, const tutti_checkpoin
                (strcmp(piece.state, state) != 0 || strcmp(piece.tensor, p->name) != 0))
             i++;
         if (!tutti_checkpoint_piece(c, i, &piece) || piece.count != p->count)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "the checkpoint '%.300s' %s '%s'; model '%.80s' has %zu elements of it; is its "
-                              "model.json that of another run?",
-                              t->weights, tutti_checkpoint_piece(c, i, &piece) ? "has another number of elements of"
-                                                                               : "has no",
-                              p->name, t->file.facts.model, p->count);
+            return tutti_fail(
+                err, TUTTI_ERR_USAGE, 0,
+                "the checkpoint '%.300s' %s '%s'; model '%.80s' has %zu elements of it; is its "
+                "model.json that of another run?",
+                t->weights,
+                tutti_checkpoint_piece(c, i, &piece) ? "has another number of elements of"
+                                                     : "has no",
+                p->name, t->file.facts.model, p->count);
     }
     return TUTTI_OK;
 }
@@ -215,13 +228,20 @@ static tutti_status read_running(tutti_trained *t, tutti_checkpoint *c, tutti_er
     const int owners = owners_of(c, "client");
     float *one = tutti_alloc(t->own + 1, sizeof *one);
     double *sum = tutti_alloc(t->own + 1, sizeof *sum);
-    tutti_status status = one != NULL && sum != NULL
-                              ? TUTTI_OK
-                              : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the running statistics");
+    tutti_status status =
+        one != NULL && sum != NULL
+            ? TUTTI_OK
+            : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the running statistics");
 
     for (int k = 0; k < owners && status == TUTTI_OK; k++) {
-        const tutti_saved item = { .state = "client", .tensor = "", .keep = TUTTI_OWN_MEAN, .dtype = TUTTI_F32,
-                                   .owner = k, .count = t->own + 1, .end = t->own + 1, .data = one };
+        const tutti_saved item = { .state = "client",
+                                   .tensor = "",
+                                   .keep = TUTTI_OWN_MEAN,
+                                   .dtype = TUTTI_F32,
+                                   .owner = k,
+                                   .count = t->own + 1,
+                                   .end = t->own + 1,
+                                   .data = one };
         status = tutti_checkpoint_read(c, &item, 1, err);
         for (size_t i = 0; i <= t->own && one[t->own] > 0 && status == TUTTI_OK; i++)
             sum[i] += (double)one[i];
@@ -229,7 +249,8 @@ static tutti_status read_running(tutti_trained *t, tutti_checkpoint *c, tutti_er
     for (int k = 0; k < t->tensors.n_statistics && status == TUTTI_OK; k++)
         for (size_t i = 0; i < t->statistics[k].count; i++) {
             const size_t at = t->statistics[k].first + i;
-            t->running[at] = sum[t->own] > 0 ? (float)(sum[at] / sum[t->own]) : t->statistics[k].start;
+            t->running[at] =
+                sum[t->own] > 0 ? (float)(sum[at] / sum[t->own]) : t->statistics[k].start;
         }
     tutti_free(one);
     tutti_free(sum);
@@ -252,14 +273,16 @@ static tutti_status read_checkpoint(tutti_trained *t, tutti_error *err)
     for (int k = 0; k < t->tensors.n_params; k++)
         most = t->params[k].count > most ? t->params[k].count : most;
     if (owners == 0)
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "the checkpoint '%.300s' has no model that `tutti train` saved",
-                            t->weights);
+        status =
+            tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                       "the checkpoint '%.300s' has no model that `tutti train` saved", t->weights);
     else
         status = compare_pieces(t, c, state, err);
     if (status == TUTTI_OK)
         status = take_room(t, err);
     if (status == TUTTI_OK && (sum = tutti_alloc(most, sizeof *sum)) == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory to average the models of '%.300s'", t->weights);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                            "memory to average the models of '%.300s'", t->weights);
     for (int k = 0; k < t->tensors.n_params && status == TUTTI_OK; first += t->params[k++].count)
         status = read_tensor(c, &(saved_as){ state, owners }, &t->params[k], t->memory + first, sum,
                              err);
@@ -283,7 +306,8 @@ static tutti_status open_network(tutti_trained *t, tutti_nn **nn, int64_t window
     return tutti_nn_open(nn, t->file.facts.model, &t->file.facts.task, &options, err);
 }
 
-tutti_status tutti_trained_open(tutti_trained **out, tutti_runtime *rt, const char *run, int threads, tutti_error *err)
+tutti_status tutti_trained_open(tutti_trained **out, tutti_runtime *rt, const char *run,
+                                int threads, tutti_error *err)
 {
     tutti_trained *t = tutti_alloc(1, sizeof *t);
     char facts[4300];
@@ -298,8 +322,8 @@ tutti_status tutti_trained_open(tutti_trained **out, tutti_runtime *rt, const ch
         status = tutti_train_read_model_file(&t->file, rt, facts, err);
     if (status == TUTTI_OK && strncmp(t->file.facts.model, "quadratic", 9) == 0)
         status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "model '%.80s' is a point on its way to a known optimum, and its run reports everything; "
-                            "there is nothing to evaluate or predict",
+                            "model '%.80s' is a point on its way to a known optimum, and its run "
+                            "reports everything; there is nothing to evaluate or predict",
                             t->file.facts.model);
     if (status == TUTTI_OK)
         status = tutti_fail_within(err, list_tensors(t, err), "'%.300s'", facts);
@@ -352,17 +376,19 @@ tutti_status tutti_trained_takes_pictures(const tutti_trained *t, tutti_error *e
     const tutti_trained_facts *f = &t->file.facts;
 
     if (!f->pixels)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "model '%.80s' was trained on '%.120s', whose samples are no images",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "model '%.80s' was trained on '%.120s', whose samples are no images",
                           f->model, f->data);
     if (f->task.height != f->task.width || (f->task.channels != 1 && f->task.channels != 3))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "model '%.80s' was trained on '%.120s', whose samples are %d x %d x %d; pictures are made "
-                          "as high as wide, of one or three channels",
+                          "model '%.80s' was trained on '%.120s', whose samples are %d x %d x %d; "
+                          "pictures are made as high as wide, of one or three channels",
                           f->model, f->data, f->task.channels, f->task.height, f->task.width);
     return TUTTI_OK;
 }
 
-tutti_status tutti_trained_classify(tutti_trained *t, const uint8_t *pixels, size_t n, float *logits, tutti_error *err)
+tutti_status tutti_trained_classify(tutti_trained *t, const uint8_t *pixels, size_t n,
+                                    float *logits, tutti_error *err)
 {
     const tutti_trained_facts *f = &t->file.facts;
     const size_t each = (size_t)f->task.channels * (size_t)f->task.height * (size_t)f->task.width;
@@ -390,7 +416,8 @@ tutti_status tutti_trained_classify(tutti_trained *t, const uint8_t *pixels, siz
 }
 
 /* Fills the window up with token 0 after the known tokens, whose outputs do not depend on it. */
-tutti_status tutti_trained_next(tutti_trained *t, const uint32_t *tokens, size_t n, float *logits, tutti_error *err)
+tutti_status tutti_trained_next(tutti_trained *t, const uint32_t *tokens, size_t n, float *logits,
+                                tutti_error *err)
 {
     const size_t context = (size_t)t->file.facts.task.context, known = n < context ? n : context;
     uint32_t *window;
@@ -399,16 +426,19 @@ tutti_status tutti_trained_next(tutti_trained *t, const uint32_t *tokens, size_t
     tutti_status status;
 
     if (context == 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "model '%.80s' takes no tokens, so it cannot continue a text; gpt and wordlm can",
-                          t->file.facts.model);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "model '%.80s' takes no tokens, so it cannot continue a text; gpt and wordlm can",
+            t->file.facts.model);
     if (n == 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no text to continue; give a prompt of at least one token");
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "there is no text to continue; give a prompt of at least one token");
     if (t->nn_window == NULL)
         TUTTI_TRY(open_network(t, &t->nn_window, 1, err));
     window = tutti_alloc(2 * context, sizeof *window);
     if (window == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for a window of %zu tokens", context);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for a window of %zu tokens",
+                          context);
     memcpy(window, tokens + (n - known), known * sizeof *window);
     tutti_nn_outputs(t->nn_window, logits, (int)known - 1);
     status = tutti_nn_evaluate_tokens(

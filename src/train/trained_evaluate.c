@@ -24,20 +24,22 @@ typedef struct assessment {
 
 /* ---- does the model accept the data? ---- */
 
-static tutti_status compare_classes(const tutti_trained_facts *f, const tutti_data *data, const char *text,
-                                    tutti_error *err)
+static tutti_status compare_classes(const tutti_trained_facts *f, const tutti_data *data,
+                                    const char *text, tutti_error *err)
 {
     const int classes = tutti_data_shape_of(data)->classes;
 
     if (classes > f->task.classes)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "data is '%.120s' with %d classes, and model '%.80s' tells %d apart",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "data is '%.120s' with %d classes, and model '%.80s' tells %d apart",
                           text, classes, f->model, f->task.classes);
     for (int k = 0; k < classes && k < f->classes_named; k++) {
         const char *name = tutti_data_class_name(data, k);
         if (name != NULL && strcmp(name, f->class_name[k]) != 0)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "data is '%.120s', whose class %d is '%.60s', while that of the model is '%.60s'; give "
-                              "folders with the names of the run's classes, all of them",
+                              "data is '%.120s', whose class %d is '%.60s', while that of the "
+                              "model is '%.60s'; give folders with the names of the run's classes, "
+                              "all of them",
                               text, k, name, f->class_name[k]);
     }
     return TUTTI_OK;
@@ -52,15 +54,17 @@ static tutti_status compare_text(const tutti_trained_facts *f, const tutti_data 
     if (s->context != t->context || (t->context > 0 && (s->classes != t->classes ||
                                                         tutti_data_encoding(data) != f->encoding)))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "data is '%.120s' (%s), and model '%.80s' was trained on '%.120s'%s", text,
-                          s->context == 0    ? "no text"
-                          : t->context == 0  ? "a text"
+                          "data is '%.120s' (%s), and model '%.80s' was trained on '%.120s'%s",
+                          text,
+                          s->context == 0            ? "no text"
+                          : t->context == 0          ? "a text"
                           : s->context != t->context ? "a text of another context"
-                                             : "a text of another encoding",
+                                                     : "a text of another encoding",
                           f->model, f->data,
-                          s->context > 0 && t->context > 0 ? "; write text(file=...,context=N) or tokens(...) with its "
-                                                             "context, and take its encoding"
-                                                           : "");
+                          s->context > 0 && t->context > 0
+                              ? "; write text(file=...,context=N) or tokens(...) with its "
+                                "context, and take its encoding"
+                              : "");
     return TUTTI_OK;
 }
 
@@ -75,15 +79,17 @@ static tutti_status compare_shape(const tutti_trained_facts *f, const tutti_data
         return TUTTI_OK;
     if (s->tables != t->tables || s->rows != t->rows)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "data is '%.120s' with %d categories in tables of %u, and model '%.80s' has %d in tables of "
-                          "%u", text, s->tables, s->rows, f->model, t->tables, t->rows);
+                          "data is '%.120s' with %d categories in tables of %u, and model '%.80s' "
+                          "has %d in tables of %u",
+                          text, s->tables, s->rows, f->model, t->tables, t->rows);
     if (s->channels != t->channels || s->height != t->height || s->width != t->width)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "data is '%.120s' of %d x %d x %d values, and model '%.80s' takes %d x %d x %d%s", text,
-                          s->channels, s->height, s->width, f->model, t->channels, t->height, t->width,
-                          f->pixels && t->height == t->width ? "; folders of pictures come in any size: "
-                                                               "images(dir=PATH,size=N,grey=on)"
-                                                             : "");
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "data is '%.120s' of %d x %d x %d values, and model '%.80s' takes %d x %d x %d%s", text,
+            s->channels, s->height, s->width, f->model, t->channels, t->height, t->width,
+            f->pixels && t->height == t->width ? "; folders of pictures come in any size: "
+                                                 "images(dir=PATH,size=N,grey=on)"
+                                               : "");
     return TUTTI_OK;
 }
 
@@ -95,9 +101,10 @@ static tutti_status windows(assessment *a, tutti_split split, uint64_t end, tutt
     uint32_t *tokens = tutti_alloc(WINDOWS * context, sizeof *tokens),
              *next = tutti_alloc(WINDOWS * context, sizeof *next);
     uint64_t ids[WINDOWS];
-    tutti_status status = tokens != NULL && next != NULL
-                              ? TUTTI_OK
-                              : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory to evaluate %d windows", WINDOWS);
+    tutti_status status =
+        tokens != NULL && next != NULL
+            ? TUTTI_OK
+            : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory to evaluate %d windows", WINDOWS);
 
     for (uint64_t at = 0; at < end && status == TUTTI_OK; at += WINDOWS) {
         const size_t n = (size_t)(end - at < WINDOWS ? end - at : WINDOWS);
@@ -131,9 +138,10 @@ static tutti_status samples(assessment *a, tutti_split split, uint64_t end, tutt
     uint32_t *rows = tutti_alloc(CHUNK * tables + 1, sizeof *rows);
     uint8_t labels[CHUNK];
     uint64_t ids[CHUNK];
-    tutti_status status = x != NULL && rows != NULL
-                              ? TUTTI_OK
-                              : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory to evaluate %d samples", CHUNK);
+    tutti_status status =
+        x != NULL && rows != NULL
+            ? TUTTI_OK
+            : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory to evaluate %d samples", CHUNK);
 
     for (uint64_t at = 0; at < end && status == TUTTI_OK; at += CHUNK) {
         const size_t n = (size_t)(end - at < CHUNK ? end - at : CHUNK);
@@ -181,18 +189,21 @@ static tutti_status take_room(assessment *a, uint64_t total, bool logits, tutti_
         a->ranks = tutti_alloc((size_t)total, sizeof *a->ranks);
         a->clicked = tutti_alloc((size_t)total, 1);
         if (a->ranks == NULL || a->clicked == NULL)
-            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory to rank %llu samples", (unsigned long long)total);
+            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory to rank %llu samples",
+                              (unsigned long long)total);
     }
     if (!logits)
         return TUTTI_OK;
     a->label_width = task->context > 0 ? (size_t)task->context : 1;
     a->width = task->tables > 0 ? 1 : a->label_width * (size_t)task->classes;
-    if (!tutti_size_mul((size_t)total, a->width, &all) || !tutti_size_mul((size_t)total, a->label_width, &labels) ||
+    if (!tutti_size_mul((size_t)total, a->width, &all) ||
+        !tutti_size_mul((size_t)total, a->label_width, &labels) ||
         (a->logits = tutti_alloc(all, sizeof *a->logits)) == NULL ||
         (a->labels = tutti_alloc(labels, sizeof *a->labels)) == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
-                          "memory for the logits of %llu samples, %zu each; --samples N takes fewer",
-                          (unsigned long long)total, a->width);
+        return tutti_fail(
+            err, TUTTI_ERR_MEMORY, ENOMEM,
+            "memory for the logits of %llu samples, %zu each; --samples N takes fewer",
+            (unsigned long long)total, a->width);
     return TUTTI_OK;
 }
 
@@ -200,20 +211,30 @@ static tutti_status write_logits(const assessment *a, const char *path, tutti_er
 {
     const tutti_nn_task *task = &a->t->file.facts.task;
     tutti_tensor_entry entries[2] = {
-        { .name = "logits", .dtype = TUTTI_F32, .dims = task->tables > 0 ? 1 : task->context > 0 ? 3 : 2,
-          .dim = { a->done }, .data = a->logits },
-        { .name = "labels", .dtype = TUTTI_I64, .dims = task->context > 0 ? 2 : 1, .dim = { a->done },
+        { .name = "logits",
+          .dtype = TUTTI_F32,
+          .dims = task->tables > 0    ? 1
+                  : task->context > 0 ? 3
+                                      : 2,
+          .dim = { a->done },
+          .data = a->logits },
+        { .name = "labels",
+          .dtype = TUTTI_I64,
+          .dims = task->context > 0 ? 2 : 1,
+          .dim = { a->done },
           .data = a->labels },
     };
 
-    entries[0].dim[1] = (uint64_t)(task->context > 0 ? task->context : task->tables > 0 ? 0 : task->classes);
+    entries[0].dim[1] = (uint64_t)(task->context > 0  ? task->context
+                                   : task->tables > 0 ? 0
+                                                      : task->classes);
     entries[0].dim[2] = (uint64_t)(task->context > 0 ? task->classes : 0);
     entries[1].dim[1] = (uint64_t)task->context;
     return tutti_safetensors_write(a->t->rt, path, entries, 2, NULL, NULL, err);
 }
 
-static tutti_status go_over(assessment *a, tutti_trained_split which, uint64_t most, const char *logits,
-                            tutti_evaluation *result, tutti_error *err)
+static tutti_status go_over(assessment *a, tutti_trained_split which, uint64_t most,
+                            const char *logits, tutti_evaluation *result, tutti_error *err)
 {
     const tutti_data_shape *shape = tutti_data_shape_of(a->data);
     const bool with[2] = { which != TUTTI_SPLIT_TEST, which != TUTTI_SPLIT_TRAIN };
@@ -223,7 +244,8 @@ static tutti_status go_over(assessment *a, tutti_trained_split which, uint64_t m
     tutti_status status = take_room(a, total, logits != NULL, err);
 
     for (int split = TUTTI_TRAIN; split <= TUTTI_TEST && status == TUTTI_OK; split++) {
-        const uint64_t left = total - a->done, n = shape->samples[split] < left ? shape->samples[split] : left;
+        const uint64_t left = total - a->done,
+                       n = shape->samples[split] < left ? shape->samples[split] : left;
         if (with[split] && n > 0)
             status = (shape->context > 0 ? windows : samples)(a, (tutti_split)split, n, err);
     }
@@ -253,7 +275,8 @@ tutti_status tutti_trained_evaluate(tutti_trained *t, const char *text, const ch
     *result = (tutti_evaluation){ .accuracy = -1, .auc = -1 };
     TUTTI_TRY(tutti_data_given(tutti_data_open_spec(&data, t->rt, name, installed, err), err));
     status = compare_shape(f, data, name, err);
-    if (status == TUTTI_OK && (memory = tutti_alloc((size_t)tutti_data_shape_of(data)->bytes, 1)) == NULL)
+    if (status == TUTTI_OK &&
+        (memory = tutti_alloc((size_t)tutti_data_shape_of(data)->bytes, 1)) == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the %llu bytes of '%.120s'",
                             (unsigned long long)tutti_data_shape_of(data)->bytes, name);
     if (status == TUTTI_OK)

@@ -32,12 +32,14 @@ static void print_shape(char *text, size_t room, int dims, const uint64_t *dim)
 
     text[0] = 0;
     for (int d = 0; d < dims && used < room; d++)
-        used += (size_t)snprintf(text + used, room - used, "%s%llu", d > 0 ? " x " : "", (unsigned long long)dim[d]);
+        used += (size_t)snprintf(text + used, room - used, "%s%llu", d > 0 ? " x " : "",
+                                 (unsigned long long)dim[d]);
     if (dims == 0)
         snprintf(text, room, "a single number");
 }
 
-static void compare(const tutti_tensor_file *f, const char *name, int dims, const uint64_t *dim, misfits *m)
+static void compare(const tutti_tensor_file *f, const char *name, int dims, const uint64_t *dim,
+                    misfits *m)
 {
     const tutti_tensor_entry *e = tutti_safetensors_find(f, name);
     char is[100], wanted[100];
@@ -46,13 +48,17 @@ static void compare(const tutti_tensor_file *f, const char *name, int dims, cons
         keep_first(m->missing, name, &m->lacks);
         return;
     }
-    if (m->shape[0] == 0 && (e->dims != dims || memcmp(e->dim, dim, (size_t)dims * sizeof *dim) != 0)) {
+    if (m->shape[0] == 0 &&
+        (e->dims != dims || memcmp(e->dim, dim, (size_t)dims * sizeof *dim) != 0)) {
         print_shape(is, sizeof is, e->dims, e->dim);
         print_shape(wanted, sizeof wanted, dims, dim);
-        snprintf(m->shape, sizeof m->shape, "'%.40s' is %s in it and %s in the model", name, is, wanted);
+        snprintf(m->shape, sizeof m->shape, "'%.40s' is %s in it and %s in the model", name, is,
+                 wanted);
     }
-    if (m->dtype[0] == 0 && e->dtype != TUTTI_F32 && e->dtype != TUTTI_F16 && e->dtype != TUTTI_BF16)
-        snprintf(m->dtype, sizeof m->dtype, "'%.40s' has elements of %s, and F32, F16 and BF16 are taken", name,
+    if (m->dtype[0] == 0 && e->dtype != TUTTI_F32 && e->dtype != TUTTI_F16 &&
+        e->dtype != TUTTI_BF16)
+        snprintf(m->dtype, sizeof m->dtype,
+                 "'%.40s' has elements of %s, and F32, F16 and BF16 are taken", name,
                  tutti_dtype_name(e->dtype));
 }
 
@@ -67,10 +73,12 @@ static bool is_known(const tutti_tensors *of, const char *name)
     for (int k = 0; k < of->n_statistics; k++)
         if (strcmp(of->statistics[k].name, name) == 0)
             return true;
-    return n >= sizeof counted && of->n_statistics > 0 && strcmp(name + n - (sizeof counted - 1), counted) == 0;
+    return n >= sizeof counted && of->n_statistics > 0 &&
+           strcmp(name + n - (sizeof counted - 1), counted) == 0;
 }
 
-static void append_text(char *text, size_t room, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static void append_text(char *text, size_t room, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 static void append_text(char *text, size_t room, const char *format, ...)
 {
     const size_t used = strlen(text);
@@ -102,13 +110,15 @@ static tutti_status refuse_misfit(const tutti_tensor_file *f, const char *path, 
         append_text(why, sizeof why, "; %s", m->dtype);
     snprintf(wrapped, sizeof wrapped, "module.%.50s", of->params[0].name);
     if (tutti_safetensors_find(f, wrapped) != NULL)
-        append_text(why, sizeof why, "; its names begin with 'module.': save the state_dict of the module within");
+        append_text(why, sizeof why,
+                    "; its names begin with 'module.': save the state_dict of the module within");
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "'%.300s' does not fit model '%.80s'%s; docs/PYTORCH-MODELS.md has the names", path, model, why);
+                      "'%.300s' does not fit model '%.80s'%s; docs/PYTORCH-MODELS.md has the names",
+                      path, model, why);
 }
 
-tutti_status tutti_train_weights_open(tutti_tensor_file **out, tutti_runtime *rt, const char *path, const char *model,
-                                      const tutti_tensors *of, tutti_error *err)
+tutti_status tutti_train_weights_open(tutti_tensor_file **out, tutti_runtime *rt, const char *path,
+                                      const char *model, const tutti_tensors *of, tutti_error *err)
 {
     tutti_tensor_file *f;
     misfits m = { 0 };
@@ -136,8 +146,8 @@ tutti_status tutti_train_weights_open(tutti_tensor_file **out, tutti_runtime *rt
     return TUTTI_ERR_USAGE;
 }
 
-tutti_status tutti_train_weights_read(tutti_tensor_file *f, const char *path, const char *name, size_t count,
-                                      float *values, tutti_error *err)
+tutti_status tutti_train_weights_read(tutti_tensor_file *f, const char *path, const char *name,
+                                      size_t count, float *values, tutti_error *err)
 {
     enum { AT_ONCE = 1 << 16 };
     const tutti_tensor_entry *e = tutti_safetensors_find(f, name);
@@ -155,13 +165,15 @@ tutti_status tutti_train_weights_read(tutti_tensor_file *f, const char *path, co
         const size_t n = count - at < AT_ONCE ? count - at : AT_ONCE;
         status = tutti_safetensors_read(f, e, at * sizeof *half, half, n * sizeof *half, err);
         if (status == TUTTI_OK)
-            tutti_cast(device, (tutti_buffer){ device, half, n, e->dtype }, tutti_f32(device, values + at, n));
+            tutti_cast(device, (tutti_buffer){ device, half, n, e->dtype },
+                       tutti_f32(device, values + at, n));
     }
     tutti_device_close(device);
     tutti_free(half);
     for (size_t i = 0; i < count && status == TUTTI_OK; i++)
         if (!isfinite(values[i]))
-            status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s': element %zu of '%s' is %g, no number to compute with",
-                                path, i, name, (double)values[i]);
+            status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                                "'%s': element %zu of '%s' is %g, no number to compute with", path,
+                                i, name, (double)values[i]);
     return status;
 }

@@ -7,9 +7,9 @@ tutti_status tutti_events_open(tutti_events *e, int size, tutti_error *err)
 {
     *e = (tutti_events){ .n = 0 };
     e->at = tutti_alloc((size_t)size + TUTTI_EVENTS_WARNINGS, sizeof *e->at);
-    return e->at != NULL
-               ? TUTTI_OK
-               : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory to note what happens to %d workers", size);
+    return e->at != NULL ? TUTTI_OK
+                         : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                                      "no memory to note what happens to %d workers", size);
 }
 
 void tutti_events_close(tutti_events *e)
@@ -24,7 +24,8 @@ void tutti_events_copy(char *to, size_t capacity, const char *from)
 
     if (length >= capacity) {
         length = capacity - 1;
-        while (length > 0 && ((unsigned char)from[length] & 0xc0) == 0x80) /* in the middle of a character */
+        while (length > 0 &&
+               ((unsigned char)from[length] & 0xc0) == 0x80) /* in the middle of a character */
             length--;
     }
     for (size_t i = 0; i < length; i++)
@@ -32,7 +33,8 @@ void tutti_events_copy(char *to, size_t capacity, const char *from)
     to[length] = '\0';
 }
 
-void tutti_events_record(tutti_events *e, int rank, tutti_peer_change change, int64_t now_ns, const char *why)
+void tutti_events_record(tutti_events *e, int rank, tutti_peer_change change, int64_t now_ns,
+                         const char *why)
 {
     tutti_peer_event *event;
 
@@ -43,7 +45,8 @@ void tutti_events_record(tutti_events *e, int rank, tutti_peer_change change, in
     else
         e->warnings++;
     event = &e->at[e->n++];
-    *event = (tutti_peer_event){ .epoch = e->lost, .rank = rank, .change = change, .at_ns = now_ns };
+    *event =
+        (tutti_peer_event){ .epoch = e->lost, .rank = rank, .change = change, .at_ns = now_ns };
     tutti_events_copy(event->why, sizeof event->why, why);
 }
 

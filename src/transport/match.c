@@ -45,7 +45,9 @@ void tutti_match_complete(tutti_match *m, match_op *op, tutti_status status, int
 static void queue_control(tutti_match *m, int to, match_control *control, match_control_kind kind)
 {
     control->kind = kind;
-    if (match_list_empty(&control->link)) /* else it is queued already: the new control message replaces the old */
+    if (match_list_empty(
+            &control
+                 ->link)) /* else it is queued already: the new control message replaces the old */
         match_list_insert(&m->peers[to].outbox, &control->link);
     m->carrier->flush(m->self, to);
 }
@@ -72,7 +74,8 @@ static match_message *take_unexpected(tutti_match *m, int from, uint64_t tag)
 }
 
 /* The whole message at once. */
-static void deliver(tutti_match *m, match_op *op, const tutti_header *header, const unsigned char *payload)
+static void deliver(tutti_match *m, match_op *op, const tutti_header *header,
+                    const unsigned char *payload)
 {
     const bool fits = header->bytes <= op->bytes;
 
@@ -167,8 +170,8 @@ static match_op *op_make(tutti_match *m, tutti_request *r, match_op_state state,
     return op;
 }
 
-static match_message *message_make(tutti_match *m, int from, uint64_t tag, uint64_t send_id, const tutti_header *header,
-                                   bool large)
+static match_message *message_make(tutti_match *m, int from, uint64_t tag, uint64_t send_id,
+                                   const tutti_header *header, bool large)
 {
     match_message *message = tutti_match_pool_acquire(&m->messages);
 
@@ -191,7 +194,8 @@ static match_message *message_make(tutti_match *m, int from, uint64_t tag, uint6
     return message;
 }
 
-static bool send_to_self(tutti_match *m, tutti_request *r, uint64_t tag, tutti_buffer payload, size_t bytes)
+static bool send_to_self(tutti_match *m, tutti_request *r, uint64_t tag, tutti_buffer payload,
+                         size_t bytes)
 {
     match_op *op = take_posted(m, m->rank, tag);
     match_message *message;
@@ -222,8 +226,8 @@ static bool send_to_self(tutti_match *m, tutti_request *r, uint64_t tag, tutti_b
     return true;
 }
 
-static bool send_to_peer(tutti_match *m, tutti_request *r, const match_peer *p, uint64_t tag, tutti_buffer payload,
-                         size_t bytes)
+static bool send_to_peer(tutti_match *m, tutti_request *r, const match_peer *p, uint64_t tag,
+                         tutti_buffer payload, size_t bytes)
 {
     match_op *op;
 
@@ -238,8 +242,8 @@ static bool send_to_peer(tutti_match *m, tutti_request *r, const match_peer *p, 
     return true;
 }
 
-tutti_status tutti_match_send(tutti_match *m, tutti_request *r, int to, uint64_t tag, const tutti_header *header,
-                              tutti_buffer payload, tutti_error *err)
+tutti_status tutti_match_send(tutti_match *m, tutti_request *r, int to, uint64_t tag,
+                              const tutti_header *header, tutti_buffer payload, tutti_error *err)
 {
     size_t bytes;
 
@@ -251,13 +255,14 @@ tutti_status tutti_match_send(tutti_match *m, tutti_request *r, int to, uint64_t
     else if (!(to == m->rank ? send_to_self(m, r, tag, payload, bytes)
                              : send_to_peer(m, r, &m->peers[to], tag, payload, bytes))) {
         r->posted = false;
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "sending %zu bytes to worker %d", bytes, to);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "sending %zu bytes to worker %d", bytes,
+                          to);
     }
     return TUTTI_OK;
 }
 
-tutti_status tutti_match_recv(tutti_match *m, tutti_request *r, int from, uint64_t tag, tutti_buffer buffer,
-                              tutti_error *err)
+tutti_status tutti_match_recv(tutti_match *m, tutti_request *r, int from, uint64_t tag,
+                              tutti_buffer buffer, tutti_error *err)
 {
     match_message *message;
     match_op *op;
@@ -269,7 +274,8 @@ tutti_status tutti_match_recv(tutti_match *m, tutti_request *r, int from, uint64
     op = op_make(m, r, MATCH_OP_POSTED, &(op_message){ from, tag, buffer.data, bytes });
     if (op == NULL) {
         r->posted = false;
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "receiving up to %zu bytes from worker %d", bytes, from);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "receiving up to %zu bytes from worker %d",
+                          bytes, from);
     }
     if (m->closing) {
         tutti_match_complete(m, op, m->end_status, m->end_rank);
@@ -293,7 +299,8 @@ static void cancel_send(tutti_match *m, match_op *op)
     m->carrier->release_buffer(m->self, op);
     if (op->state == MATCH_OP_QUEUED) { /* the peer has not received anything of it */
         op_give(m, op);
-    } else if (op->state == MATCH_OP_WRITING) { /* too late to take it back; the carrier has copied the rest */
+    } else if (op->state == MATCH_OP_WRITING) {
+        /* too late to take it back; the carrier has copied the rest */
         op_give(m, op);
     } else if (op->message != NULL) { /* to oneself */
         tutti_match_drop(m, op->message);
@@ -383,7 +390,8 @@ void tutti_match_streamed(tutti_match *m, match_peer *p, size_t bytes)
 
 /* ---- what the carrier receives ---- */
 tutti_status tutti_match_announced(tutti_match *m, match_peer *p, uint64_t tag, uint64_t send_id,
-                                   const tutti_header *sent, bool whole, const unsigned char *payload, tutti_error *err)
+                                   const tutti_header *sent, bool whole,
+                                   const unsigned char *payload, tutti_error *err)
 {
     const bool stored = whole && sent->bytes > MATCH_INLINE;
     tutti_header header = *sent;
@@ -400,9 +408,10 @@ tutti_status tutti_match_announced(tutti_match *m, match_peer *p, uint64_t tag, 
         }
     }
     if (p->n_unfinished == MATCH_WAITING_MOST)
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, p->rank,
-                               "worker %d has sent %u messages that no receive has taken, and sends more", p->rank,
-                               p->n_unfinished);
+        return tutti_fail_rank(
+            err, TUTTI_ERR_CORRUPT, p->rank,
+            "worker %d has sent %u messages that no receive has taken, and sends more", p->rank,
+            p->n_unfinished);
     message = message_make(m, p->rank, tag, send_id, &header, !whole);
     if (message != NULL && whole) {
         message->payload = stored ? tutti_match_pool_acquire(&m->payloads) : message->small;
@@ -414,7 +423,8 @@ tutti_status tutti_match_announced(tutti_match *m, match_peer *p, uint64_t tag, 
     }
     if (message == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
-                          "no memory to note a message from worker %d that no receive expects yet", p->rank);
+                          "no memory to note a message from worker %d that no receive expects yet",
+                          p->rank);
     p->n_buffered += stored;
     if (whole && header.bytes > 0)
         memcpy(message->payload, payload, header.bytes);
@@ -424,7 +434,8 @@ tutti_status tutti_match_announced(tutti_match *m, match_peer *p, uint64_t tag, 
     return TUTTI_OK;
 }
 
-unsigned char *tutti_match_expect(tutti_match *m, match_peer *p, uint64_t tag, size_t bytes, match_op **out)
+unsigned char *tutti_match_expect(tutti_match *m, match_peer *p, uint64_t tag, size_t bytes,
+                                  match_op **out)
 {
     match_waiting *w = match_posted(&m->queue, p->rank, tag);
     match_op *op = w != NULL ? MATCH_OWNER(match_op, waiting, w) : NULL;
@@ -458,7 +469,8 @@ static void withdrawn(tutti_match *m, match_peer *p, uint64_t send_id)
         if (message->send_id != send_id)
             continue;
         if (op != NULL)
-            m->carrier->release_buffer(m->self, op); /* a piece that is arriving must not disturb the next message */
+            /* a piece that is arriving must not disturb the next message */
+            m->carrier->release_buffer(m->self, op);
         tutti_match_drop(m, message);
         if (op != NULL)
             tutti_match_offer(m, op);
@@ -466,8 +478,8 @@ static void withdrawn(tutti_match *m, match_peer *p, uint64_t send_id)
     }
 }
 
-void tutti_match_control_arrived(tutti_match *m, match_peer *p, match_control_kind kind, uint64_t send_id,
-                                 uint64_t message_id)
+void tutti_match_control_arrived(tutti_match *m, match_peer *p, match_control_kind kind,
+                                 uint64_t send_id, uint64_t message_id)
 {
     match_op *op;
 
@@ -501,14 +513,14 @@ void tutti_match_control_arrived(tutti_match *m, match_peer *p, match_control_ki
     }
 }
 
-unsigned char *tutti_match_piece(tutti_match *m, match_peer *p, uint64_t message_id, uint64_t offset, size_t bytes,
-                                 match_op **op)
+unsigned char *tutti_match_piece(tutti_match *m, match_peer *p, uint64_t message_id,
+                                 uint64_t offset, size_t bytes, match_op **op)
 {
     match_message *message = tutti_match_pool_find(&m->messages, message_id);
 
     *op = NULL;
-    if (message == NULL || message->from != p->rank || !message->cleared || offset > message->header.bytes ||
-        bytes > message->header.bytes - offset)
+    if (message == NULL || message->from != p->rank || !message->cleared ||
+        offset > message->header.bytes || bytes > message->header.bytes - offset)
         return NULL;
     *op = message->op;
     return message->op->data + offset;

@@ -43,7 +43,8 @@ static void end_peer(tutti_match *m, match_peer *p, tutti_status status, int ran
     while (!match_list_empty(&p->outbox)) {
         match_control *a = MATCH_OWNER(match_control, link, p->outbox.next);
         if (a->is_message || a->kind == MATCH_WITHDRAW)
-            tutti_match_departed(m, p, false); /* the peer cannot be notified any more; what has arrived has arrived */
+            /* the peer cannot be notified any more; what has arrived has arrived */
+            tutti_match_departed(m, p, false);
         else {
             match_list_remove(&a->link);
             tutti_match_complete(m, MATCH_OWNER(match_op, control, a), status, rank);
@@ -119,11 +120,14 @@ tutti_status tutti_match_init(tutti_match *m, const match_carrier *carrier, matc
     tutti_match_queue_init(&m->queue);
     tutti_match_pool_init(&m->ops, sizeof(match_op), THINGS_LOG2);
     tutti_match_pool_init(&m->messages, sizeof(match_message), THINGS_LOG2);
-    tutti_match_pool_init(&m->payloads, ((whole_most > least ? whole_most : least) + 63) & ~(size_t)63, PAYLOADS_LOG2);
+    tutti_match_pool_init(&m->payloads,
+                          ((whole_most > least ? whole_most : least) + 63) & ~(size_t)63,
+                          PAYLOADS_LOG2);
     m->peers = tutti_alloc((size_t)size, sizeof *m->peers);
-    if (m->peers == NULL || !tutti_match_pool_more(&m->ops) || !tutti_match_pool_more(&m->messages) ||
-        !tutti_match_pool_more(&m->payloads))
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "worker %d cannot keep account of %d workers", rank, size);
+    if (m->peers == NULL || !tutti_match_pool_more(&m->ops) ||
+        !tutti_match_pool_more(&m->messages) || !tutti_match_pool_more(&m->payloads))
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                          "worker %d cannot keep account of %d workers", rank, size);
     for (int r = 0; r < size; r++) {
         match_peer *p = &m->peers[r];
         p->rank = r;

@@ -30,7 +30,8 @@ static match_waiting *at_slot(const match_pool *pool, uint32_t slot)
     const int chunk = chunk_of(pool, slot);
     const uint32_t first = ((UINT32_C(1) << chunk) - 1) << pool->first_log2;
 
-    return (match_waiting *)(void *)(pool->chunks[chunk] + (size_t)(slot - first) * pool->entry_bytes);
+    return (match_waiting *)(void *)(pool->chunks[chunk] +
+                                     (size_t)(slot - first) * pool->entry_bytes);
 }
 
 bool tutti_match_pool_more(match_pool *pool)

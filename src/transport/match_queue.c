@@ -32,13 +32,17 @@ tutti_status tutti_match_check(const match_post *of, const tutti_request *r, int
 
     *bytes = 0;
     if (r->posted && !atomic_load_explicit(&r->done, memory_order_acquire))
-        return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "%s with a request that is still in flight; wait for it or cancel it first", doing);
+        return tutti_fail(
+            err, TUTTI_ERR_STATE, 0,
+            "%s with a request that is still in flight; wait for it or cancel it first", doing);
     if ((peer < 0 || peer >= size) && !(any && peer == TUTTI_ANY))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s worker %d of a run of %d; there are workers 0 to %d", doing,
-                          peer, size, size - 1);
-    if (!tutti_size_mul(b.count, tutti_dtype_bytes(b.dtype), bytes) || (b.data == NULL && *bytes > 0))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s worker %d: %zu elements of %s at %p are no memory", doing, peer,
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%s worker %d of a run of %d; there are workers 0 to %d", doing, peer,
+                          size, size - 1);
+    if (!tutti_size_mul(b.count, tutti_dtype_bytes(b.dtype), bytes) ||
+        (b.data == NULL && *bytes > 0))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%s worker %d: %zu elements of %s at %p are no memory", doing, peer,
                           b.count, tutti_dtype_name(b.dtype), b.data);
     return TUTTI_OK;
 }

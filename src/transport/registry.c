@@ -72,7 +72,8 @@ static bool folder_of_this(char *folder, size_t bytes)
     /* The table is an address of this file; a function's would be cast against the standard. */
     if (dladdr(tutti_transports, &about) == 0)
         return false;
-    if (dladdr((const void *)getauxval(AT_ENTRY), &program) != 0 && program.dli_fbase == about.dli_fbase)
+    if (dladdr((const void *)getauxval(AT_ENTRY), &program) != 0 &&
+        program.dli_fbase == about.dli_fbase)
         return folder_of_program(folder, bytes);
     if (about.dli_fname == NULL || strlen(about.dli_fname) >= bytes)
         return false;
@@ -88,13 +89,15 @@ static bool path_at(int place, const char *name, char *path, size_t bytes)
     static const char *const from_program[PLACES] = { "", TUTTI_LIBRARIES_FROM_COMMAND, "/../lib" };
     char folder[3800];
 
-    if (place == 0 ? !folder_of_this(folder, sizeof folder) : !folder_of_program(folder, sizeof folder))
+    if (place == 0 ? !folder_of_this(folder, sizeof folder)
+                   : !folder_of_program(folder, sizeof folder))
         return false;
-    return snprintf(path, bytes, "%s%s/libtutti_transport_%s.so", folder, from_program[place], name) < (int)bytes;
+    return snprintf(path, bytes, "%s%s/libtutti_transport_%s.so", folder, from_program[place],
+                    name) < (int)bytes;
 }
 
-tutti_status tutti_transport_load(const char *name, const tutti_transport_ops **out, char *tried, size_t bytes,
-                                  tutti_error *err)
+tutti_status tutti_transport_load(const char *name, const tutti_transport_ops **out, char *tried,
+                                  size_t bytes, tutti_error *err)
 {
     char path[4096], expected[4096] = "", whose[260];
 
@@ -117,13 +120,15 @@ tutti_status tutti_transport_load(const char *name, const tutti_transport_ops **
         file = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
         if (file == NULL) {
             const char *why = dlerror();
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the transport '%s' cannot be loaded: %.380s", name,
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "the transport '%s' cannot be loaded: %.380s", name,
                               why != NULL ? why : path);
         }
         ops = dlsym(file, "tutti_transport_plugin");
         if (ops == NULL)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "'%.300s' is no transport of Tutti's: it exports no tutti_transport_plugin; reinstall it",
+                              "'%.300s' is no transport of Tutti's: it exports no "
+                              "tutti_transport_plugin; reinstall it",
                               path);
         snprintf(whose, sizeof whose, "'%.250s'", path);
         TUTTI_TRY(tutti_transport_check(ops, whose, err));
@@ -132,6 +137,7 @@ tutti_status tutti_transport_load(const char *name, const tutti_transport_ops **
     }
     if (tried != NULL && bytes > 0)
         snprintf(tried, bytes, "%s", expected);
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "no transport is named '%.80s', and there is no plug-in '%.300s'", name,
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "no transport is named '%.80s', and there is no plug-in '%.300s'", name,
                       expected);
 }

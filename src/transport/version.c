@@ -17,13 +17,16 @@ static tutti_status check_abi(const char *whose, const char *interface, version 
 
     if (abi == here && bytes == bytes_here)
         return TUTTI_OK;
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "%.260s was built for %s interface %lu (%lu bytes), this library offers %lu (%zu bytes); "
-                      "install both from the same version",
-                      whose, interface, (unsigned long)abi, (unsigned long)bytes, (unsigned long)here, bytes_here);
+    return tutti_fail(
+        err, TUTTI_ERR_USAGE, 0,
+        "%.260s was built for %s interface %lu (%lu bytes), this library offers %lu (%zu bytes); "
+        "install both from the same version",
+        whose, interface, (unsigned long)abi, (unsigned long)bytes, (unsigned long)here,
+        bytes_here);
 }
 
-tutti_status tutti_transport_check(const tutti_transport_ops *ops, const char *whose, tutti_error *err)
+tutti_status tutti_transport_check(const tutti_transport_ops *ops, const char *whose,
+                                   tutti_error *err)
 {
     /* first: it determines the positions of the others */
     TUTTI_TRY(check_abi(whose, "transport", (version){ ops->abi, ops->bytes },

@@ -21,7 +21,8 @@ static const double lengths[] = { 0.125, 0.25, 0.5, 1, 2 };
 static const double noises[] = { 1e-4, 1e-3, 1e-2, 1e-1, 0.5 };
 enum { SWEEPS = 2 };
 
-tutti_status tutti_gp_open(tutti_gp *g, int knobs, const bool *unordered, int capacity, tutti_error *err)
+tutti_status tutti_gp_open(tutti_gp *g, int knobs, const bool *unordered, int capacity,
+                           tutti_error *err)
 {
     const size_t n = (size_t)capacity;
 
@@ -36,10 +37,11 @@ tutti_status tutti_gp_open(tutti_gp *g, int knobs, const bool *unordered, int ca
     g->factor = tutti_alloc(n * n, sizeof *g->factor);
     g->alpha = tutti_alloc(n, sizeof *g->alpha);
     g->work = tutti_alloc(n * TUTTI_GP_BATCH, sizeof *g->work);
-    return g->u != NULL && g->measured != NULL && g->y != NULL && g->factor != NULL && g->alpha != NULL &&
-                   g->work != NULL
+    return g->u != NULL && g->measured != NULL && g->y != NULL && g->factor != NULL &&
+                   g->alpha != NULL && g->work != NULL
                ? TUTTI_OK
-               : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for a tuner of %d points", capacity);
+               : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for a tuner of %d points",
+                            capacity);
 }
 
 void tutti_gp_close(tutti_gp *g)
@@ -108,11 +110,13 @@ tutti_status tutti_gp_condition(tutti_gp *g, double *likelihood, tutti_error *er
                 covariance(g, point(g, i), point(g, j)) + (i == j ? g->noise : 0);
     bad = LAPACKE_dpotrf_work(LAPACK_COL_MAJOR, 'L', n, g->factor, n); /* C = L L^T */
     if (bad != 0)
-        return tutti_fail(err, TUTTI_ERR_NUMBER, 0,
-                          "the tuner's covariance of %d points has no Cholesky factor (LAPACK reports %d)", g->n,
-                          (int)bad);
+        return tutti_fail(
+            err, TUTTI_ERR_NUMBER, 0,
+            "the tuner's covariance of %d points has no Cholesky factor (LAPACK reports %d)", g->n,
+            (int)bad);
     memcpy(g->alpha, g->y, (size_t)n * sizeof *g->y);
-    LAPACKE_dpotrs_work(LAPACK_COL_MAJOR, 'L', n, 1, g->factor, n, g->alpha, n); /* alpha = C^-1 y */
+    /* alpha = C^-1 y */
+    LAPACKE_dpotrs_work(LAPACK_COL_MAJOR, 'L', n, 1, g->factor, n, g->alpha, n);
     for (int i = 0; i < n; i++) {
         halves += log(g->factor[i + (size_t)i * (size_t)n]);
         fit += g->y[i] * g->alpha[i];
@@ -142,7 +146,8 @@ tutti_status tutti_gp_fit(tutti_gp *g, tutti_error *err)
 {
     double likelihood;
 
-    for (int k = 0; k < g->knobs; k++) /* from the same place each time, so the result depends on the observations
+    for (int k = 0; k < g->knobs;
+         k++) /* from the same place each time, so the result depends on the observations
                                           alone */
         g->length[k] = 0.5;
     g->noise = noises[0];

@@ -27,17 +27,18 @@ static bool in_order(const tutti_search_window *w, const tutti_tuner_options *o)
     return true;
 }
 
-tutti_status tutti_search_check(const tutti_search_state *s, const tutti_tuner_options *o, tutti_error *err)
+tutti_status tutti_search_check(const tutti_search_state *s, const tutti_tuner_options *o,
+                                tutti_error *err)
 {
     bool good = s->n >= 0 && s->n <= o->points + 2 * TUTTI_SEARCH_PAIRS && in_order(&s->now, o);
 
     for (int64_t i = 0; good && i < s->n; i++)
-        good = in_order(&s->past[i], o) && s->past[i].role != TUTTI_SEARCH_OVER && s->past[i].seconds > 0 &&
-               isfinite(s->past[i].seconds);
+        good = in_order(&s->past[i], o) && s->past[i].role != TUTTI_SEARCH_OVER &&
+               s->past[i].seconds > 0 && isfinite(s->past[i].seconds);
     return good ? TUTTI_OK
                 : tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                             "the checkpoint's state of the tuner is none of these knobs; use an older one, or resume "
-                             "with the options of its run");
+                             "the checkpoint's state of the tuner is none of these knobs; use an "
+                             "older one, or resume with the options of its run");
 }
 
 /* ---- times ---- */
@@ -140,7 +141,8 @@ tutti_status tutti_search_decide(const tutti_search_state *s, tutti_tuner *tuner
         if (status != TUTTI_CLOSED)
             return status;
     } else if (pairs % 2 == 0)
-        lost = !best_won(&s->past[s->n - 1], seconds) || (pairs == 2 * TUTTI_SEARCH_PAIRS && !worth_it(s, seconds));
+        lost = !best_won(&s->past[s->n - 1], seconds) ||
+               (pairs == 2 * TUTTI_SEARCH_PAIRS && !worth_it(s, seconds));
     TUTTI_TRY(tutti_tuner_best(tuner, best, err));
     lost = lost || same_point(best, first);
     next->role = lost || pairs == 2 * TUTTI_SEARCH_PAIRS ? TUTTI_SEARCH_OVER : role_of(pairs);
@@ -148,7 +150,8 @@ tutti_status tutti_search_decide(const tutti_search_state *s, tutti_tuner *tuner
     return TUTTI_OK;
 }
 
-void tutti_search_record(tutti_search_state *s, double seconds, double high, const tutti_search_window *next)
+void tutti_search_record(tutti_search_state *s, double seconds, double high,
+                         const tutti_search_window *next)
 {
     s->now.seconds = seconds;
     s->now.high = high;
@@ -172,5 +175,6 @@ bool tutti_search_chose(const tutti_search_state *s, int *won)
     for (int64_t i = 0; i < s->n; i++)
         if (s->past[i].role != TUTTI_SEARCH_POINT && ++pairs % 2 == 0)
             *won += best_won(&s->past[i - 1], s->past[i].seconds);
-    return s->now.role == TUTTI_SEARCH_OVER && s->n > 0 && !same_point(s->past[0].value, s->now.value);
+    return s->now.role == TUTTI_SEARCH_OVER && s->n > 0 &&
+           !same_point(s->past[0].value, s->now.value);
 }

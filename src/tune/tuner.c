@@ -95,20 +95,21 @@ tutti_status tutti_knob_check(const tutti_knob *knob, tutti_error *err)
     if (knob->name == NULL || knob->name[0] == 0 || strlen(knob->name) >= TUTTI_KNOB_TEXT_BYTES / 2)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a knob's name has from 1 to %d bytes",
                           TUTTI_KNOB_TEXT_BYTES / 2 - 1);
-    if (knob->choices == NULL && (!isfinite(knob->low) || !isfinite(knob->high) || !(knob->low <= knob->high) ||
-                                  (knob->log && !(knob->low > 0)) || !(knob->multiple >= 0) || isinf(knob->multiple)))
+    if (knob->choices == NULL &&
+        (!isfinite(knob->low) || !isfinite(knob->high) || !(knob->low <= knob->high) ||
+         (knob->log && !(knob->low > 0)) || !(knob->multiple >= 0) || isinf(knob->multiple)))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "knob '%s' goes from %g to %g%s in multiples of %g; it must go up%s, and a multiple is not "
-                          "negative",
-                          knob->name, knob->low, knob->high, knob->log ? " by ratios" : "", knob->multiple,
-                          knob->log ? " from above 0" : "");
+                          "knob '%s' goes from %g to %g%s in multiples of %g; it must go up%s, and "
+                          "a multiple is not negative",
+                          knob->name, knob->low, knob->high, knob->log ? " by ratios" : "",
+                          knob->multiple, knob->log ? " from above 0" : "");
     if (!(least(knob) <= greatest(knob)))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "knob '%s' has no value%s", knob->name,
                           knob->choices != NULL ? ": it has no choices" : " between its ends");
     if (!(rounded(knob, knob->first) == knob->first))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "knob '%s' begins at %.17g, which is none of its values from %.17g to %.17g in multiples of "
-                          "%g; begin within the box, or make it larger",
+                          "knob '%s' begins at %.17g, which is none of its values from %.17g to "
+                          "%.17g in multiples of %g; begin within the box, or make it larger",
                           knob->name, knob->first, least(knob), greatest(knob), knob->multiple);
     return TUTTI_OK;
 }
@@ -131,15 +132,16 @@ tutti_status tutti_tuner_open(tutti_tuner **out, const tutti_tuner_options *o, t
 
     *out = NULL;
     if (o->n_knobs < 1 || o->n_knobs > TUTTI_KNOBS_MOST)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a tuner of %d knobs; it takes from 1 to %d", o->n_knobs,
-                          TUTTI_KNOBS_MOST);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a tuner of %d knobs; it takes from 1 to %d",
+                          o->n_knobs, TUTTI_KNOBS_MOST);
     if (o->points < 2 || o->points > TUTTI_POINTS_MOST || o->drawn < 0 || o->drawn >= o->points)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "a tuner of %d points, %d of them drawn; it takes from 2 to %d, and the default, which is "
-                          "one of them, is not drawn",
+                          "a tuner of %d points, %d of them drawn; it takes from 2 to %d, and the "
+                          "default, which is one of them, is not drawn",
                           o->points, o->drawn, TUTTI_POINTS_MOST);
     if (!(o->xi >= 0) || isinf(o->xi))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a tuner with xi %g; it is a number, 0 or more", o->xi);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a tuner with xi %g; it is a number, 0 or more",
+                          o->xi);
     for (int k = 0; k < o->n_knobs; k++)
         TUTTI_TRY(tutti_knob_check(&o->knobs[k], err));
     t = tutti_alloc(1, sizeof *t);
@@ -151,11 +153,13 @@ tutti_status tutti_tuner_open(tutti_tuner **out, const tutti_tuner_options *o, t
     t->xi = o->xi;
     for (int k = 0; k < o->n_knobs; k++) {
         t->knob[k] = o->knobs[k];
-        t->turn[k] = tutti_uniform((tutti_rng){ .seed = o->seed, .stream = UINT64_C(0x74756e65) }, (uint64_t)k);
+        t->turn[k] = tutti_uniform((tutti_rng){ .seed = o->seed, .stream = UINT64_C(0x74756e65) },
+                                   (uint64_t)k);
         unordered[k] = o->knobs[k].choices != NULL;
     }
     t->value = tutti_alloc((size_t)o->points * (size_t)o->n_knobs, sizeof *t->value);
-    status = t->value == NULL ? tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for a tuner of %d points", o->points)
+    status = t->value == NULL ? tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                                           "memory for a tuner of %d points", o->points)
                               : tutti_gp_open(&t->gp, o->n_knobs, unordered, o->points, err);
     if (status == TUTTI_OK)
         *out = t;
@@ -193,17 +197,20 @@ tutti_status tutti_tuner_tell(tutti_tuner *t, const double *value, double second
     double u[TUTTI_KNOBS_MOST];
 
     if (t->gp.n == t->points)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a tuner of %d points was given one more", t->points);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a tuner of %d points was given one more",
+                          t->points);
     if (!(seconds > 0) || isinf(seconds))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a tuner was given %g s as a point's time; it must be above 0",
-                          seconds);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "a tuner was given %g s as a point's time; it must be above 0", seconds);
     for (int k = 0; k < t->n_knobs; k++) {
         if (!(rounded(&t->knob[k], value[k]) == value[k]))
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a tuner was given %s=%.17g, which is no value of that knob",
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "a tuner was given %s=%.17g, which is no value of that knob",
                               t->knob[k].name, value[k]);
         u[k] = unit_of(&t->knob[k], value[k]);
     }
-    memcpy(t->value + (size_t)t->gp.n * (size_t)t->n_knobs, value, (size_t)t->n_knobs * sizeof *value);
+    memcpy(t->value + (size_t)t->gp.n * (size_t)t->n_knobs, value,
+           (size_t)t->n_knobs * sizeof *value);
     tutti_gp_add(&t->gp, u, log(seconds));
     return TUTTI_OK;
 }
@@ -261,7 +268,7 @@ static tutti_status find_best(tutti_tuner *t, int *best, double *mean, tutti_err
     return TUTTI_OK;
 }
 
-typedef struct pick {            /* the candidate that promises most so far; equal ones: the less known */
+typedef struct pick { /* the candidate that promises most so far; equal ones: the less known */
     double promise, deviation;
     double *value;
     bool any;
@@ -274,7 +281,8 @@ static void judge_points(tutti_tuner *t, int m, double best, pick *p)
     tutti_gp_predict(&t->gp, t->u, m, means, deviations);
     for (int j = 0; j < m; j++) {
         const double promise = tutti_expected_improvement(means[j], deviations[j], best, t->xi);
-        if (p->any && (promise < p->promise || (promise == p->promise && deviations[j] <= p->deviation)))
+        if (p->any &&
+            (promise < p->promise || (promise == p->promise && deviations[j] <= p->deviation)))
             continue;
         p->any = true;
         p->promise = promise;
@@ -338,7 +346,8 @@ tutti_status tutti_tuner_best(tutti_tuner *t, double *value, tutti_error *err)
     int best;
 
     if (t->gp.n == 0)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "a tuner that was given no point was asked for the best one");
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "a tuner that was given no point was asked for the best one");
     TUTTI_TRY(find_best(t, &best, &mean, err));
     memcpy(value, t->value + (size_t)best * (size_t)t->n_knobs, (size_t)t->n_knobs * sizeof *value);
     return TUTTI_OK;

@@ -42,9 +42,9 @@ _TAKEN = {
 }  # fmt: skip
 # What a module that trains with an optimiser of torch's has no use for.
 _NOT_OF_USE = {
-    "user", "initial", "evaluate", "update", "values", "keeps_gradients", "optimizer", "lr_schedule", "loss_scale", "own_values", "batch",
-    "accumulate", "batch_of", "parts", "data_samples", "elastic_shares", "servers", "fingerprint", "nonfinite",
-    "whole_batches",
+    "user", "initial", "evaluate", "update", "values", "keeps_gradients", "optimizer", "lr_schedule", "loss_scale",
+    "own_values", "batch", "accumulate", "batch_of", "parts", "data_samples", "elastic_shares", "servers",
+    "fingerprint", "nonfinite", "whole_batches",
 }  # fmt: skip
 _ENGINE = {name for name, _ in _abi.tutti_engine_options._fields_} - _NOT_OF_USE
 _warned: set[str] = set()  # names of arguments

@@ -34,31 +34,36 @@ tutti_status tutti_exchange_ask_declare(tutti_method *m, tutti_plan *plan, tutti
         chosen = tutti_codec_chosen(x->codec, &v);
         if (is_summed_in_part(chosen, &v))
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "method '%s' looks at what each worker would send, and codec '%s' sums it on its way",
+                              "method '%s' looks at what each worker would send, and codec '%s' "
+                              "sums it on its way",
                               m->ops->name, chosen->ops->name);
     }
     if (x->team > 1)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "codec-hierarchy is '%.40s', but method '%s' decides by what the codec makes of every "
-                          "worker's own gradient; leave codec-hierarchy at none",
-                          e->options.codec_hierarchy, m->ops->name);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "codec-hierarchy is '%.40s', but method '%s' decides by what the codec makes of every "
+            "worker's own gradient; leave codec-hierarchy at none",
+            e->options.codec_hierarchy, m->ops->name);
     if (e->options.codec_cost == TUTTI_CODEC_COST_AUTO_OFF)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "codec-cost is auto-off, but method '%s' decides by itself in which steps gradients go "
-                          "through its codec; leave codec-cost off, or take explain",
-                          m->ops->name);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "codec-cost is auto-off, but method '%s' decides by itself in which steps gradients go "
+            "through its codec; leave codec-cost off, or take explain",
+            m->ops->name);
     tutti_declare_vector(plan, "codec.asked", TUTTI_SCRATCH, &x->asked);
     if (bytes > 0)
         tutti_declare(plan,
-                      &(tutti_state){
-                          .name = "codec.asked-states", .keep = TUTTI_SCRATCH, .dtype = TUTTI_U8, .count = bytes },
+                      &(tutti_state){ .name = "codec.asked-states",
+                                      .keep = TUTTI_SCRATCH,
+                                      .dtype = TUTTI_U8,
+                                      .count = bytes },
                       &x->asked_states);
     return TUTTI_OK;
 }
 
 /* Adds the squared norm of what one view is decoded to. */
-static tutti_status measure(tutti_exchange_job *job, const tutti_exchange_unit *u, const tutti_view *v, const float *x,
-                            double *sent, tutti_error *err)
+static tutti_status measure(tutti_exchange_job *job, const tutti_exchange_unit *u,
+                            const tutti_view *v, const float *x, double *sent, tutti_error *err)
 {
     tutti_device *d = job->exchange->space.device;
     tutti_exchange_slot *slot = job->slot;
@@ -72,13 +77,14 @@ static tutti_status measure(tutti_exchange_job *job, const tutti_exchange_unit *
     TUTTI_TRY(tutti_exchange_grow(&slot->decoded, v->count, sizeof(float), err));
     bytes = u->codec->ops->encode(u->codec, v, x, slot->scratch.at, slot->send.at);
     tutti_fill(d, v->count, 0, slot->decoded.at);
-    TUTTI_TRY(u->codec->ops->decode_add(u->codec, v, slot->send.at, bytes, 1, slot->decoded.at, err));
+    TUTTI_TRY(
+        u->codec->ops->decode_add(u->codec, v, slot->send.at, bytes, 1, slot->decoded.at, err));
     *sent += tutti_norm2(d, v->count, slot->decoded.at);
     return TUTTI_OK;
 }
 
-static tutti_status ask_codecs(tutti_exchange_job *job, tutti_route route, double *whole, double *sent,
-                               tutti_error *err)
+static tutti_status ask_codecs(tutti_exchange_job *job, tutti_route route, double *whole,
+                               double *sent, tutti_error *err)
 {
     tutti_engine_exchange *x = job->exchange;
     const int workers = x->space.workers;
@@ -100,14 +106,17 @@ static tutti_status ask_codecs(tutti_exchange_job *job, tutti_route route, doubl
     return TUTTI_OK;
 }
 
-tutti_status tutti_exchange_ask(tutti_method *m, double weight, double *whole, double *sent, tutti_error *err)
+tutti_status tutti_exchange_ask(tutti_method *m, double weight, double *whole, double *sent,
+                                tutti_error *err)
 {
     tutti_engine *e = m->engine;
     tutti_engine_exchange *x = e->sums.exchange;
     const size_t used = m->layout->used;
     const float scale = (float)(weight * x->space.workers);
     tutti_exchange_job job = { .exchange = x };
-    const tutti_piece all = { .index = -1, .count = used, .tensors = m->layout->n_tensors, .g = x->asked };
+    const tutti_piece all = {
+        .index = -1, .count = used, .tensors = m->layout->n_tensors, .g = x->asked
+    };
     const bool finite = tutti_finite(m->device, used, m->g);
     tutti_status status;
 

@@ -25,8 +25,10 @@
 
 static uint64_t hash_of(const tutti_view *v, int from, const uint8_t *message, size_t bytes)
 {
-    const uint64_t words[] = { tutti_hash(message, bytes), bytes,   (uint64_t)v->tensor, v->first, v->count,
-                               (uint64_t)v->stage,         v->step, (uint64_t)from };
+    const uint64_t words[] = {
+        tutti_hash(message, bytes), bytes,   (uint64_t)v->tensor, v->first, v->count,
+        (uint64_t)v->stage,         v->step, (uint64_t)from
+    };
     uint8_t all[sizeof words];
 
     for (size_t i = 0; i < sizeof all; i++)
@@ -34,8 +36,8 @@ static uint64_t hash_of(const tutti_view *v, int from, const uint8_t *message, s
     return tutti_hash(all, sizeof all);
 }
 
-void tutti_checksum_put(const tutti_codec *c, const tutti_view *v, int from, const uint8_t *message, size_t bytes,
-                        uint8_t *out)
+void tutti_checksum_put(const tutti_codec *c, const tutti_view *v, int from, const uint8_t *message,
+                        size_t bytes, uint8_t *out)
 {
     const uint64_t hash = hash_of(v, from, message, bytes);
 
@@ -56,11 +58,10 @@ tutti_status tutti_checksum_check(const tutti_codec *c, const tutti_view *v, int
     return tutti_fail(
         err, TUTTI_ERR_CORRUPT, 0,
         "codec '%s': %zu bytes of tensor %d%s%.80s%s from element %zu on, of step %llu, are not "
-        "what "
-        "worker %d sent: their checksum is another one. Memory, the network or the library that "
-        "carries messages has damaged them; resume from the newest checkpoint, and if it happens "
-        "again "
-        "on another machine or transport (tcp checks what it carries, with wire-check)",
+        "what worker %d sent: their checksum is another one. Memory, the network or the library "
+        "that carries messages has damaged them; resume from the newest checkpoint, and if it "
+        "happens again on another machine or transport (tcp checks what it carries, with "
+        "wire-check)",
         c->ops->name, m->bytes, v->tensor, name[0] != 0 ? " (" : "", name, name[0] != 0 ? ")" : "",
         v->first, (unsigned long long)v->step, from);
 }
@@ -85,15 +86,17 @@ tutti_status tutti_checksum_allowed(const tutti_engine *e, tutti_error *err)
         return TUTTI_OK;
     if (e->sums.exchange == NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "codec-checksum is on, but %s without a codec, whose messages it is of; leave codec-checksum "
-                          "off: transport tcp checks all it carries (wire-check)",
-                          e->m.ops->exchange != NULL ? "gradients travel" : "what workers send each other travels");
+                          "codec-checksum is on, but %s without a codec, whose messages it is of; "
+                          "leave codec-checksum off: transport tcp checks all it carries "
+                          "(wire-check)",
+                          e->m.ops->exchange != NULL ? "gradients travel"
+                                                     : "what workers send each other travels");
     summed = tutti_exchange_leaf(e->sums.exchange->codec, is_summed);
     if (tutti_exchange_leaf(e->sums.exchange->codec, is_message) == NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "codec-checksum is on, but what codec '%s' sends is summed on its way, and no worker knows "
-                          "the bytes that a sum should have; leave codec-checksum off: transport tcp checks all it "
-                          "carries (wire-check)",
+                          "codec-checksum is on, but what codec '%s' sends is summed on its way, "
+                          "and no worker knows the bytes that a sum should have; leave "
+                          "codec-checksum off: transport tcp checks all it carries (wire-check)",
                           summed->ops->name);
     return TUTTI_OK;
 }
@@ -104,7 +107,8 @@ void tutti_checksum_tell(tutti_engine *e)
 
     if (e->options.codec_checksum && e->m.rank == 0 && summed != NULL)
         tutti_event(&e->m, "codec",
-                    "codec-checksum checks the messages of codec '%s' alone: what '%s' sends is summed on its way, "
-                    "and no worker knows the bytes that a sum should have",
-                    tutti_exchange_leaf(e->sums.exchange->codec, is_message)->ops->name, summed->ops->name);
+                    "codec-checksum checks the messages of codec '%s' alone: what '%s' sends is "
+                    "summed on its way, and no worker knows the bytes that a sum should have",
+                    tutti_exchange_leaf(e->sums.exchange->codec, is_message)->ops->name,
+                    summed->ops->name);
 }

@@ -36,8 +36,8 @@
 #include "kernels/device.h"
 
 typedef enum { SUM_F32, SUM_F16, SUM_BF16, GATHER, TO_OWNERS, WAYS } route;
-static const char *const route_names[WAYS] = { "all-reduce of fp32", "all-reduce of fp16", "all-reduce of bf16",
-                                             "all-gather", "all-to-all" };
+static const char *const route_names[WAYS] = { "all-reduce of fp32", "all-reduce of fp16",
+                                               "all-reduce of bf16", "all-gather", "all-to-all" };
 enum { POINTS = 12, TIMES = 3, PREFIX = 4 };
 /* times of one kind of call by size in bytes; n is 0: not measured yet */
 typedef struct curve { int n; double bytes[POINTS], seconds[POINTS]; } curve;
@@ -53,10 +53,12 @@ typedef struct weighing {
     double plain, wire, encode, decode, payload;
 } weighing;
 
-static const double pays_from = 1.05; /* the codec is turned off if predicted to be slower by this factor */
+static const double pays_from =
+    1.05; /* the codec is turned off if predicted to be slower by this factor */
 static const size_t most_bytes = 16 << 20;
 static const double long_enough = 4e-3;
-static const int64_t try_ns = 100000000; /* a tensor that takes longer is not tried again and again */
+static const int64_t try_ns =
+    100000000; /* a tensor that takes longer is not tried again and again */
 
 /* ---- the network ---- */
 
@@ -67,14 +69,15 @@ static tutti_status call(weighing *w, route how, size_t bytes, tutti_error *err)
     const size_t part = bytes / (size_t)w->workers, all = part * (size_t)w->workers;
 
     if (how == GATHER)
-        return tutti_allgather(&w->group, tutti_host(w->room[0], part, TUTTI_U8), tutti_host(w->room[1], all, TUTTI_U8),
-                               err);
+        return tutti_allgather(&w->group, tutti_host(w->room[0], part, TUTTI_U8),
+                               tutti_host(w->room[1], all, TUTTI_U8), err);
     if (how == TO_OWNERS)
-        return tutti_alltoall(&w->group, tutti_host(w->room[0], all, TUTTI_U8), tutti_host(w->room[1], all, TUTTI_U8),
-                              err);
-    return tutti_allreduce(
-        &w->group, TUTTI_MEAN,
-        (tutti_buffer){ w->engine->m.device, w->room[0], bytes / tutti_dtype_bytes(types[how]), types[how] }, err);
+        return tutti_alltoall(&w->group, tutti_host(w->room[0], all, TUTTI_U8),
+                              tutti_host(w->room[1], all, TUTTI_U8), err);
+    return tutti_allreduce(&w->group, TUTTI_MEAN,
+                           (tutti_buffer){ w->engine->m.device, w->room[0],
+                                           bytes / tutti_dtype_bytes(types[how]), types[how] },
+                           err);
 }
 
 static double sent_in(route how, double bytes, int workers)
@@ -110,7 +113,8 @@ static tutti_status measure(weighing *w, route how, tutti_error *err)
 {
     curve *c = &w->of[how];
 
-    for (size_t bytes = 64 * (size_t)w->workers; c->n < POINTS; bytes = 4 * bytes < w->most ? 4 * bytes : w->most) {
+    for (size_t bytes = 64 * (size_t)w->workers; c->n < POINTS;
+         bytes = 4 * bytes < w->most ? 4 * bytes : w->most) {
         TUTTI_TRY(time_of(w, how, bytes, &c->seconds[c->n], err));
         c->bytes[c->n++] = (double)bytes;
         if (bytes >= w->most || c->seconds[c->n - 1] >= long_enough)
@@ -126,7 +130,8 @@ static tutti_status measure(weighing *w, route how, tutti_error *err)
 /* *seconds += what a call takes: interpolated between the measured points, extrapolated beyond
    the last two. All workers ask for the same kinds in the same order, whatever bytes they
    have. */
-static tutti_status add_call(weighing *w, route how, double bytes, double *seconds, tutti_error *err)
+static tutti_status add_call(weighing *w, route how, double bytes, double *seconds,
+                             tutti_error *err)
 {
     const curve *c = &w->of[how];
     int k = 1;
@@ -140,9 +145,9 @@ static tutti_status add_call(weighing *w, route how, double bytes, double *secon
     if (c->n == 1 || bytes <= c->bytes[0])
         *seconds += c->seconds[0];
     else
-        *seconds +=
-            fmax(c->seconds[0], c->seconds[k - 1] + (c->seconds[k] - c->seconds[k - 1]) * (bytes - c->bytes[k - 1]) /
-                                                        (c->bytes[k] - c->bytes[k - 1]));
+        *seconds += fmax(c->seconds[0], c->seconds[k - 1] + (c->seconds[k] - c->seconds[k - 1]) *
+                                                                (bytes - c->bytes[k - 1]) /
+                                                                (c->bytes[k] - c->bytes[k - 1]));
     return TUTTI_OK;
 }
 
@@ -187,9 +192,10 @@ static tutti_status open_probe(tutti_engine *e, probe *p, tutti_error *err)
     p->x = tutti_alloc(e->m.n + 1, sizeof *p->x);
     p->y = tutti_alloc(e->m.n + 1, sizeof *p->y);
     if (p->x == NULL || p->y == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
-                          "no memory for the %zu numbers to measure codec '%.60s' with; leave codec-cost off",
-                          2 * e->m.n, x->spec);
+        return tutti_fail(
+            err, TUTTI_ERR_MEMORY, ENOMEM,
+            "no memory for the %zu numbers to measure codec '%.60s' with; leave codec-cost off",
+            2 * e->m.n, x->spec);
     tutti_fill_normal(e->m.device, e->m.n, (tutti_rng){ 1, (uint64_t)e->m.rank + 1, 0 }, p->x);
     return TUTTI_OK;
 }
@@ -207,8 +213,8 @@ static void close_probe(probe *p)
 }
 
 /* Encodes a tensor as exchange.c and message.c do, for one worker alone, and measures the time. */
-static tutti_status time_encode(const tutti_engine *e, probe *p, const tutti_exchange_unit *u, trial *t,
-                                tutti_error *err)
+static tutti_status time_encode(const tutti_engine *e, probe *p, const tutti_exchange_unit *u,
+                                trial *t, tutti_error *err)
 {
     const tutti_codec_ops *ops = u->codec->ops;
     const int64_t begin = tutti_now_ns(e->rt);
@@ -227,9 +233,12 @@ static tutti_status time_encode(const tutti_engine *e, probe *p, const tutti_exc
         t->bytes += t->of_round[r];
     }
     if (ops->rounds == 0)
-        t->bytes = u->view.count > 0 ? (double)ops->encode(u->codec, &u->view, x, p->scratch.at, p->message.at) : 0;
+        t->bytes = u->view.count > 0
+                       ? (double)ops->encode(u->codec, &u->view, x, p->scratch.at, p->message.at)
+                       : 0;
     if (ops->rounds == 0 && u->checked)
-        tutti_checksum_put(u->codec, &u->view, e->m.rank, p->message.at, (size_t)t->bytes, p->checksum);
+        tutti_checksum_put(u->codec, &u->view, e->m.rank, p->message.at, (size_t)t->bytes,
+                           p->checksum);
     if (ops->rounds > 0)
         tutti_codec_sent_rounds(p->codec, &u->view, x, p->scratch.at, wire);
     else
@@ -238,8 +247,8 @@ static tutti_status time_encode(const tutti_engine *e, probe *p, const tutti_exc
     return TUTTI_OK;
 }
 
-static tutti_status time_decode(const tutti_engine *e, probe *p, const tutti_exchange_unit *u, trial *t,
-                                tutti_error *err)
+static tutti_status time_decode(const tutti_engine *e, probe *p, const tutti_exchange_unit *u,
+                                trial *t, tutti_error *err)
 {
     const tutti_codec_ops *ops = u->codec->ops;
     const int64_t begin = tutti_now_ns(e->rt);
@@ -254,14 +263,16 @@ static tutti_status time_decode(const tutti_engine *e, probe *p, const tutti_exc
                                        &(tutti_codec_message){ p->message.at, (size_t)t->bytes },
                                        p->checksum, err));
     if (ops->rounds == 0 && u->view.count > 0)
-        TUTTI_TRY(ops->decode_add(u->codec, &u->view, p->message.at, (size_t)t->bytes, 1, u->y, err));
+        TUTTI_TRY(
+            ops->decode_add(u->codec, &u->view, p->message.at, (size_t)t->bytes, 1, u->y, err));
     tutti_codec_after(p->codec, &u->view, u->y);
     t->decode = (double)(tutti_now_ns(e->rt) - begin) * 1e-9;
     return TUTTI_OK;
 }
 
 /* The best of some tries after the first one, which touches its pages. */
-static tutti_status try_tensor(const tutti_engine *e, probe *p, int tensor, int workers, trial *t, tutti_error *err)
+static tutti_status try_tensor(const tutti_engine *e, probe *p, int tensor, int workers, trial *t,
+                               tutti_error *err)
 {
     tutti_exchange_unit u = { .view = e->sums.exchange->space.tensor[tensor],
                               .codec = p->codec,
@@ -280,12 +291,14 @@ static tutti_status try_tensor(const tutti_engine *e, probe *p, int tensor, int 
     *t = (trial){ .rounds = ops->rounds,
                   .fixed = (tutti_codec_traits(u.codec) & TUTTI_CODEC_FIXED) != 0,
                   .number = ops->rounds > 0 ? tutti_codec_number(u.codec, &u.view) : TUTTI_U8,
-                  .owned = ops->rounds == 0 && tutti_exchange_by_owners(&u, workers, e->sums.route) };
-    TUTTI_TRY(
-        tutti_exchange_grow(&p->scratch, (ops->scratch != NULL ? ops->scratch(u.codec, &u.view) : 0) + 1, 1, err));
+                  .owned =
+                      ops->rounds == 0 && tutti_exchange_by_owners(&u, workers, e->sums.route) };
+    TUTTI_TRY(tutti_exchange_grow(
+        &p->scratch, (ops->scratch != NULL ? ops->scratch(u.codec, &u.view) : 0) + 1, 1, err));
     for (int r = 0; r < ops->rounds; r++)
-        TUTTI_TRY(tutti_exchange_grow(&p->wire[r], ops->width(u.codec, &u.view, r) * tutti_dtype_bytes(t->number) + 1,
-                                      1, err));
+        TUTTI_TRY(tutti_exchange_grow(
+            &p->wire[r], ops->width(u.codec, &u.view, r) * tutti_dtype_bytes(t->number) + 1, 1,
+            err));
     if (ops->rounds == 0)
         TUTTI_TRY(tutti_exchange_grow(&p->message, ops->bound(u.codec, &u.view) + 1, 1, err));
     for (int k = -1; k < TIMES && (k < 1 || tutti_now_ns(e->rt) - begin < try_ns); k++) {
@@ -316,7 +329,8 @@ static tutti_status try_piece(weighing *w, probe *p, const tutti_piece *piece, t
         if (t.rounds == 0) {
             *(t.owned ? &owns : &gathers) = true;
             *(t.owned ? &owned : &gathered) +=
-                t.bytes + (t.fixed ? 0 : PREFIX) + (w->engine->sums.exchange->checked ? TUTTI_CHECKSUM_BYTES : 0);
+                t.bytes + (t.fixed ? 0 : PREFIX) +
+                (w->engine->sums.exchange->checked ? TUTTI_CHECKSUM_BYTES : 0);
             lengths[t.owned] = lengths[t.owned] || !t.fixed;
         }
         w->encode += (t.owned ? 1 + 1.0 / w->workers : 1) * t.encode;
@@ -355,8 +369,8 @@ static void report_choice(const weighing *w, double all)
     tutti_engine *e = w->engine;
     tutti_method *m = &e->m;
     const double raw = 4.0 * (double)e->layout.used;
-    char wires[300] = "", even[120] = "nothing is saved on the wire, however fast the codec", encoding[60],
-         decoding[60];
+    char wires[300] = "", even[120] = "nothing is saved on the wire, however fast the codec",
+         encoding[60], decoding[60];
     size_t used = 0;
 
     tutti_metric(m, "codec_cost_plain_seconds", -1, w->plain);
@@ -371,28 +385,33 @@ static void report_choice(const weighing *w, double all)
         const int last = c->n - 1;
         if (last < 0 || used >= sizeof wires)
             continue;
-        used += (size_t)snprintf(wires + used, sizeof wires - used, "%s%s %.3g us a call, %.4g MB/s a worker",
-                                 used > 0 ? "; " : "", route_names[k], c->seconds[0] * 1e6,
-                                 sent_in((route)k, c->bytes[last], w->workers) /
-                                     fmax(fmax(c->seconds[last] - c->seconds[0], 0.5 * c->seconds[last]), 1e-9) * 1e-6);
+        used += (size_t)snprintf(
+            wires + used, sizeof wires - used, "%s%s %.3g us a call, %.4g MB/s a worker",
+            used > 0 ? "; " : "", route_names[k], c->seconds[0] * 1e6,
+            sent_in((route)k, c->bytes[last], w->workers) /
+                fmax(fmax(c->seconds[last] - c->seconds[0], 0.5 * c->seconds[last]), 1e-9) * 1e-6);
     }
     if (w->plain > w->wire)
-        snprintf(even, sizeof even, "it pays from %.3g GB/s of fp32 on, encoding and decoding together",
+        snprintf(even, sizeof even,
+                 "it pays from %.3g GB/s of fp32 on, encoding and decoding together",
                  raw / (w->plain - w->wire) * 1e-9);
     put_time(encoding, sizeof encoding, w->encode, raw);
     put_time(decoding, sizeof decoding, w->decode, raw);
-    tutti_event(m, "codec-cost",
-                "an exchange of %zu numbers in %d piece%s by %d worker%s, nothing overlapped; measured: %s",
-                e->layout.used, e->layout.n_pieces, e->layout.n_pieces == 1 ? "" : "s", w->workers,
-                w->workers == 1 ? ", who sends nothing" : "s", w->workers > 1 ? wires : "the codec alone");
-    tutti_event(m, "codec-cost", "as they are: %.4g MB of payload, %.4g ms, all of it on the wire", raw * 1e-6,
-                w->plain * 1e3);
-    tutti_event(m, "codec-cost",
-                "%.80s: %.4g MB of payload (%.3g of it), %.4g ms: encoding %s, wire %.4g, decoding %s; %s",
-                e->sums.exchange->spec, w->payload * 1e-6, w->payload / raw, all * 1e3, encoding, w->wire * 1e3,
-                decoding, even);
+    tutti_event(
+        m, "codec-cost",
+        "an exchange of %zu numbers in %d piece%s by %d worker%s, nothing overlapped; measured: %s",
+        e->layout.used, e->layout.n_pieces, e->layout.n_pieces == 1 ? "" : "s", w->workers,
+        w->workers == 1 ? ", who sends nothing" : "s", w->workers > 1 ? wires : "the codec alone");
+    tutti_event(m, "codec-cost", "as they are: %.4g MB of payload, %.4g ms, all of it on the wire",
+                raw * 1e-6, w->plain * 1e3);
+    tutti_event(
+        m, "codec-cost",
+        "%.80s: %.4g MB of payload (%.3g of it), %.4g ms: encoding %s, wire %.4g, decoding %s; %s",
+        e->sums.exchange->spec, w->payload * 1e-6, w->payload / raw, all * 1e3, encoding,
+        w->wire * 1e3, decoding, even);
     if (all > w->plain)
-        tutti_event(m, "codec-cost", "predicted: the exchange is sooner done without the codec, by %.3g ms",
+        tutti_event(m, "codec-cost",
+                    "predicted: the exchange is sooner done without the codec, by %.3g ms",
                     (all - w->plain) * 1e3);
     else
         tutti_event(m, "codec-cost", "predicted: the exchange is %.3g times as fast with the codec",
@@ -408,9 +427,10 @@ static tutti_status weigh(weighing *w, probe *p, tutti_error *err)
     w->most = whole < unit ? unit : whole > most_bytes ? most_bytes : whole;
     for (int k = 0; k < 2 && w->workers > 1; k++)
         if ((w->room[k] = tutti_alloc(w->most + unit, 1)) == NULL)
-            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
-                              "no memory for %zu bytes to measure the network with; leave codec-cost off",
-                              w->most + unit);
+            return tutti_fail(
+                err, TUTTI_ERR_MEMORY, ENOMEM,
+                "no memory for %zu bytes to measure the network with; leave codec-cost off",
+                w->most + unit);
     TUTTI_TRY(open_probe(e, p, err));
     for (int k = 0; k < e->layout.n_pieces; k++)
         TUTTI_TRY(try_piece(w, p, &e->pieces[k], err));
@@ -425,7 +445,8 @@ tutti_status tutti_exchange_weigh(tutti_engine *e, tutti_error *err)
 {
     tutti_engine_exchange *x = e->sums.exchange;
     weighing w = { .engine = e,
-                   .group = tutti_group_keyed(tutti_engine_together(e), tutti_port_of("what a codec costs", 0, 0), 0) };
+                   .group = tutti_group_keyed(tutti_engine_together(e),
+                                              tutti_port_of("what a codec costs", 0, 0), 0) };
     probe p = { 0 };
     tutti_status status;
     double all;
@@ -446,8 +467,8 @@ tutti_status tutti_exchange_weigh(tutti_engine *e, tutti_error *err)
     tutti_metric(&e->m, "codec_cost_off", -1, x->verdict == TUTTI_EXCHANGE_PLAIN);
     if (x->verdict == TUTTI_EXCHANGE_PLAIN && e->m.rank == 0)
         tutti_event(&e->m, "codec",
-                    "codec '%.80s' is not used in this run: an exchange is predicted to take %.4g ms with it and %.4g "
-                    "ms without (codec-cost=auto-off)",
+                    "codec '%.80s' is not used in this run: an exchange is predicted to take %.4g "
+                    "ms with it and %.4g ms without (codec-cost=auto-off)",
                     x->spec, all * 1e3, w.plain * 1e3);
     return TUTTI_OK;
 }
@@ -459,27 +480,31 @@ tutti_status tutti_exchange_check_cost(const tutti_engine *e, tutti_error *err)
     if (o->codec_cost == TUTTI_CODEC_COST_OFF)
         return TUTTI_OK;
     if (e->sums.exchange == NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec-cost is '%s', but %s%s; leave codec-cost off",
-                          o->codec_cost == TUTTI_CODEC_COST_EXPLAIN ? "explain" : "auto-off",
-                          e->sums.codec_is_used ? tutti_exchange_elsewhere(e) : "gradients travel as they are",
-                          e->sums.codec_is_used ? ", and what it is compared with is an exchange of gradients"
-                                                : ": there is no codec");
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0, "codec-cost is '%s', but %s%s; leave codec-cost off",
+            o->codec_cost == TUTTI_CODEC_COST_EXPLAIN ? "explain" : "auto-off",
+            e->sums.codec_is_used ? tutti_exchange_elsewhere(e) : "gradients travel as they are",
+            e->sums.codec_is_used ? ", and what it is compared with is an exchange of gradients"
+                                  : ": there is no codec");
     if (o->codec_cost == TUTTI_CODEC_COST_EXPLAIN)
         return TUTTI_OK;
     if (o->codec[0] == 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "codec-cost is 'auto-off', but method '%s' is what its codec (%.80s) makes of it: without it "
-                          "is another method; take codec-cost=explain, or ddp with that codec",
+                          "codec-cost is 'auto-off', but method '%s' is what its codec (%.80s) "
+                          "makes of it: without it is another method; take codec-cost=explain, or "
+                          "ddp with that codec",
                           e->m.ops->name, e->sums.exchange->spec);
     if ((tutti_codec_traits(e->sums.exchange->codec) & TUTTI_CODEC_VOTES) != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "codec-cost is 'auto-off', but what codec '%.80s' makes is a vote, whose learning rate is "
-                          "none for gradients as they are; take codec-cost=explain",
+                          "codec-cost is 'auto-off', but what codec '%.80s' makes is a vote, whose "
+                          "learning rate is none for gradients as they are; take "
+                          "codec-cost=explain",
                           e->sums.exchange->spec);
     if ((tutti_codec_traits(e->sums.exchange->codec) & TUTTI_CODEC_MOMENTUM) != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "codec-cost is 'auto-off', but codec '%.80s' has the momentum of the update in it, which "
-                          "would be missing without it; take codec-cost=explain",
+                          "codec-cost is 'auto-off', but codec '%.80s' has the momentum of the "
+                          "update in it, which would be missing without it; take "
+                          "codec-cost=explain",
                           e->sums.exchange->spec);
     return TUTTI_OK;
 }

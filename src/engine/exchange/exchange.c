@@ -56,8 +56,9 @@ static tutti_status sum(void *with, size_t n, float *numbers, tutti_error *err)
 
     if (!tutti_exchange_leads(e)) /* the codec's sums are over node groups */
         tutti_fill(e->m.device, n, 0, numbers);
-    return e->m.workers == 1 ? TUTTI_OK
-                             : tutti_allreduce(b->group, TUTTI_SUM, tutti_f32(e->m.device, numbers, n), err);
+    return e->m.workers == 1
+               ? TUTTI_OK
+               : tutti_allreduce(b->group, TUTTI_SUM, tutti_f32(e->m.device, numbers, n), err);
 }
 
 static void forward_event(void *with, const char *kind, const char *text)
@@ -81,11 +82,14 @@ tutti_status tutti_engine_exchange_weigh(tutti_engine *e, tutti_error *err)
     if (e->sums.exchange == NULL)
         return TUTTI_OK;
     if (!e->sums.exchange->weighed && !encodes(e) && e->m.rank == 0)
-        tutti_event(&e->m, "codec", "codec '%.80s' stays away, as was decided when the run began (codec-cost=auto-off)",
-                    e->sums.exchange->spec);
+        tutti_event(
+            &e->m, "codec",
+            "codec '%.80s' stays away, as was decided when the run began (codec-cost=auto-off)",
+            e->sums.exchange->spec);
     if (!e->sums.exchange->weighed && e->options.codec_cost != TUTTI_CODEC_COST_OFF &&
         e->sums.exchange->verdict == TUTTI_EXCHANGE_UNDECIDED) {
-        was = tutti_engine_doing(e, TUTTI_DOING_OUTSIDE); /* the measurement is no part of the run */
+        /* the measurement is no part of the run */
+        was = tutti_engine_doing(e, TUTTI_DOING_OUTSIDE);
         status = tutti_exchange_weigh(e, err);
         tutti_engine_doing(e, was);
         TUTTI_TRY(status);
@@ -123,8 +127,8 @@ tutti_status tutti_engine_exchange_begin(const tutti_engine_begun *begun, tutti_
         return begin_step(begun, err);
     if (x->n_held == x->held_most)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "step %llu begins, but the displacement under way was to be waited for %d steps after its "
-                          "exchange began",
+                          "step %llu begins, but the displacement under way was to be waited for "
+                          "%d steps after its exchange began",
                           (unsigned long long)begun->step, x->held_most);
     x->held[x->n_held++] = *begun;
     return TUTTI_OK;
@@ -180,10 +184,10 @@ tutti_exchange_slot *tutti_exchange_take_slot(tutti_engine_exchange *x, tutti_er
         slot->taken = true;
     tutti_unlock(x->monitor);
     if (slot == NULL)
-        tutti_fail(
-            err, TUTTI_ERR_STATE, 0,
-            "more than %d pieces are exchanged at one time; an exchange hook calls tutti_exchange on its own thread",
-            x->n_slots);
+        tutti_fail(err, TUTTI_ERR_STATE, 0,
+                   "more than %d pieces are exchanged at one time; an exchange hook calls "
+                   "tutti_exchange on its own thread",
+                   x->n_slots);
     return slot;
 }
 
@@ -194,7 +198,8 @@ void tutti_exchange_give_slot(tutti_engine_exchange *x, tutti_exchange_slot *slo
     tutti_unlock(x->monitor);
 }
 
-tutti_status tutti_exchange_set_up(tutti_exchange_job *job, const tutti_piece *p, uint64_t step, tutti_error *err)
+tutti_status tutti_exchange_set_up(tutti_exchange_job *job, const tutti_piece *p, uint64_t step,
+                                   tutti_error *err)
 {
     const tutti_engine_exchange *x = job->exchange;
 
@@ -203,16 +208,19 @@ tutti_status tutti_exchange_set_up(tutti_exchange_job *job, const tutti_piece *p
     job->n_units = p->tensors;
     for (int i = 0; i < p->tensors; i++) {
         tutti_exchange_unit *u = &job->unit[i];
-        *u = (tutti_exchange_unit){ .view = x->tensor[p->first_tensor + i], .codec = x->codec, .checked = x->checked };
+        *u = (tutti_exchange_unit){ .view = x->tensor[p->first_tensor + i],
+                                    .codec = x->codec,
+                                    .checked = x->checked };
         u->view.step = step;
         while (u->codec->ops->choose != NULL && u->n_wrappers < TUTTI_EXCHANGE_WRAPPERS) {
             u->wrapper[u->n_wrappers++] = u->codec;
             u->codec = u->codec->ops->choose(u->codec, &u->view);
         }
         if (u->codec->ops->choose != NULL)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "codec '%.120s' has more than %d wrappers, one in another; unwrap some", x->spec,
-                              TUTTI_EXCHANGE_WRAPPERS);
+            return tutti_fail(
+                err, TUTTI_ERR_USAGE, 0,
+                "codec '%.120s' has more than %d wrappers, one in another; unwrap some", x->spec,
+                TUTTI_EXCHANGE_WRAPPERS);
         u->x = u->y = p->g + (u->view.first - p->first);
     }
     return TUTTI_OK;
@@ -250,11 +258,13 @@ tutti_status tutti_base_exchange(tutti_method *m, tutti_piece *p, tutti_error *e
 }
 
 /* p->g := the mean of p->g over the members of `group`. */
-static tutti_status mean_of(tutti_engine *e, tutti_piece *p, tutti_group *group, bool moves, tutti_error *err)
+static tutti_status mean_of(tutti_engine *e, tutti_piece *p, tutti_group *group, bool moves,
+                            tutti_error *err)
 {
-    tutti_exchange_job job = {
-        .exchange = e->sums.exchange, .group = group, .route = e->sums.route, .moves = moves ? e : NULL
-    };
+    tutti_exchange_job job = { .exchange = e->sums.exchange,
+                               .group = group,
+                               .route = e->sums.route,
+                               .moves = moves ? e : NULL };
     tutti_status status;
 
     job.slot = tutti_exchange_take_slot(e->sums.exchange, err);
@@ -276,7 +286,8 @@ static tutti_status mean_of(tutti_engine *e, tutti_piece *p, tutti_group *group,
     return status;
 }
 
-static tutti_status through_codec(tutti_method *m, tutti_piece *p, double weight, bool moves, tutti_error *err)
+static tutti_status through_codec(tutti_method *m, tutti_piece *p, double weight, bool moves,
+                                  tutti_error *err)
 {
     tutti_engine *e = m->engine;
     const float scale = (float)(weight * e->sums.exchange->space.workers);
@@ -287,8 +298,10 @@ static tutti_status through_codec(tutti_method *m, tutti_piece *p, double weight
             tutti_scale(m->device, p->count, scale, p->g);
         return mean_of(e, p, &p->group, moves, err);
     }
-    leaders = tutti_leaders_keyed(&e->sums.exchange->leaders, (uint64_t)(p->index + 1), p->group.sequence);
-    TUTTI_TRY(tutti_allreduce_weighted(&leaders.inside, scale, tutti_f32(m->device, p->g, p->count), err));
+    leaders = tutti_leaders_keyed(&e->sums.exchange->leaders, (uint64_t)(p->index + 1),
+                                  p->group.sequence);
+    TUTTI_TRY(tutti_allreduce_weighted(&leaders.inside, scale, tutti_f32(m->device, p->g, p->count),
+                                       err));
     if (leaders.between.index >= 0)
         TUTTI_TRY(mean_of(e, p, &leaders.between, moves, err));
     return tutti_leaders_give(&leaders, tutti_f32(m->device, p->g, p->count), err);
@@ -296,7 +309,8 @@ static tutti_status through_codec(tutti_method *m, tutti_piece *p, double weight
 
 tutti_status tutti_exchange(tutti_method *m, tutti_piece *p, double weight, tutti_error *err)
 {
-    return encodes(m->engine) ? through_codec(m, p, weight, false, err) : tutti_exchange_plain(m, p, weight, err);
+    return encodes(m->engine) ? through_codec(m, p, weight, false, err)
+                              : tutti_exchange_plain(m, p, weight, err);
 }
 
 /* Counts the tensors of the piece as sent uncompressed. */
@@ -323,17 +337,19 @@ static bool find_bad(const tutti_engine *e, const tutti_piece *p, tutti_engine_b
            tutti_engine_find_bad(e, p->g - p->first, p->first_tensor, p->tensors, bad);
 }
 
-static tutti_status check_displacement(const tutti_engine *e, const tutti_piece *p, tutti_error *err)
+static tutti_status check_displacement(const tutti_engine *e, const tutti_piece *p,
+                                       tutti_error *err)
 {
     tutti_engine_bad bad;
 
     if (!find_bad(e, p, &bad))
         return TUTTI_OK;
-    return tutti_fail_rank(err, TUTTI_ERR_NUMBER, e->m.rank,
-                           "worker %d: %s has moved by %g at element %zu when it is to be sent in step %llu; lower "
-                           "the learning rate or clip the gradient (clip-norm)",
-                           e->m.rank, e->tensors[bad.tensor].name, (double)bad.value, bad.element,
-                           (unsigned long long)p->step);
+    return tutti_fail_rank(
+        err, TUTTI_ERR_NUMBER, e->m.rank,
+        "worker %d: %s has moved by %g at element %zu when it is to be sent in step %llu; lower "
+        "the learning rate or clip the gradient (clip-norm)",
+        e->m.rank, e->tensors[bad.tensor].name, (double)bad.value, bad.element,
+        (unsigned long long)p->step);
 }
 
 static tutti_status encode_displacement(tutti_engine *e, tutti_piece *p, tutti_error *err)
@@ -343,21 +359,22 @@ static tutti_status encode_displacement(tutti_engine *e, tutti_piece *p, tutti_e
     TUTTI_TRY(through_codec(&e->m, p, 1.0 / e->m.workers, true, err));
     if (!find_bad(e, p, &bad)) /* this is the same on all workers */
         return TUTTI_OK;
-    return tutti_fail(err, TUTTI_ERR_NUMBER, 0,
-                      "the mean of what %s has moved by is %g at element %zu in step %llu, as %s decoded it; "
-                      "take a codec with a wider range (bf16 instead of fp16), lower the learning rate "
-                      "or clip the gradient (clip-norm)",
-                      e->tensors[bad.tensor].name, (double)bad.value, bad.element, (unsigned long long)p->step,
-                      e->sums.exchange->spec);
+    return tutti_fail(
+        err, TUTTI_ERR_NUMBER, 0,
+        "the mean of what %s has moved by is %g at element %zu in step %llu, as %s decoded it; "
+        "take a codec with a wider range (bf16 instead of fp16), lower the learning rate or clip "
+        "the gradient (clip-norm)",
+        e->tensors[bad.tensor].name, (double)bad.value, bad.element, (unsigned long long)p->step,
+        e->sums.exchange->spec);
 }
 
 tutti_status tutti_engine_exchange_displacement(tutti_engine *e, tutti_piece *p, tutti_error *err)
 {
     if (!encodes(e)) {
         count_plain(e, p);
-        return e->m.workers > 1
-                   ? tutti_allreduce(&p->group, TUTTI_MEAN, tutti_f32(e->m.device, p->g, p->count), err)
-                   : TUTTI_OK;
+        return e->m.workers > 1 ? tutti_allreduce(&p->group, TUTTI_MEAN,
+                                                  tutti_f32(e->m.device, p->g, p->count), err)
+                                : TUTTI_OK;
     }
     TUTTI_TRY(check_displacement(e, p, err));
     return encode_displacement(e, p, err);

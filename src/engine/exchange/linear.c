@@ -46,7 +46,8 @@ tutti_status tutti_exchange_reserve_linear(tutti_exchange_job *job, tutti_error 
             scratch += rounded_up(u->codec->ops->scratch(u->codec, &u->view));
     }
     for (int r = 0; r < TUTTI_EXCHANGE_ROUNDS; r++)
-        TUTTI_TRY(tutti_exchange_grow(&s->wire[r], bytes[r] + 64 * TUTTI_LENGTH(linear_types), 1, err));
+        TUTTI_TRY(
+            tutti_exchange_grow(&s->wire[r], bytes[r] + 64 * TUTTI_LENGTH(linear_types), 1, err));
     TUTTI_TRY(tutti_exchange_grow(&s->scratch, scratch + 64, 1, err));
     for (int r = 0; r < TUTTI_EXCHANGE_ROUNDS; r++) {
         char *at = s->wire[r].at;
@@ -83,7 +84,9 @@ static size_t finite_until(tutti_device *d, const tutti_exchange_unit *u, int ro
         const size_t some = n - at < TUTTI_LENGTH(back) ? n - at : TUTTI_LENGTH(back);
         const float *values = dtype == TUTTI_F32 ? (const float *)u->wire[round] + at : back;
         if (dtype != TUTTI_F32)
-            tutti_cast(d, (tutti_buffer){ d, (char *)u->wire[round] + at * tutti_dtype_bytes(dtype), some, dtype },
+            tutti_cast(d,
+                       (tutti_buffer){ d, (char *)u->wire[round] + at * tutti_dtype_bytes(dtype),
+                                       some, dtype },
                        tutti_f32(d, back, some));
         if (tutti_finite(d, some, values))
             continue;
@@ -95,26 +98,30 @@ static size_t finite_until(tutti_device *d, const tutti_exchange_unit *u, int ro
 }
 
 /* Checks what this worker is about to send of a model's displacement, which is finite. */
-static tutti_status check_sent(const tutti_exchange_job *job, const tutti_exchange_unit *u, int round, tutti_error *err)
+static tutti_status check_sent(const tutti_exchange_job *job, const tutti_exchange_unit *u,
+                               int round, tutti_error *err)
 {
     const tutti_engine *e = job->moves;
-    const size_t bad = finite_until(job->exchange->space.device, u, round), all = round_width(u, round);
+    const size_t bad = finite_until(job->exchange->space.device, u, round),
+                 all = round_width(u, round);
     char value[40] = "";
 
     if (bad == all)
         return TUTTI_OK;
     if (all == u->view.count) /* else a factor */
         snprintf(value, sizeof value, ", %g", (double)u->x[bad]);
-    return tutti_fail_rank(err, TUTTI_ERR_NUMBER, e->m.rank,
-                           "worker %d: codec '%s' has no number for element %zu of what is sent of %s in step %llu%s; "
-                           "take a codec with a wider range (bf16 instead of fp16), lower the "
-                           "learning rate or clip the gradient (clip-norm)",
-                           e->m.rank, u->codec->ops->name, bad, e->tensors[u->view.tensor].name,
-                           (unsigned long long)e->counts.progress.step, value);
+    return tutti_fail_rank(
+        err, TUTTI_ERR_NUMBER, e->m.rank,
+        "worker %d: codec '%s' has no number for element %zu of what is sent of %s in step %llu%s; "
+        "take a codec with a wider range (bf16 instead of fp16), lower the learning rate or clip "
+        "the gradient (clip-norm)",
+        e->m.rank, u->codec->ops->name, bad, e->tensors[u->view.tensor].name,
+        (unsigned long long)e->counts.progress.step, value);
 }
 
 /* Folds the units of one number type, which are contiguous, and takes the mean of all at once. */
-static tutti_status round_of(tutti_exchange_job *job, int round, tutti_dtype dtype, tutti_error *err)
+static tutti_status round_of(tutti_exchange_job *job, int round, tutti_dtype dtype,
+                             tutti_error *err)
 {
     void *first = NULL;
     size_t count = 0;
@@ -125,7 +132,8 @@ static tutti_status round_of(tutti_exchange_job *job, int round, tutti_dtype dty
         if (u->codec->ops->rounds <= round || number_type(u) != dtype)
             continue;
         if (round == 0 && u->finite) /* the wrappers are applied as it is folded */
-            u->x = tutti_codec_fold_first(job->exchange->codec, &u->view, u->x, u->scratch, u->wire);
+            u->x =
+                tutti_codec_fold_first(job->exchange->codec, &u->view, u->x, u->scratch, u->wire);
         else
             u->codec->ops->fold(u->codec, &u->view, round, u->x, u->scratch, u->wire);
         if (job->moves != NULL)
@@ -134,9 +142,11 @@ static tutti_status round_of(tutti_exchange_job *job, int round, tutti_dtype dty
         first = first == NULL ? u->wire[round] : first;
         count += n;
     }
-    return count > 0 ? tutti_allreduce(job->group, TUTTI_MEAN,
-                                       (tutti_buffer){ job->exchange->space.device, first, count, dtype }, err)
-                     : TUTTI_OK;
+    return count > 0
+               ? tutti_allreduce(job->group, TUTTI_MEAN,
+                                 (tutti_buffer){ job->exchange->space.device, first, count, dtype },
+                                 err)
+               : TUTTI_OK;
 }
 
 static bool wire_is_finite(tutti_device *d, const tutti_exchange_unit *u)

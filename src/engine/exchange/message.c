@@ -74,33 +74,34 @@ static const char *hindrance(const tutti_exchange_unit *u)
         tutti_exchange_account(u, w, &u->view, &first_loss);
         tutti_exchange_account(u, w, &second, &second_loss);
         if (first_loss != NULL && second_loss == NULL)
-            return "loses again where the owners of parts encode, and nothing compensates for that; error feedback "
-                   "does with server=on";
+            return "loses again where the owners of parts encode, and nothing compensates for "
+                   "that; error feedback does with server=on";
     }
     return NULL;
 }
 
 bool tutti_exchange_by_owners(const tutti_exchange_unit *u, int workers, tutti_route route)
 {
-    return route != TUTTI_ROUTE_GATHER && workers >= (route == TUTTI_ROUTE_OWNERS ? 2 : OWNERS_FROM) &&
-           hindrance(u) == NULL;
+    return route != TUTTI_ROUTE_GATHER &&
+           workers >= (route == TUTTI_ROUTE_OWNERS ? 2 : OWNERS_FROM) && hindrance(u) == NULL;
 }
 
-tutti_status tutti_exchange_check_owners(const tutti_engine *e, const tutti_exchange_job *job, tutti_error *err)
+tutti_status tutti_exchange_check_owners(const tutti_engine *e, const tutti_exchange_job *job,
+                                         tutti_error *err)
 {
     for (int i = 0; i < job->n_units && e->sums.route == TUTTI_ROUTE_OWNERS; i++)
         if (is_message(&job->unit[i]) && hindrance(&job->unit[i]) != NULL)
-            return tutti_fail(
-                err, TUTTI_ERR_USAGE, 0,
-                "collective is 'alltoall', but codec '%s' %s; or take allgather, or leave collective at auto",
-                job->unit[i].codec->ops->name, hindrance(&job->unit[i]));
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "collective is 'alltoall', but codec '%s' %s; or take allgather, or "
+                              "leave collective at auto",
+                              job->unit[i].codec->ops->name, hindrance(&job->unit[i]));
     return TUTTI_OK;
 }
 
 tutti_view tutti_exchange_part_of(const tutti_exchange_unit *u, int owner, int workers, int stage)
 {
-    const size_t each =
-        (u->view.count + (size_t)workers * PART_ALIGNMENT - 1) / ((size_t)workers * PART_ALIGNMENT) * PART_ALIGNMENT;
+    const size_t each = (u->view.count + (size_t)workers * PART_ALIGNMENT - 1) /
+                        ((size_t)workers * PART_ALIGNMENT) * PART_ALIGNMENT;
     const size_t j = (size_t)((owner + workers - u->view.tensor % workers) % workers),
                  low = j * each < u->view.count ? j * each : u->view.count;
     tutti_view v = u->view;
@@ -115,8 +116,8 @@ tutti_view tutti_exchange_part_of(const tutti_exchange_unit *u, int owner, int w
 
 int tutti_exchange_owner(int tensor, size_t count, size_t element, int workers)
 {
-    const size_t each =
-        (count + (size_t)workers * PART_ALIGNMENT - 1) / ((size_t)workers * PART_ALIGNMENT) * PART_ALIGNMENT;
+    const size_t each = (count + (size_t)workers * PART_ALIGNMENT - 1) /
+                        ((size_t)workers * PART_ALIGNMENT) * PART_ALIGNMENT;
 
     return (int)((element / each + (size_t)tensor) % (size_t)workers);
 }
@@ -149,13 +150,14 @@ static tutti_status write_message(const coding *w, const float *x, uint8_t *out,
     if (v->count == 0)
         return TUTTI_OK;
     if (u->codec->ops->scratch != NULL)
-        TUTTI_TRY(tutti_exchange_grow(&job->slot->scratch, u->codec->ops->scratch(u->codec, v), 1, err));
+        TUTTI_TRY(
+            tutti_exchange_grow(&job->slot->scratch, u->codec->ops->scratch(u->codec, v), 1, err));
     m->bytes = u->codec->ops->encode(u->codec, v, x, job->slot->scratch.at, out + head);
     for (size_t k = 0; k < PREFIX && !is_fixed(u); k++)
         out[k] = (uint8_t)(m->bytes >> 8 * k);
     if (u->checked)
-        tutti_checksum_put(u->codec, v, tutti_group_rank(job->group, job->group->index), m->at, m->bytes,
-                           out + head - TUTTI_CHECKSUM_BYTES);
+        tutti_checksum_put(u->codec, v, tutti_group_rank(job->group, job->group->index), m->at,
+                           m->bytes, out + head - TUTTI_CHECKSUM_BYTES);
     *bytes = head + m->bytes;
     job->exchange->payload[u->view.tensor] += *bytes;
     return v->stage == 0 ? tutti_exchange_measure(job, u, v, x,
@@ -180,8 +182,8 @@ static tutti_status read_message(const coding *w, int from, const uint8_t **at, 
         const uint8_t *p = *at;
         if (left < PREFIX)
             return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                              "codec '%s': %zu bytes are left for a message that begins with %d of its length; do all "
-                              "workers run the same version?",
+                              "codec '%s': %zu bytes are left for a message that begins with %d of "
+                              "its length; do all workers run the same version?",
                               u->codec->ops->name, left, PREFIX);
         bytes = (size_t)p[0] | (size_t)p[1] << 8 | (size_t)p[2] << 16 | (size_t)p[3] << 24;
         *at += PREFIX;
@@ -190,8 +192,8 @@ static tutti_status read_message(const coding *w, int from, const uint8_t **at, 
     if (u->checked) {
         if (left < TUTTI_CHECKSUM_BYTES)
             return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                              "codec '%s': %zu bytes are left for a message that begins with %d of its checksum; do "
-                              "all workers run the same version?",
+                              "codec '%s': %zu bytes are left for a message that begins with %d of "
+                              "its checksum; do all workers run the same version?",
                               u->codec->ops->name, left, TUTTI_CHECKSUM_BYTES);
         checksum = *at;
         *at += TUTTI_CHECKSUM_BYTES;
@@ -199,8 +201,8 @@ static tutti_status read_message(const coding *w, int from, const uint8_t **at, 
     }
     if (bytes > left)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "codec '%s': a message of %zu bytes where %zu are left; do all workers run the same codec "
-                          "with the same options?",
+                          "codec '%s': a message of %zu bytes where %zu are left; do all workers "
+                          "run the same codec with the same options?",
                           u->codec->ops->name, bytes, left);
     *m = (message){ *at, bytes };
     *at += bytes;
@@ -223,25 +225,27 @@ static tutti_status decode_message(const coding *w, const message *m, int from, 
 }
 
 /* y := the mean. */
-static tutti_status mean(tutti_exchange_job *job, const tutti_exchange_unit *u, const tutti_view *v, const message *at,
-                         size_t stride, float *y, tutti_error *err)
+static tutti_status mean(tutti_exchange_job *job, const tutti_exchange_unit *u, const tutti_view *v,
+                         const message *at, size_t stride, float *y, tutti_error *err)
 {
     const int workers = job->group->size;
     tutti_status status;
     int bad;
 
-    TUTTI_TRY(tutti_exchange_grow(&job->slot->sums, tutti_codec_mean_levels(workers) * v->count, sizeof(float), err));
+    TUTTI_TRY(tutti_exchange_grow(&job->slot->sums, tutti_codec_mean_levels(workers) * v->count,
+                                  sizeof(float), err));
     status = tutti_codec_mean(u->codec, v, at, stride, workers, y, job->slot->sums.at, &bad, err);
-    return tutti_fail_within(err, status, "what worker %d sent of tensor %d", tutti_group_rank(job->group, bad),
-                             u->view.tensor);
+    return tutti_fail_within(err, status, "what worker %d sent of tensor %d",
+                             tutti_group_rank(job->group, bad), u->view.tensor);
 }
 
 /* Notifies the wrappers of what this worker has sent of a view. */
-static tutti_status account(tutti_exchange_job *job, const tutti_exchange_unit *u, const tutti_view *v,
-                            const message *mine, tutti_error *err)
+static tutti_status account(tutti_exchange_job *job, const tutti_exchange_unit *u,
+                            const tutti_view *v, const message *mine, tutti_error *err)
 {
-    return tutti_fail_within(err, tutti_codec_sent(job->exchange->codec, v, mine->at, mine->bytes, err),
-            "what this worker sent of tensor %d", u->view.tensor);
+    return tutti_fail_within(err,
+                             tutti_codec_sent(job->exchange->codec, v, mine->at, mine->bytes, err),
+                             "what this worker sent of tensor %d", u->view.tensor);
 }
 
 /* ---- all to all ---- */
@@ -250,8 +254,9 @@ static tutti_status open_table(tutti_exchange_job *job, table *t, tutti_error *e
 {
     const size_t workers = (size_t)job->group->size, units = (size_t)job->n_units;
 
-    TUTTI_TRY(tutti_exchange_grow(&job->slot->table,
-                                  3 * workers * units * sizeof(message) + 2 * workers * sizeof(size_t), 1, err));
+    TUTTI_TRY(tutti_exchange_grow(
+        &job->slot->table, 3 * workers * units * sizeof(message) + 2 * workers * sizeof(size_t), 1,
+        err));
     t->own = job->slot->table.at;
     t->theirs = t->own + workers * units;
     t->all = t->theirs + workers * units;
@@ -276,8 +281,8 @@ static bool all_fixed(const tutti_exchange_job *job, bool owned)
 static tutti_status too_long(int from, size_t bytes, size_t most, tutti_error *err)
 {
     return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                      "worker %d announces messages of %zu bytes, and the codec makes at most %zu; do all workers run "
-                      "the same version?",
+                      "worker %d announces messages of %zu bytes, and the codec makes at most %zu; "
+                      "do all workers run the same version?",
                       from, bytes, most);
 }
 
@@ -420,7 +425,8 @@ static tutti_status to_owners(tutti_exchange_job *job, const table *t, tutti_err
 
 /* Encodes this worker's shards again and sends them to all: t->all. wrapped[i]: the mean of unit
    i's shard was finite, so its wrappers were applied. */
-static tutti_status from_owners(tutti_exchange_job *job, const table *t, bool *wrapped, tutti_error *err)
+static tutti_status from_owners(tutti_exchange_job *job, const table *t, bool *wrapped,
+                                tutti_error *err)
 {
     tutti_device *d = job->exchange->space.device;
     const int workers = job->group->size, me = job->group->index;
@@ -517,7 +523,8 @@ tutti_status tutti_exchange_messages(tutti_exchange_job *job, tutti_error *err)
 
     for (int i = 0; i < job->n_units; i++)
         if (is_message(&job->unit[i])) {
-            job->unit[i].owned = tutti_exchange_by_owners(&job->unit[i], job->group->size, job->route);
+            job->unit[i].owned =
+                tutti_exchange_by_owners(&job->unit[i], job->group->size, job->route);
             ways[job->unit[i].owned]++;
         }
     if (ways[0] > 0)

@@ -38,10 +38,10 @@ static tutti_status list_tensors(tutti_engine *e, tutti_engine_exchange *x, tutt
         const bool vector = t->cols == 1;
         x->name[i] = t->name;
         if (t->count > INT32_MAX)
-            return tutti_fail(
-                err, TUTTI_ERR_USAGE, 0,
-                "codec '%.60s': parameter %s has %zu elements; a codec takes tensors of fewer than 2147483648", x->spec,
-                t->name, t->count);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "codec '%.60s': parameter %s has %zu elements; a codec takes tensors "
+                              "of fewer than 2147483648",
+                              x->spec, t->name, t->count);
         x->tensor[i] = (tutti_view){ .tensor = i,
                                      .first = t->first,
                                      .count = t->count,
@@ -61,7 +61,8 @@ static tutti_status list_tensors(tutti_engine *e, tutti_engine_exchange *x, tutt
 }
 
 /* The i-th of the codec's states and its bytes; 0: scratch. */
-static size_t state_bytes(const tutti_engine_exchange *x, const tutti_plan *plan, size_t i, void **memory)
+static size_t state_bytes(const tutti_engine_exchange *x, const tutti_plan *plan, size_t i,
+                          void **memory)
 {
     const tutti_state *s = tutti_plan_state(plan, x->first_state + i, memory);
 
@@ -97,12 +98,15 @@ static void declare_kept(const tutti_engine *e, tutti_engine_exchange *x, tutti_
     const size_t bytes = tutti_exchange_state_bytes(x, plan);
 
     if (bytes > 0 && e->m.ops->exchange != NULL && tutti_engine_may_skip(e))
-        tutti_declare(plan,
-                      &(tutti_state){ .name = "codec.kept", .keep = TUTTI_SCRATCH, .dtype = TUTTI_U8, .count = bytes },
-                      &x->kept);
+        tutti_declare(
+            plan,
+            &(tutti_state){
+                .name = "codec.kept", .keep = TUTTI_SCRATCH, .dtype = TUTTI_U8, .count = bytes },
+            &x->kept);
 }
 
-tutti_status tutti_exchange_declare(tutti_method *m, tutti_plan *plan, const char *spec, tutti_error *err)
+tutti_status tutti_exchange_declare(tutti_method *m, tutti_plan *plan, const char *spec,
+                                    tutti_error *err)
 {
     tutti_engine *e = m->engine;
     tutti_engine_exchange *x;
@@ -110,10 +114,11 @@ tutti_status tutti_exchange_declare(tutti_method *m, tutti_plan *plan, const cha
     tutti_status status;
 
     if (e->sums.exchange != NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "codec is '%.80s', but method '%s' brings its own, '%.120s'; omit codec, or use it "
-                          "under another method (ddp)",
-                          spec, m->ops->name, e->sums.exchange->spec);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "codec is '%.80s', but method '%s' brings its own, '%.120s'; omit codec, or use it "
+            "under another method (ddp)",
+            spec, m->ops->name, e->sums.exchange->spec);
     x = e->sums.exchange = tutti_alloc(1, sizeof *x);
     if (x == NULL || (x->spec = tutti_copy_text(spec)) == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for codec '%.60s'", spec);
@@ -124,7 +129,9 @@ tutti_status tutti_exchange_declare(tutti_method *m, tutti_plan *plan, const cha
     status = tutti_codec_declare(&x->codec, plan, spec, "codec", &x->space, err);
     if (status != TUTTI_OK)
         /* the spec was made of the method's options */
-        return spec == e->options.codec ? status : tutti_fail_within(err, status, "method '%s'", m->ops->name);
+        return spec == e->options.codec
+                   ? status
+                   : tutti_fail_within(err, status, "method '%s'", m->ops->name);
     x->n_states = tutti_plan_count(plan) - x->first_state;
     declare_kept(e, x, plan);
     if (e->options.codec_cost == TUTTI_CODEC_COST_AUTO_OFF)
@@ -132,11 +139,12 @@ tutti_status tutti_exchange_declare(tutti_method *m, tutti_plan *plan, const cha
     other = tutti_exchange_leaf(x->codec, is_not_a_sum_of_floats);
     if (e->sums.collective != NULL && other != NULL)
         return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0, "collective is '%.80s', an algorithm for sums of float32, but codec '%s' sends %s",
+            err, TUTTI_ERR_USAGE, 0,
+            "collective is '%.80s', an algorithm for sums of float32, but codec '%s' sends %s",
             e->sums.collective, other->ops->name,
-            other->ops->rounds == 0
-                ? "messages that cannot be summed; take allgather or alltoall, or leave collective at auto"
-                : "something else; leave collective at auto");
+            other->ops->rounds == 0 ? "messages that cannot be summed; take allgather or alltoall, "
+                                      "or leave collective at auto"
+                                    : "something else; leave collective at auto");
     if (m->lane_width == 1)
         m->lane_width = 2; /* a piece is encoded while the one before it is sent */
     return TUTTI_OK;
@@ -148,8 +156,8 @@ tutti_status tutti_exchange_once(tutti_method *m, const char *option, tutti_erro
 
     if (e->sums.route == TUTTI_ROUTE_OWNERS)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s asks that messages are encoded once, and collective=alltoall that the owners of parts "
-                          "encode them again; give only one of them",
+                          "%s asks that messages are encoded once, and collective=alltoall that "
+                          "the owners of parts encode them again; give only one of them",
                           option);
     e->sums.route = TUTTI_ROUTE_GATHER;
     return TUTTI_OK;
@@ -163,14 +171,17 @@ static bool is_message(const tutti_codec *c)
 tutti_status tutti_exchange_check_route(const tutti_engine *e, tutti_error *err)
 {
     if (tutti_exchange_route(e->options.collective) == TUTTI_ROUTE_AUTO || e->m.workers == 1 ||
-        (e->sums.exchange != NULL && tutti_exchange_leaf(e->sums.exchange->codec, is_message) != NULL))
+        (e->sums.exchange != NULL &&
+         tutti_exchange_leaf(e->sums.exchange->codec, is_message) != NULL))
         return TUTTI_OK;
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "collective is '%s', a way for messages of codecs that cannot be summed (topk, qsgd), but "
-                      "%s%.60s%s; leave collective at auto",
-                      e->options.collective, e->sums.exchange == NULL ? "gradients travel as they are" : "codec '",
-                      e->sums.exchange == NULL ? "" : e->sums.exchange->spec,
-                      e->sums.exchange == NULL ? "" : "' is summed");
+    return tutti_fail(
+        err, TUTTI_ERR_USAGE, 0,
+        "collective is '%s', a way for messages of codecs that cannot be summed (topk, qsgd), but "
+        "%s%.60s%s; leave collective at auto",
+        e->options.collective,
+        e->sums.exchange == NULL ? "gradients travel as they are" : "codec '",
+        e->sums.exchange == NULL ? "" : e->sums.exchange->spec,
+        e->sums.exchange == NULL ? "" : "' is summed");
 }
 
 tutti_status tutti_exchange_check_all(const tutti_method *m, tutti_error *err)
@@ -181,24 +192,27 @@ tutti_status tutti_exchange_check_all(const tutti_method *m, tutti_error *err)
 
     if (votes != NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "codec '%s' makes a vote of what workers send, and method '%s' sends how far models have "
-                          "moved, which a sign does not show; take it for gradients (ddp, signum), or a codec with a "
-                          "size, such as ef(sign)",
+                          "codec '%s' makes a vote of what workers send, and method '%s' sends how "
+                          "far models have moved, which a sign does not show; take it for "
+                          "gradients (ddp, signum), or a codec with a size, such as ef(sign)",
                           votes->ops->name, m->ops->name);
     return TUTTI_OK;
 }
 
 const char *tutti_exchange_elsewhere(const tutti_engine *e)
 {
-    return (e->m.traits & TUTTI_THROUGH_SERVERS) != 0 ? "the codec is between workers and servers"
-                                                      : "the codec is of models, between neighbours";
+    return (e->m.traits & TUTTI_THROUGH_SERVERS) != 0
+               ? "the codec is between workers and servers"
+               : "the codec is of models, between neighbours";
 }
 
 const char *tutti_exchange_codec(const tutti_method *m)
 {
     const tutti_engine *e = m->engine;
 
-    return e->sums.exchange != NULL ? e->sums.exchange->spec : e->options.codec[0] != 0 ? e->options.codec : NULL;
+    return e->sums.exchange != NULL   ? e->sums.exchange->spec
+           : e->options.codec[0] != 0 ? e->options.codec
+                                      : NULL;
 }
 
 /* Worker 0 reports once what lossy codecs without error feedback risk. */
@@ -213,18 +227,20 @@ static void warn(tutti_engine *e)
         return;
     for (int i = 1; i < x->space.n_tensors; i++) /* the largest is what matters */
         v = x->tensor[i].count > v->count ? &x->tensor[i] : v;
-    for (; c->ops->choose != NULL && into == NULL; c = c->ops->choose((tutti_codec *)(uintptr_t)c, v))
+    for (; c->ops->choose != NULL && into == NULL;
+         c = c->ops->choose((tutti_codec *)(uintptr_t)c, v))
         if (c->ops->account != NULL)
             c->ops->account((tutti_codec *)(uintptr_t)c, v, &into);
     if ((tutti_codec_traits(c) & TUTTI_CODEC_VOTES) != 0)
         tutti_event(&e->m, "codec",
-                    "codec '%s' is biased, and of a vote nothing can be made good, so training may stall or end "
-                    "elsewhere; the learning rate is the step of every weight",
+                    "codec '%s' is biased, and of a vote nothing can be made good, so training may "
+                    "stall or end elsewhere; the learning rate is the step of every weight",
                     c->ops->name);
-    else if (into == NULL && c->ops->rounds == 0 && (tutti_codec_traits(c) & TUTTI_CODEC_UNBIASED) == 0)
+    else if (into == NULL && c->ops->rounds == 0 &&
+             (tutti_codec_traits(c) & TUTTI_CODEC_UNBIASED) == 0)
         tutti_event(&e->m, "codec",
-                    "codec '%s' is biased and nothing compensates for what it drops, so training may stall or end "
-                    "elsewhere; ef(%s) sends it later",
+                    "codec '%s' is biased and nothing compensates for what it drops, so training "
+                    "may stall or end elsewhere; ef(%s) sends it later",
                     c->ops->name, x->spec);
 }
 
@@ -245,7 +261,8 @@ tutti_status tutti_engine_exchange_open(tutti_engine *e, tutti_error *err)
         for (int k = 0; k < e->layout.n_pieces; k++)
             for (int late = 0; late < 2; late++) {
                 tutti_exchange_job job = { .exchange = x, .slot = &x->slot[s] };
-                TUTTI_TRY(tutti_exchange_set_up(&job, &e->pieces[k], late ? TUTTI_EXCHANGE_LATE : 0, err));
+                TUTTI_TRY(tutti_exchange_set_up(&job, &e->pieces[k], late ? TUTTI_EXCHANGE_LATE : 0,
+                                                err));
                 TUTTI_TRY(tutti_exchange_reserve_linear(&job, err));
                 if (s == 0)
                     TUTTI_TRY(tutti_exchange_check_owners(e, &job, err));
@@ -262,8 +279,9 @@ size_t tutti_exchange_bytes(const tutti_engine *e)
 
     for (int s = 0; x != NULL && s < x->n_slots; s++) {
         const tutti_exchange_slot *t = &x->slot[s];
-        bytes += t->units.bytes + t->scratch.bytes + t->send.bytes + t->receive.bytes + t->out.bytes + t->all.bytes +
-                 t->sums.bytes + t->table.bytes + t->wrapped.bytes + t->decoded.bytes;
+        bytes += t->units.bytes + t->scratch.bytes + t->send.bytes + t->receive.bytes +
+                 t->out.bytes + t->all.bytes + t->sums.bytes + t->table.bytes + t->wrapped.bytes +
+                 t->decoded.bytes;
         for (int r = 0; r < TUTTI_EXCHANGE_ROUNDS; r++)
             bytes += t->wire[r].bytes;
     }
@@ -278,8 +296,9 @@ void tutti_engine_exchange_close(tutti_engine *e)
         return;
     for (int s = 0; s < x->n_slots; s++) {
         tutti_exchange_slot *t = &x->slot[s];
-        tutti_exchange_buffer *const buffers[] = { &t->units, &t->scratch, &t->send,  &t->receive, &t->out,
-                                                   &t->all,   &t->sums,    &t->table, &t->wrapped, &t->decoded };
+        tutti_exchange_buffer *const buffers[] = { &t->units,   &t->scratch, &t->send, &t->receive,
+                                                   &t->out,     &t->all,     &t->sums, &t->table,
+                                                   &t->wrapped, &t->decoded };
         for (size_t i = 0; i < TUTTI_LENGTH(buffers); i++)
             tutti_free(buffers[i]->at);
         for (int r = 0; r < TUTTI_EXCHANGE_ROUNDS; r++)

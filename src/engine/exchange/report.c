@@ -27,7 +27,8 @@ enum { FIGURES = 4 };
    steps. */
 typedef struct tutti_exchange_measured {
     bool due;                    /* this exchange is to be measured */
-    uint64_t last;               /* steps done with the last exchange; 0: there was none in this process */
+    /* steps done with the last exchange; 0: there was none in this process */
+    uint64_t last;
     double gradient2, input1, input2, lost2; /* sums of the gradient's squares, of the magnitudes
                                     and squares of what was encoded, and of the loss's squares */
     uint64_t bytes;              /* of messages */
@@ -41,11 +42,12 @@ tutti_status tutti_exchange_check_report(const tutti_engine *e, tutti_error *err
 {
     if (e->options.codec_report == 0 || e->sums.exchange != NULL)
         return TUTTI_OK;
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec-report is %llu, but %s%s; leave codec-report at 0",
-                      (unsigned long long)e->options.codec_report,
-                      e->sums.codec_is_used ? tutti_exchange_elsewhere(e) : "gradients travel as they are",
-                      e->sums.codec_is_used ? ", and what is measured is the exchange of gradients"
-                                            : ": there is no codec");
+    return tutti_fail(
+        err, TUTTI_ERR_USAGE, 0, "codec-report is %llu, but %s%s; leave codec-report at 0",
+        (unsigned long long)e->options.codec_report,
+        e->sums.codec_is_used ? tutti_exchange_elsewhere(e) : "gradients travel as they are",
+        e->sums.codec_is_used ? ", and what is measured is the exchange of gradients"
+                              : ": there is no codec");
 }
 
 tutti_status tutti_exchange_report_open(tutti_engine *e, tutti_error *err)
@@ -58,9 +60,10 @@ tutti_status tutti_exchange_report_open(tutti_engine *e, tutti_error *err)
     x->records = tutti_alloc((size_t)x->space.n_tensors, sizeof *x->records);
     x->measured = tutti_alloc((size_t)x->space.n_tensors, sizeof *x->measured);
     if (x->records == NULL || x->measured == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
-                          "no memory to measure what the codec makes of %d tensors; leave codec-report at 0",
-                          x->space.n_tensors);
+        return tutti_fail(
+            err, TUTTI_ERR_MEMORY, ENOMEM,
+            "no memory to measure what the codec makes of %d tensors; leave codec-report at 0",
+            x->space.n_tensors);
     return TUTTI_OK;
 }
 
@@ -117,7 +120,11 @@ static double norm1(tutti_device *d, size_t n, const float *x)
     return sum;
 }
 
-typedef struct receiver { tutti_exchange_measured *of; tutti_status status; tutti_error *err; } receiver;
+typedef struct receiver {
+    tutti_exchange_measured *of;
+    tutti_status status;
+    tutti_error *err;
+} receiver;
 
 static void receive_figure(void *user, const char *name, size_t n, const double *numbers)
 {
@@ -148,7 +155,8 @@ tutti_status tutti_exchange_measure(const tutti_exchange_job *job, const tutti_e
                                     const tutti_codec_message *sent, tutti_error *err)
 {
     tutti_device *d = job->exchange->space.device;
-    tutti_exchange_measured *m = job->exchange->measured != NULL ? &job->exchange->measured[u->view.tensor] : NULL;
+    tutti_exchange_measured *m =
+        job->exchange->measured != NULL ? &job->exchange->measured[u->view.tensor] : NULL;
     const tutti_codec_ops *ops = u->codec->ops;
     receiver receiver_of = { .of = m, .err = err };
     float *y;
@@ -191,18 +199,19 @@ void tutti_exchange_measure_end(const tutti_exchange_job *job)
         const tutti_exchange_measured *m = &x->measured[u->view.tensor];
         const double n = (double)u->view.count;
         if (m->due)
-            x->records[u->view.tensor] =
-                (tutti_codec_record){ .step = u->view.step + 1,
-                                      .codec = u->codec->ops->name,
-                                      .bytes = m->bytes,
-                                      .bits = 8.0 * (double)m->bytes / n,
-                                      .norm = sqrt(m->gradient2),
-                                      .rho = m->input1 / sqrt(n * m->input2),
-                                      .lost = m->lost2 / m->input2,
-                                      .density = (double)m->kept / n,
-                                      .union_density = (double)not_zero(x->space.device, u->view.count, u->y) / n,
-                                      .residual = is_made_good(u) ? sqrt(m->lost2 / m->gradient2) : NAN,
-                                      .n_figures = m->n_figures,
-                                      .figure = m->figure };
+            x->records[u->view.tensor] = (tutti_codec_record){
+                .step = u->view.step + 1,
+                .codec = u->codec->ops->name,
+                .bytes = m->bytes,
+                .bits = 8.0 * (double)m->bytes / n,
+                .norm = sqrt(m->gradient2),
+                .rho = m->input1 / sqrt(n * m->input2),
+                .lost = m->lost2 / m->input2,
+                .density = (double)m->kept / n,
+                .union_density = (double)not_zero(x->space.device, u->view.count, u->y) / n,
+                .residual = is_made_good(u) ? sqrt(m->lost2 / m->gradient2) : NAN,
+                .n_figures = m->n_figures,
+                .figure = m->figure
+            };
     }
 }

@@ -37,16 +37,18 @@ static tutti_status machines(const tutti_method *m, const char *option, int *tea
             there += tutti_world_host(m->world, other) == host;
         if (there != c || tutti_world_host(m->world, r / c * c) != host)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "%s=machine: there are %d workers on the machine of worker %d and %d on that of worker "
-                              "0; machines must have equally many, of "
-                              "consecutive ranks: change the hosts, or give their number (%s=N, which divides %d)",
+                              "%s=machine: there are %d workers on the machine of worker %d and %d "
+                              "on that of worker 0; machines must have equally many, of "
+                              "consecutive ranks: change the hosts, or give their number (%s=N, "
+                              "which divides %d)",
                               option, there, r, c, option, m->workers);
     }
     *team = c;
     return TUTTI_OK;
 }
 
-tutti_status tutti_team_parse(const tutti_method *m, const char *option, const char *value, int *team, tutti_error *err)
+tutti_status tutti_team_parse(const tutti_method *m, const char *option, const char *value,
+                              int *team, tutti_error *err)
 {
     char *end;
     long c;
@@ -59,26 +61,32 @@ tutti_status tutti_team_parse(const tutti_method *m, const char *option, const c
     errno = 0;
     c = strtol(value, &end, 10);
     if (errno != 0 || end == value || *end != 0 || c < 1 || c > m->workers)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s is '%.40s'; it must be machine, none, or a number of workers from 1 to %d", option, value,
-                          m->workers);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "%s is '%.40s'; it must be machine, none, or a number of workers from 1 to %d", option,
+            value, m->workers);
     if (m->workers % c != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s is %ld, which does not divide the %d workers; take a number of workers that is a "
-                          "multiple of it, or another %s",
-                          option, c, m->workers, option);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "%s is %ld, which does not divide the %d workers; take a number of workers that is a "
+            "multiple of it, or another %s",
+            option, c, m->workers, option);
     *team = (int)c;
     return TUTTI_OK;
 }
 
 tutti_status tutti_exchange_check_team(const tutti_engine *e, tutti_error *err)
 {
-    if (strcmp(e->options.codec_hierarchy, "none") == 0 || e->m.workers == 1 || e->sums.exchange != NULL)
+    if (strcmp(e->options.codec_hierarchy, "none") == 0 || e->m.workers == 1 ||
+        e->sums.exchange != NULL)
         return TUTTI_OK;
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec-hierarchy is '%.40s', but %s; leave it at none%s",
-                      e->options.codec_hierarchy,
-                      e->sums.codec_is_used ? tutti_exchange_elsewhere(e) : "no gradient goes through a codec",
-                      e->sums.codec_is_used ? "" : ", or give a codec. Sums of float32 know of machines by themselves");
+    return tutti_fail(
+        err, TUTTI_ERR_USAGE, 0, "codec-hierarchy is '%.40s', but %s; leave it at none%s",
+        e->options.codec_hierarchy,
+        e->sums.codec_is_used ? tutti_exchange_elsewhere(e) : "no gradient goes through a codec",
+        e->sums.codec_is_used
+            ? ""
+            : ", or give a codec. Sums of float32 know of machines by themselves");
 }
 
 tutti_status tutti_exchange_team_declare(tutti_engine *e, tutti_error *err)
@@ -93,13 +101,15 @@ tutti_status tutti_exchange_team_declare(tutti_engine *e, tutti_error *err)
     if (team == m->workers)
         return tutti_fail(
             err, TUTTI_ERR_USAGE, 0,
-            "codec-hierarchy is '%.40s', and all %d workers are one team, so that nothing is left for codec '%.80s'; "
-            "omit one of the two, or give the workers of a smaller team (codec-hierarchy=N)",
+            "codec-hierarchy is '%.40s', and all %d workers are one team, so that nothing is left "
+            "for codec '%.80s'; omit one of the two, or give the workers of a smaller team "
+            "(codec-hierarchy=N)",
             e->options.codec_hierarchy, m->workers, x->spec);
     if (e->options.codec_cost != TUTTI_CODEC_COST_OFF)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "codec-cost predicts exchanges among all workers, and with teams of %d (codec-hierarchy) the "
-                          "first of each alone take part; leave codec-cost off",
+                          "codec-cost predicts exchanges among all workers, and with teams of %d "
+                          "(codec-hierarchy) the first of each alone take part; leave codec-cost "
+                          "off",
                           team);
     return tutti_leaders_open(&x->leaders, &m->all, team, "codec team", err);
 }
@@ -109,13 +119,15 @@ tutti_status tutti_exchange_teams(tutti_method *m, const char *option, int team,
     tutti_engine *e = m->engine;
 
     if (strcmp(e->options.codec_hierarchy, "none") != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "codec-hierarchy is '%.40s', but method '%s' sets it itself (%s); omit codec-hierarchy",
-                          e->options.codec_hierarchy, m->ops->name, option);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "codec-hierarchy is '%.40s', but method '%s' sets it itself (%s); omit codec-hierarchy",
+            e->options.codec_hierarchy, m->ops->name, option);
     if (e->sums.collective != NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "collective is '%.80s', for sums over all workers, but under method '%s' the first workers "
-                          "of teams sum (%s); leave collective at auto, or turn the teams off",
+                          "collective is '%.80s', for sums over all workers, but under method '%s' "
+                          "the first workers of teams sum (%s); leave collective at auto, or turn "
+                          "the teams off",
                           e->sums.collective, m->ops->name, option);
     e->sums.codec_team = team;
     return TUTTI_OK;
@@ -131,15 +143,17 @@ int tutti_exchange_team(const tutti_engine *e)
     return e->sums.exchange != NULL ? e->sums.exchange->team : 1;
 }
 
-tutti_status tutti_exchange_check_saved_team(const tutti_engine *e, int64_t saved_team, int saved_by, tutti_error *err)
+tutti_status tutti_exchange_check_saved_team(const tutti_engine *e, int64_t saved_team,
+                                             int saved_by, tutti_error *err)
 {
     const int team = tutti_exchange_team(e);
 
     if (e->sums.exchange == NULL || (saved_team == team && (team == 1 || saved_by == e->m.workers)))
         return TUTTI_OK;
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "the checkpoint was saved by %d workers in teams of %lld, and this run has %d in teams of %d: "
-                      "what a codec keeps is a team's, and of other teams it would be another; resume it with -n %d "
-                      "and codec-hierarchy=%lld",
-                      saved_by, (long long)saved_team, e->m.workers, team, saved_by, (long long)saved_team);
+                      "the checkpoint was saved by %d workers in teams of %lld, and this run has "
+                      "%d in teams of %d: what a codec keeps is a team's, and of other teams it "
+                      "would be another; resume it with -n %d and codec-hierarchy=%lld",
+                      saved_by, (long long)saved_team, e->m.workers, team, saved_by,
+                      (long long)saved_team);
 }

@@ -4,21 +4,24 @@
 
 #include "exchange_internal.h"
 
-tutti_status tutti_exchange_grow(tutti_exchange_buffer *buffer, size_t count, size_t size, tutti_error *err)
+tutti_status tutti_exchange_grow(tutti_exchange_buffer *buffer, size_t count, size_t size,
+                                 tutti_error *err)
 {
     size_t bytes;
     void *more;
 
     if (!tutti_size_mul(count, size, &bytes))
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
-                          "a piece of %zu x %zu bytes does not fit in this machine's addresses", count, size);
+                          "a piece of %zu x %zu bytes does not fit in this machine's addresses",
+                          count, size);
     if (bytes <= buffer->bytes)
         return TUTTI_OK;
     more = tutti_alloc(bytes, 1);
     if (more == NULL)
-        return tutti_fail(
-            err, TUTTI_ERR_MEMORY, ENOMEM,
-            "no memory for the %zu bytes that a piece needs on its way through the codec; use smaller buckets", bytes);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                          "no memory for the %zu bytes that a piece needs on its way through the "
+                          "codec; use smaller buckets",
+                          bytes);
     tutti_free(buffer->at);
     *buffer = (tutti_exchange_buffer){ more, bytes };
     return TUTTI_OK;
@@ -34,7 +37,8 @@ const tutti_codec *tutti_exchange_leaf(const tutti_codec *c, bool (*is)(const tu
     return found;
 }
 
-float tutti_exchange_account(const tutti_exchange_unit *u, int wrapper, const tutti_view *v, float **into)
+float tutti_exchange_account(const tutti_exchange_unit *u, int wrapper, const tutti_view *v,
+                             float **into)
 {
     tutti_codec *c = u->wrapper[wrapper];
 

@@ -43,8 +43,8 @@ static tutti_status check_deal(const tutti_engine *e, const int64_t *passes_of, 
     }
     if (sum != all)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "the workers get %lld passes of a step; it has %lld of %lld samples each", (long long)sum,
-                          (long long)all, (long long)e->division.share.batch);
+                          "the workers get %lld passes of a step; it has %lld of %lld samples each",
+                          (long long)sum, (long long)all, (long long)e->division.share.batch);
     return TUTTI_OK;
 }
 
@@ -52,42 +52,47 @@ static tutti_status check_loaded(const void *self, tutti_error *err)
 {
     const allotment *a = self;
 
-    return tutti_fail_within(err, check_deal(a->e, a->passes_of, err), "what is loaded has another cut of a step");
+    return tutti_fail_within(err, check_deal(a->e, a->passes_of, err),
+                             "what is loaded has another cut of a step");
 }
 
-static const tutti_facility_ops facility = { .close = tutti_free, .loaded = check_loaded, .prepare = deal };
+static const tutti_facility_ops facility = { .close = tutti_free,
+                                             .loaded = check_loaded,
+                                             .prepare = deal };
 
-tutti_status tutti_passes_assign_declare(tutti_method *m, tutti_plan *plan, int64_t samples, tutti_error *err)
+tutti_status tutti_passes_assign_declare(tutti_method *m, tutti_plan *plan, int64_t samples,
+                                         tutti_error *err)
 {
     tutti_engine *e = m->engine;
     const int64_t step = e->options.batch * e->options.accumulate * m->workers;
     allotment *a;
 
     if (e->options.batch_of != NULL)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "method '%s' decides itself how much of a step each worker computes; use it with even shares (batch-share)",
-            m->ops->name);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s' decides itself how much of a step each worker computes; use "
+                          "it with even shares (batch-share)",
+                          m->ops->name);
     if (e->options.once)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' deals out the passes of a step by the workers' speed, but this client computes "
-                          "one batch in each step; take another method, or a client that asks for its passes (tutti "
-                          "train, tutti.torch.prepare)",
+                          "method '%s' deals out the passes of a step by the workers' speed, but "
+                          "this client computes one batch in each step; take another method, or a "
+                          "client that asks for its passes (tutti train, tutti.torch.prepare)",
                           m->ops->name);
     if (e->options.parts != NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' hands work from worker to worker, but each has samples of its own that stay "
-                          "with it; leave partition at iid or take "
-                          "another method",
+                          "method '%s' hands work from worker to worker, but each has samples of "
+                          "its own that stay with it; leave partition at iid or take another "
+                          "method",
                           m->ops->name);
     if (samples < 1 || step % samples != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s': a step of %lld samples (%d workers x batch x accumulate) cannot be cut in "
-                          "passes of %lld; the number must divide it",
+                          "method '%s': a step of %lld samples (%d workers x batch x accumulate) "
+                          "cannot be cut in passes of %lld; the number must divide it",
                           m->ops->name, (long long)step, m->workers, (long long)samples);
     a = tutti_alloc(1, sizeof *a);
     if (a == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the passes of %d workers", m->workers);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the passes of %d workers",
+                          m->workers);
     a->e = e;
     tutti_facility_add(m, &facility, a);
     e->division.share.batch = samples;
@@ -106,7 +111,8 @@ tutti_status tutti_passes_assign(tutti_method *m, const int64_t *passes_of, tutt
     const tutti_engine *e = m->engine;
     const allotment *a = tutti_facility_self(m, &facility);
 
-    if (a == NULL || (e->stage != STAGE_READY && (e->stage != STAGE_BETWEEN || tutti_engine_passes_left(e))))
+    if (a == NULL ||
+        (e->stage != STAGE_READY && (e->stage != STAGE_BETWEEN || tutti_engine_passes_left(e))))
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
                           "method '%s': tutti_passes_assign is legal within open and step, after "
                           "tutti_passes_assign_declare (steps.h)",

@@ -57,8 +57,8 @@ static uint64_t held(const tutti_batch_range *lease)
    lease does not extend over many epochs. */
 static uint64_t most_in_step(const tutti_batches *t)
 {
-    const uint64_t part = epoch_samples(t) / (4 * (uint64_t)t->e->m.workers), pass = (uint64_t)t->pass,
-                   cap = part > pass ? part : pass;
+    const uint64_t part = epoch_samples(t) / (4 * (uint64_t)t->e->m.workers),
+                   pass = (uint64_t)t->pass, cap = part > pass ? part : pass;
 
     return (uint64_t)t->most < cap ? (uint64_t)t->most : cap;
 }
@@ -173,7 +173,8 @@ static void allow(tutti_batches *t)
    shortened. */
 static uint64_t samples_before(const tutti_batches *t, int r, uint64_t a)
 {
-    const uint64_t pass = (uint64_t)t->pass, has = (uint64_t)t->of[r], until = (a + (r < t->e->m.rank)) * pass;
+    const uint64_t pass = (uint64_t)t->pass, has = (uint64_t)t->of[r],
+                   until = (a + (r < t->e->m.rank)) * pass;
     return has < until ? has : until;
 }
 
@@ -189,11 +190,13 @@ static int64_t place_of(const tutti_batches *t, int64_t pass, uint64_t *epoch, u
         first += t->cut ? (r < m->rank ? (uint64_t)t->of[r] : 0) : samples_before(t, r, a);
     if (t->cut)
         first += at;
-    *position = t->e->division.share.parts != NULL ? t->mine + at : t->e->counts.progress.samples % d + first;
+    *position = t->e->division.share.parts != NULL ? t->mine + at
+                                                   : t->e->counts.progress.samples % d + first;
     return left <= 0 ? 0 : left < t->pass ? left : t->pass;
 }
 
-int64_t tutti_batch_position(const tutti_method *m, int64_t pass, uint64_t *epoch, uint64_t *position)
+int64_t tutti_batch_position(const tutti_method *m, int64_t pass, uint64_t *epoch,
+                             uint64_t *position)
 {
     return place_of(tutti_facility_self(m, &facility), pass, epoch, position);
 }
@@ -221,7 +224,8 @@ static void lent_pass(const tutti_batches *t, tutti_pass *p)
     }
     if (t->replay != NULL) {
         const uint64_t step = t->e->counts.progress.step,
-                       recorded = step < t->replay_steps ? (uint64_t)t->replay[step] : 0; /* not cut */
+                       /* not cut */
+                       recorded = step < t->replay_steps ? (uint64_t)t->replay[step] : 0;
         n = recorded <= taken ? 0 : n < recorded - taken ? n : recorded - taken;
     }
     p->samples = (int64_t)n;
@@ -263,7 +267,8 @@ static uint64_t nominal_step(const void *self)
 {
     const tutti_batches *t = self;
 
-    return t->e->counts.progress.samples / (uint64_t)(t->e->options.batch * t->e->options.accumulate * t->e->m.workers);
+    return t->e->counts.progress.samples /
+           (uint64_t)(t->e->options.batch * t->e->options.accumulate * t->e->m.workers);
 }
 
 static tutti_status check_pass(void *self, const tutti_pass *p, tutti_error *err)
@@ -275,19 +280,23 @@ static tutti_status check_pass(void *self, const tutti_pass *p, tutti_error *err
     if (p->again)
         return TUTTI_OK;
     if (t->leased ? t->closed : !t->known)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          t->leased ? "method '%s' has closed the step (tutti_batch_close) and begins another pass"
-                                    : "method '%s' begins a step without saying how many samples it takes "
-                                      "(tutti_batch_exchange, tutti_batch_set)",
-                          t->e->m.ops->name);
+        return tutti_fail(
+            err, TUTTI_ERR_STATE, 0,
+            t->leased
+                ? "method '%s' has closed the step (tutti_batch_close) and begins another pass"
+                : "method '%s' begins a step without saying how many samples it takes "
+                  "(tutti_batch_exchange, tutti_batch_set)",
+            t->e->m.ops->name);
     if (t->leased)
         next_pass(t, &most);
     else
         most.samples = t->of[t->e->m.rank] - t->taken;
     if (own < 0 || own > most.samples || own > t->pass)
         return tutti_fail(
-            err, TUTTI_ERR_STATE, 0, "method '%s' takes %lld samples in a pass; it may take up to %lld (steps.h)",
-            t->e->m.ops->name, (long long)own, (long long)(most.samples < t->pass ? most.samples : t->pass));
+            err, TUTTI_ERR_STATE, 0,
+            "method '%s' takes %lld samples in a pass; it may take up to %lld (steps.h)",
+            t->e->m.ops->name, (long long)own,
+            (long long)(most.samples < t->pass ? most.samples : t->pass));
     t->taken += own;
     if (t->leased)
         t->e->m.samples = t->taken;
@@ -308,7 +317,8 @@ static tutti_status end_step(void *self, tutti_error *err)
     tutti_batches *t = self;
 
     if (t->leased ? !t->closed : t->taken != t->of[t->e->m.rank])
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s' has taken %lld samples in a step %s", t->e->m.ops->name,
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "method '%s' has taken %lld samples in a step %s", t->e->m.ops->name,
                           (long long)t->taken,
                           t->leased ? "that it did not close (tutti_batch_close)"
                                     : "for which it declared another number");
@@ -374,12 +384,11 @@ static tutti_status check_loaded(const void *self, tutti_error *err)
         wrong = "what each leases (take.loan, take.next)";
     if (t->e->division.share.parts != NULL && t->mine > done)
         wrong = "what this worker has taken of its part (take.mine)";
-    return wrong == NULL
-               ? TUTTI_OK
-               : tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                            "method '%s': %s does not fit the %llu samples that the run has taken; use another "
-                            "checkpoint",
-                            t->e->m.ops->name, wrong, (unsigned long long)done);
+    return wrong == NULL ? TUTTI_OK
+                         : tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                                      "method '%s': %s does not fit the %llu samples that the run "
+                                      "has taken; use another checkpoint",
+                                      t->e->m.ops->name, wrong, (unsigned long long)done);
 }
 
 /* ---- what methods call ---- */
@@ -390,15 +399,17 @@ static void take_close(void *self)
     tutti_free(self);
 }
 
-static tutti_status take_load(void *self, tutti_checkpoint *checkpoint, const tutti_saved_run *run, tutti_error *err)
+static tutti_status take_load(void *self, tutti_checkpoint *checkpoint, const tutti_saved_run *run,
+                              tutti_error *err)
 {
     const tutti_batches *t = self;
 
     (void)checkpoint;
     return t->leased && run->changed
                ? tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "the checkpoint has the samples that each of another number of workers leased; method "
-                            "'%s' continues only with the number of workers that saved it",
+                            "the checkpoint has the samples that each of another number of workers "
+                            "leased; method '%s' continues only with the number of workers that "
+                            "saved it",
                             t->e->m.ops->name)
                : TUTTI_OK;
 }
@@ -418,56 +429,61 @@ static const tutti_facility_ops facility = { .provides = TUTTI_SIZES_STEPS,
                                              .loaded = check_loaded,
                                              .take_in = scale_gradient };
 
-static tutti_status refuse_take(const tutti_engine *e, const tutti_batch_options *o, tutti_error *err)
+static tutti_status refuse_take(const tutti_engine *e, const tutti_batch_options *o,
+                                tutti_error *err)
 {
     const int64_t pass = o->pass > 0 ? o->pass : e->options.batch;
 
     if (e->m.traits & (TUTTI_ASYNC | TUTTI_FAULT_TOLERANT))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' has free sample counts, which all learn of all in every step; so it makes steps "
-                          "together and ends with a lost worker",
+                          "method '%s' has free sample counts, which all learn of all in every "
+                          "step; so it makes steps together and ends with a lost worker",
                           e->m.ops->name);
     if (e->options.batch_of != NULL)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "method '%s' decides itself how much of a step each worker computes; use it with even shares (batch-share)",
-            e->m.ops->name);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s' decides itself how much of a step each worker computes; use "
+                          "it with even shares (batch-share)",
+                          e->m.ops->name);
     if (e->options.whole_batches && (o->leased || !o->even))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' decides while it runs how many samples a worker takes in a step, so a loader of "
-                          "equal batches will not do; give a client that takes as many as it is asked for (in Python "
+                          "method '%s' decides while it runs how many samples a worker takes in a "
+                          "step, so a loader of equal batches will not do; give a client that "
+                          "takes as many as it is asked for (in Python "
                           "prepare(sampler=tutti.torch.sampler(dataset, batch)))",
                           e->m.ops->name);
     if (pass < 1 || pass > 1 << 24 || o->most < 0 || (o->most > 0 && o->most < pass && o->leased))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s': a step of up to %lld samples a worker in passes of %lld; a pass has 1 to %d, "
-                          "and a step at least one whole pass",
+                          "method '%s': a step of up to %lld samples a worker in passes of %lld; a "
+                          "pass has 1 to %d, and a step at least one whole pass",
                           e->m.ops->name, (long long)o->most, (long long)pass, 1 << 24);
     if (o->record != NULL && o->record[0] != 0 && o->replay != NULL && o->replay[0] != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "record is '%.200s' and replay '%.200s': what a replayed run takes is written down already; "
-                          "give one of them",
+                          "record is '%.200s' and replay '%.200s': what a replayed run takes is "
+                          "written down already; give one of them",
                           o->record, o->replay);
     return TUTTI_OK;
 }
 
-tutti_status tutti_batch_declare(tutti_method *m, tutti_plan *plan, const tutti_batch_options *o, tutti_error *err)
+tutti_status tutti_batch_declare(tutti_method *m, tutti_plan *plan, const tutti_batch_options *o,
+                                 tutti_error *err)
 {
     tutti_engine *e = m->engine;
     tutti_batches *t;
     const size_t n = (size_t)m->workers;
-    const tutti_state of = { .name = "take.of",
-                             .keep = o->leased ? TUTTI_SAME : TUTTI_SCRATCH,
-                             .dtype = TUTTI_I64,
-                             .count = n,
-                             .of_workers = true },
-                      due = { .name = "take.due", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64, .count = n },
-                      weight = { .name = "take.weight", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F64, .count = n };
+    const tutti_state
+        of = { .name = "take.of",
+               .keep = o->leased ? TUTTI_SAME : TUTTI_SCRATCH,
+               .dtype = TUTTI_I64,
+               .count = n,
+               .of_workers = true },
+        due = { .name = "take.due", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64, .count = n },
+        weight = { .name = "take.weight", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F64, .count = n };
 
     TUTTI_TRY(refuse_take(e, o, err));
     t = tutti_alloc(1, sizeof *t);
     if (t == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the samples of %zu workers", n);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the samples of %zu workers",
+                          n);
     tutti_facility_add(m, &facility, t);
     t->e = e;
     t->leased = o->leased;
@@ -513,8 +529,10 @@ int64_t tutti_batch_left(const tutti_method *m)
 /* All counts are in take.of: shortens the step at the end of its epoch or of the run. */
 static void settle_counts(tutti_batches *t, tutti_pass *p, bool was_cut, int64_t *of)
 {
-    const uint64_t d = epoch_samples(t), at = t->e->counts.progress.samples, n = (uint64_t)t->e->m.workers;
-    uint64_t most = t->e->options.data_samples > 0 ? d - at % d : UINT64_MAX; /* else there are no epochs */
+    const uint64_t d = epoch_samples(t), at = t->e->counts.progress.samples,
+                   n = (uint64_t)t->e->m.workers;
+    /* else there are no epochs */
+    uint64_t most = t->e->options.data_samples > 0 ? d - at % d : UINT64_MAX;
     uint64_t sum = 0, below = 0;
     bool even = true;
 
@@ -543,10 +561,11 @@ static void settle_counts(tutti_batches *t, tutti_pass *p, bool was_cut, int64_t
 
 static tutti_status wrong_time(const tutti_method *m, const char *call, tutti_error *err)
 {
-    return tutti_fail(
-        err, TUTTI_ERR_STATE, 0,
-        "method '%s': %s is legal within pass, once a step, after tutti_batch_declare %s leased (steps.h)",
-        m->ops->name, call, strcmp(call, "tutti_batch_close") == 0 ? "with" : "without");
+    return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                      "method '%s': %s is legal within pass, once a step, after "
+                      "tutti_batch_declare %s leased (steps.h)",
+                      m->ops->name, call,
+                      strcmp(call, "tutti_batch_close") == 0 ? "with" : "without");
 }
 
 static tutti_status check_count(const tutti_batches *t, int worker, int64_t count, tutti_error *err)
@@ -554,8 +573,9 @@ static tutti_status check_count(const tutti_batches *t, int worker, int64_t coun
     if (count >= 0 && count <= t->most && (!t->even || count == 0 || count == t->most))
         return TUTTI_OK;
     return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                      "method '%s': worker %d takes %lld samples in a step; it may be 0 %s %lld", t->e->m.ops->name,
-                      worker, (long long)count, t->even ? "or" : "to", (long long)t->most);
+                      "method '%s': worker %d takes %lld samples in a step; it may be 0 %s %lld",
+                      t->e->m.ops->name, worker, (long long)count, t->even ? "or" : "to",
+                      (long long)t->most);
 }
 
 /* Gathers the counts of all workers into take.of. */
@@ -563,15 +583,17 @@ static tutti_status gather_counts(tutti_batches *t, int64_t mine, tutti_error *e
 {
     const tutti_doing was = tutti_engine_expose(t->e);
     const int64_t begin = tutti_now_ns(t->e->rt);
-    const tutti_status status = tutti_allgather(&t->e->m.all, tutti_host(&mine, 1, TUTTI_I64),
-                                                tutti_host(t->of, (size_t)t->e->m.workers, TUTTI_I64), err);
+    const tutti_status status =
+        tutti_allgather(&t->e->m.all, tutti_host(&mine, 1, TUTTI_I64),
+                        tutti_host(t->of, (size_t)t->e->m.workers, TUTTI_I64), err);
 
     tutti_engine_comm(t->e, "counts", 0, begin, tutti_now_ns(t->e->rt));
     tutti_engine_doing(t->e, was);
     return status;
 }
 
-tutti_status tutti_batch_exchange(tutti_method *m, tutti_pass *p, int64_t mine, int64_t *of, tutti_error *err)
+tutti_status tutti_batch_exchange(tutti_method *m, tutti_pass *p, int64_t mine, int64_t *of,
+                                  tutti_error *err)
 {
     tutti_batches *t = tutti_facility_self(m, &facility);
     int64_t recorded;
@@ -588,7 +610,8 @@ tutti_status tutti_batch_exchange(tutti_method *m, tutti_pass *p, int64_t mine, 
     return TUTTI_OK;
 }
 
-tutti_status tutti_batch_set(tutti_method *m, tutti_pass *p, const int64_t *wanted, int64_t *of, tutti_error *err)
+tutti_status tutti_batch_set(tutti_method *m, tutti_pass *p, const int64_t *wanted, int64_t *of,
+                             tutti_error *err)
 {
     tutti_batches *t = tutti_facility_self(m, &facility);
     int64_t recorded;
@@ -604,10 +627,10 @@ tutti_status tutti_batch_set(tutti_method *m, tutti_pass *p, const int64_t *want
     return recorded < 0 || recorded == m->samples
                ? TUTTI_OK
                : tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "replay is '%.200s', in which worker %d took %lld samples in step %llu; here it takes "
-                            "%lld, so it is the record of another run",
-                            t->replay_path, m->rank, (long long)recorded, (unsigned long long)m->step,
-                            (long long)m->samples);
+                            "replay is '%.200s', in which worker %d took %lld samples in step "
+                            "%llu; here it takes %lld, so it is the record of another run",
+                            t->replay_path, m->rank, (long long)recorded,
+                            (unsigned long long)m->step, (long long)m->samples);
 }
 
 bool tutti_batch_next_pass(tutti_method *m, bool wanted)
@@ -632,11 +655,12 @@ tutti_status tutti_batch_close(tutti_method *m, int64_t *of, tutti_error *err)
         return wrong_time(m, "tutti_batch_close", err);
     TUTTI_TRY(tutti_batch_file_count(t, &recorded, &cut, err));
     if (recorded >= 0 && recorded != t->taken)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "replay is '%.200s', in which worker %d took %lld samples in step %llu; here it may "
-                          "take %lld, so it is the record of another run",
-                          t->replay_path, m->rank, (long long)recorded, (unsigned long long)m->step,
-                          (long long)t->taken);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "replay is '%.200s', in which worker %d took %lld samples in step %llu; here it may "
+            "take %lld, so it is the record of another run",
+            t->replay_path, m->rank, (long long)recorded, (unsigned long long)m->step,
+            (long long)t->taken);
     TUTTI_TRY(gather_counts(t, t->taken, err));
     for (int r = 0; r < m->workers; r++)
         sum += (uint64_t)t->of[r];

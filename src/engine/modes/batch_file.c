@@ -24,8 +24,9 @@ static size_t line_bytes(const tutti_batches *t)
 
 static int first_line(const tutti_batches *t, char *line, size_t bytes)
 {
-    return snprintf(line, bytes, "{\"workers\":%d,\"pass\":%lld,\"most\":%lld,\"seed\":%llu}\n", t->e->m.workers,
-                    (long long)t->pass, (long long)t->most, (unsigned long long)t->e->options.seed);
+    return snprintf(line, bytes, "{\"workers\":%d,\"pass\":%lld,\"most\":%lld,\"seed\":%llu}\n",
+                    t->e->m.workers, (long long)t->pass, (long long)t->most,
+                    (unsigned long long)t->e->options.seed);
 }
 
 /* True if the text at *at begins with `word`, which is then skipped. */
@@ -57,7 +58,8 @@ static bool read_line(const char **at, uint64_t step, int workers, int rank, int
 {
     int64_t value;
 
-    if (!skip(at, "{\"step\":") || !parse_number(at, &value) || (uint64_t)value != step || !skip(at, ",\"took\":["))
+    if (!skip(at, "{\"step\":") || !parse_number(at, &value) || (uint64_t)value != step ||
+        !skip(at, ",\"took\":["))
         return false;
     for (int r = 0; r < workers; r++) {
         if ((r > 0 && !skip(at, ",")) || !parse_number(at, &value))
@@ -83,8 +85,9 @@ static tutti_status read_file(tutti_runtime *rt, const char *path, char **text, 
     TUTTI_TRY(tutti_file_open(&f, rt, path, TUTTI_FILE_READ, err));
     bytes = (size_t)tutti_file_bytes(f);
     *text = tutti_alloc(bytes + 1, 1);
-    status = *text != NULL ? tutti_file_read(f, 0, *text, bytes, err)
-                           : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading %s (%zu bytes)", path, bytes);
+    status = *text != NULL
+                 ? tutti_file_read(f, 0, *text, bytes, err)
+                 : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading %s (%zu bytes)", path, bytes);
     tutti_file_close(f, NULL);
     return status;
 }
@@ -97,20 +100,23 @@ static tutti_status read_replay(tutti_batches *t, const char *text, tutti_error 
 
     first_line(t, wanted, sizeof wanted);
     if (!skip(&at, wanted))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "replay is '%.200s', which begins with %.*s; it must be the record of a run with %.*s",
-                          t->replay_path, (int)strcspn(text, "\n") < 120 ? (int)strcspn(text, "\n") : 120, text,
-                          (int)strcspn(wanted, "\n"), wanted);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "replay is '%.200s', which begins with %.*s; it must be the record of a run with %.*s",
+            t->replay_path, (int)strcspn(text, "\n") < 120 ? (int)strcspn(text, "\n") : 120, text,
+            (int)strcspn(wanted, "\n"), wanted);
     for (const char *c = at; *c != 0; c++)
         lines += *c == '\n';
     t->replay = tutti_alloc(lines + 1, sizeof *t->replay);
     if (t->replay == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the %zu steps of %s", lines, t->replay_path);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the %zu steps of %s", lines,
+                          t->replay_path);
     for (; *at != 0; t->replay_steps++)
-        if (!read_line(&at, t->replay_steps, t->e->m.workers, t->e->m.rank, &t->replay[t->replay_steps]))
+        if (!read_line(&at, t->replay_steps, t->e->m.workers, t->e->m.rank,
+                       &t->replay[t->replay_steps]))
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "replay is '%.200s', whose line %llu is not that of step %llu with %d counts; it must be "
-                              "as record has written it",
+                              "replay is '%.200s', whose line %llu is not that of step %llu with "
+                              "%d counts; it must be as record has written it",
                               t->replay_path, (unsigned long long)t->replay_steps + 2,
                               (unsigned long long)t->replay_steps, t->e->m.workers);
     return TUTTI_OK;
@@ -131,7 +137,8 @@ tutti_status tutti_batch_file_open(tutti_batches *t, tutti_error *err)
         tutti_file *f;
         status = tutti_file_begin(&f, t->e->rt, t->record_path, true, err);
         if (status != TUTTI_OK)
-            return tutti_fail_within(err, TUTTI_ERR_USAGE, "method '%s': record", t->e->m.ops->name);
+            return tutti_fail_within(err, TUTTI_ERR_USAGE, "method '%s': record",
+                                     t->e->m.ops->name);
         tutti_file_end(f, TUTTI_CLOSED, NULL);
     }
     if (t->replay_path[0] == 0)
@@ -140,8 +147,9 @@ tutti_status tutti_batch_file_open(tutti_batches *t, tutti_error *err)
     if (status == TUTTI_OK)
         status = read_replay(t, text, err);
     tutti_free(text);
-    return status == TUTTI_ERR_IO ? tutti_fail_within(err, TUTTI_ERR_USAGE, "method '%s': replay", t->e->m.ops->name)
-                                  : status;
+    return status == TUTTI_ERR_IO
+               ? tutti_fail_within(err, TUTTI_ERR_USAGE, "method '%s': replay", t->e->m.ops->name)
+               : status;
 }
 
 void tutti_batch_file_close(tutti_batches *t)
@@ -154,16 +162,18 @@ void tutti_batch_file_close(tutti_batches *t)
     t->line = NULL;
 }
 
-tutti_status tutti_batch_file_count(const tutti_batches *t, int64_t *count, bool *cut, tutti_error *err)
+tutti_status tutti_batch_file_count(const tutti_batches *t, int64_t *count, bool *cut,
+                                    tutti_error *err)
 {
     *count = -1;
     *cut = false;
     if (t->replay == NULL)
         return TUTTI_OK;
     if (t->e->counts.progress.step >= t->replay_steps)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "replay is '%.200s', which has %llu steps, and this run has more; it ends there",
-                          t->replay_path, (unsigned long long)t->replay_steps);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "replay is '%.200s', which has %llu steps, and this run has more; it ends there",
+            t->replay_path, (unsigned long long)t->replay_steps);
     *count = t->replay[t->e->counts.progress.step];
     *cut = *count < 0;
     *count = *cut ? -1 - *count : *count;
@@ -183,7 +193,8 @@ static tutti_status keep_lines(tutti_batches *t, tutti_file *to, tutti_error *er
         return TUTTI_OK;
     status = read_file(t->e->rt, path, &text, err);
     if (status == TUTTI_OK) {
-        for (at = text + strcspn(text, "\n"), at += *at != 0; step < t->e->counts.progress.step; step++) {
+        for (at = text + strcspn(text, "\n"), at += *at != 0; step < t->e->counts.progress.step;
+             step++) {
             const char *line = at;
             if (!read_line(&at, step, t->e->m.workers, 0, &mine))
                 break;
@@ -193,9 +204,10 @@ static tutti_status keep_lines(tutti_batches *t, tutti_file *to, tutti_error *er
         }
         if (status == TUTTI_OK && step < t->e->counts.progress.step)
             status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                                "record is '%.200s', which has %llu steps, and the run continues from step %llu; give "
-                                "the file that it had, or omit record",
-                                path, (unsigned long long)step, (unsigned long long)t->e->counts.progress.step);
+                                "record is '%.200s', which has %llu steps, and the run continues "
+                                "from step %llu; give the file that it had, or omit record",
+                                path, (unsigned long long)step,
+                                (unsigned long long)t->e->counts.progress.step);
     }
     tutti_free(text);
     return status;
@@ -224,7 +236,8 @@ tutti_status tutti_batch_file_write(tutti_batches *t, tutti_error *err)
         return TUTTI_OK;
     if (t->record == NULL)
         TUTTI_TRY(open_record(t, err));
-    n = snprintf(t->line, t->line_bytes, "{\"step\":%llu,\"took\":[", (unsigned long long)t->e->counts.progress.step);
+    n = snprintf(t->line, t->line_bytes, "{\"step\":%llu,\"took\":[",
+                 (unsigned long long)t->e->counts.progress.step);
     for (int r = 0; r < t->e->m.workers; r++)
         n += snprintf(t->line + n, t->line_bytes - (size_t)n, "%s%lld", r > 0 ? "," : "",
                       (long long)t->of[r]);

@@ -46,19 +46,23 @@ tutti_by_piece *tutti_by_piece_of(const tutti_engine *e)
 static tutti_status refuse_method(const tutti_method *m, tutti_error *err)
 {
     const tutti_engine *e = m->engine;
-    const char *why = m->ops->exchange == NULL                             ? "exchanges no gradients"
-                      : !(m->traits & TUTTI_REPLICAS_EQUAL) || e->is_async ? "keeps models that differ"
-                      : m->traits & (TUTTI_OWNS_UPDATE | TUTTI_SHARDED_OPTIMIZER | TUTTI_NON_GRADIENT_UPDATE)
-                          ? "has an update of its own"
-                      : m->ops->step != NULL && !m->no_step ? "has a step hook, which comes after all exchanges"
-                      : m->whole                            ? "looks at the whole gradient before the first piece is "
-                                                              "exchanged"
-                      : tutti_facility_does(m, TUTTI_MERGES_STEPS | TUTTI_LATE_GRADIENTS | TUTTI_SIZES_STEPS);
+    const char *why =
+        m->ops->exchange == NULL                             ? "exchanges no gradients"
+        : !(m->traits & TUTTI_REPLICAS_EQUAL) || e->is_async ? "keeps models that differ"
+        : m->traits & (TUTTI_OWNS_UPDATE | TUTTI_SHARDED_OPTIMIZER | TUTTI_NON_GRADIENT_UPDATE)
+            ? "has an update of its own"
+        : m->ops->step != NULL && !m->no_step ? "has a step hook, which comes after all exchanges"
+        : m->whole
+            ? "looks at the whole gradient before the first piece is "
+              "exchanged"
+            : tutti_facility_does(m, TUTTI_MERGES_STEPS | TUTTI_LATE_GRADIENTS | TUTTI_SIZES_STEPS);
 
-    return why == NULL ? TUTTI_OK
-                       : tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                                    "method '%s' would update each piece as soon as it is exchanged, but it %s",
-                                    m->ops->name, why);
+    return why == NULL
+               ? TUTTI_OK
+               : tutti_fail(
+                     err, TUTTI_ERR_USAGE, 0,
+                     "method '%s' would update each piece as soon as it is exchanged, but it %s",
+                     m->ops->name, why);
 }
 
 tutti_status tutti_by_piece_check(const tutti_method *m, tutti_error *err)
@@ -68,13 +72,15 @@ tutti_status tutti_by_piece_check(const tutti_method *m, tutti_error *err)
         { TUTTI_ASKED_CLIENT, "updates each piece as soon as it is exchanged",
           ", whose update is one call for the whole model", at_end },
         { TUTTI_ASKED_CLIP,
-          "updates each piece as soon as it is exchanged, before the norm of the whole gradient is known", NULL,
-          at_end },
+          "updates each piece as soon as it is exchanged, before the norm of the whole gradient is "
+          "known",
+          NULL, at_end },
         { TUTTI_ASKED_SKIPS,
-          "updates each piece as soon as it is exchanged, before it is known whether the others are finite", NULL,
-          at_end },
-        { TUTTI_ASKED_CODEC, "lets them overlap", ", whose step begins when the exchange of the one before is over",
-          at_end },
+          "updates each piece as soon as it is exchanged, before it is known whether the others "
+          "are finite",
+          NULL, at_end },
+        { TUTTI_ASKED_CODEC, "lets them overlap",
+          ", whose step begins when the exchange of the one before is over", at_end },
     };
 
     TUTTI_TRY(refuse_method(m, err));
@@ -94,14 +100,16 @@ tutti_status tutti_by_piece_overlap(tutti_method *m, tutti_error *err)
     tutti_by_piece *s = tutti_alloc(1, sizeof *s);
 
     if (s == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %d tensors", e->layout.n_tensors);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %d tensors",
+                          e->layout.n_tensors);
     s->e = e;
     m->overlaps_steps = true;
     tutti_facility_add(m, &tutti_by_piece_mode, s);
     s->through = tutti_alloc((size_t)e->layout.n_tensors, sizeof *s->through);
     s->stale = tutti_alloc((size_t)e->layout.n_tensors, sizeof *s->stale);
     if (s->through == NULL || s->stale == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %d tensors", e->layout.n_tensors);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %d tensors",
+                          e->layout.n_tensors);
     return tutti_monitor_open(&s->lock, e->rt, err);
 }
 
@@ -187,8 +195,8 @@ static tutti_status reported(tutti_engine *e, tutti_error *err)
     /* an exchange was closed without an error message: a service has failed */
     TUTTI_TRY(tutti_engine_check_services(e, err));
     return tutti_fail_rank(err, TUTTI_ERR_STATE, e->m.rank,
-                           "worker %d: an exchange of method '%s' was closed before it was over", e->m.rank,
-                           e->m.ops->name);
+                           "worker %d: an exchange of method '%s' was closed before it was over",
+                           e->m.rank, e->m.ops->name);
 }
 
 static void wait_for_piece(tutti_engine *e, int k)
@@ -215,14 +223,16 @@ static bool of_the_step_before(const tutti_engine *e, int k)
 
 tutti_status tutti_by_piece_rest(tutti_engine *e, tutti_error *err)
 {
-    const tutti_by_piece *flight = tutti_by_piece_of(e); /* NULL for stages, which have units only */
+    /* NULL for stages, which have units only */
+    const tutti_by_piece *flight = tutti_by_piece_of(e);
     const tutti_doing was = tutti_engine_expose(e);
 
     for (int k = 0; k < e->layout.n_pieces && flight != NULL; k++)
         if (e->piece_state[k].pending && e->piece_state[k].on_lane)
             wait_for_piece(e, k);
     tutti_engine_doing(e, was);
-    if (flight == NULL || flight->status == TUTTI_OK) /* they may have been closed by a failed gather of a unit, which
+    if (flight == NULL ||
+        flight->status == TUTTI_OK) /* they may have been closed by a failed gather of a unit, which
                                                          has the error message */
         TUTTI_TRY(tutti_units_rest(e, err));
     return reported(e, err);
@@ -305,7 +315,8 @@ static tutti_status begin_pass(void *self, const tutti_pass *next, tutti_error *
 static void done_unit(tutti_engine *e, int unit)
 {
     for (int i = 0; i < e->layout.n_tensors && e->step.pass.exchange && e->options.needs; i++)
-        if (e->tensors[i].unit == unit && e->step.announced[i]) /* else more of its gradient is still to come */
+        if (e->tensors[i].unit == unit &&
+            e->step.announced[i]) /* else more of its gradient is still to come */
             is_through(e, i);
 }
 
@@ -331,8 +342,9 @@ static tutti_status go_on(void *self, tutti_error *err)
         return tutti_by_piece_rest(e, err);
     if (!e->step.exchanged)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "method '%s' updates each piece as soon as it is exchanged, but its pass hook has left the "
-                          "exchange of step %llu away, so nothing would be updated",
+                          "method '%s' updates each piece as soon as it is exchanged, but its pass "
+                          "hook has left the exchange of step %llu away, so nothing would be "
+                          "updated",
                           e->m.ops->name, (unsigned long long)e->counts.progress.step);
     for (int k = 0; k < e->layout.n_pieces; k++)
         tutti_by_piece_of(e)->left += e->piece_state[k].pending;
@@ -371,7 +383,8 @@ static tutti_status release(void *self, int unit, bool backward, tutti_error *er
     return TUTTI_OK;
 }
 
-static tutti_status acquire_rows(void *self, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
+static tutti_status acquire_rows(void *self, int tensor, const uint32_t *ids, size_t n,
+                                 tutti_error *err)
 {
     (void)ids;
     (void)n;
@@ -406,8 +419,17 @@ static tutti_status end_step(void *self, tutti_error *err)
     return e->options.needs ? TUTTI_OK : tutti_by_piece_rest(e, err);
 }
 
-const tutti_facility_ops tutti_by_piece_mode = {
-    .declared = declared, .close = close_by_piece, .arrive = arrive, .settle = settle, .begin_pass = begin_pass,
-    .acquire = acquire, .release = release, .acquire_rows = acquire_rows, .announce = announce, .end_pass = end_pass,
-    .start_piece = start_piece, .end_piece = end_piece, .go_on = go_on, .end_step = end_step
-};
+const tutti_facility_ops tutti_by_piece_mode = { .declared = declared,
+                                                 .close = close_by_piece,
+                                                 .arrive = arrive,
+                                                 .settle = settle,
+                                                 .begin_pass = begin_pass,
+                                                 .acquire = acquire,
+                                                 .release = release,
+                                                 .acquire_rows = acquire_rows,
+                                                 .announce = announce,
+                                                 .end_pass = end_pass,
+                                                 .start_piece = start_piece,
+                                                 .end_piece = end_piece,
+                                                 .go_on = go_on,
+                                                 .end_step = end_step };

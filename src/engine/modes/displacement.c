@@ -23,7 +23,8 @@
 
 struct tutti_displacement {
     tutti_engine *e;
-    int delay;                   /* most steps between start and wait; 0: start makes the exchange */
+    /* most steps between start and wait; 0: start makes the exchange */
+    int delay;
     tutti_engine_begun *kept;    /* [delay]: steps of the codec that begin after the exchange; NULL:
                                     there is no codec */
     tutti_lane *lane;
@@ -44,7 +45,8 @@ struct tutti_displacement {
 
 static tutti_piece piece_of(const tutti_displacement *s, int k)
 {
-    const tutti_tensor *first = &s->e->tensors[s->tensors[k].first], *last = first + s->tensors[k].count - 1;
+    const tutti_tensor *first = &s->e->tensors[s->tensors[k].first],
+                       *last = first + s->tensors[k].count - 1;
     tutti_piece p = { .index = -1 - k,
                       .first = first->first,
                       .count = last->first + last->count - first->first,
@@ -52,7 +54,8 @@ static tutti_piece piece_of(const tutti_displacement *s, int k)
                       .tensors = (int)s->tensors[k].count,
                       .g = s->d + first->first,
                       .step = s->step,
-                      .group = tutti_group_keyed(&s->group, tutti_port_of("displacement", (uint64_t)k, 0),
+                      .group = tutti_group_keyed(&s->group,
+                                                 tutti_port_of("displacement", (uint64_t)k, 0),
                                                  (uint32_t)s->step) };
 
     p.group.algorithm = s->e->sums.collective;
@@ -105,10 +108,12 @@ static tutti_status finish(void *self, tutti_error *err)
     return status;
 }
 
-void tutti_displacement_start(tutti_displacement *s, float *d, const tutti_range *tensors, int ranges)
+void tutti_displacement_start(tutti_displacement *s, float *d, const tutti_range *tensors,
+                              int ranges)
 {
     tutti_engine *e = s->e;
-    const tutti_doing was = s->delay > 0 && e->m.lane_width > 0 ? e->clock.doing : tutti_engine_expose(e);
+    const tutti_doing was =
+        s->delay > 0 && e->m.lane_width > 0 ? e->clock.doing : tutti_engine_expose(e);
 
     s->d = d;
     s->tensors = tensors;
@@ -164,7 +169,8 @@ static void close_displacement(void *self)
 static const tutti_facility_ops facility = { .close = close_displacement, .arrive = finish, .prepare = prepare,
                                              .stop = stop, .settle = settle };
 
-tutti_status tutti_displacement_declare(tutti_displacement **out, tutti_method *m, int64_t delay, tutti_error *err)
+tutti_status tutti_displacement_declare(tutti_displacement **out, tutti_method *m, int64_t delay,
+                                        tutti_error *err)
 {
     tutti_displacement *s = tutti_alloc(1, sizeof *s);
 
@@ -179,7 +185,7 @@ tutti_status tutti_displacement_declare(tutti_displacement **out, tutti_method *
         return TUTTI_OK;
     s->kept = tutti_alloc((size_t)delay, sizeof *s->kept);
     if (s->kept == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening an exchange that overlaps %lld steps",
-                          (long long)delay);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                          "opening an exchange that overlaps %lld steps", (long long)delay);
     return TUTTI_OK;
 }

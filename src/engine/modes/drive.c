@@ -27,10 +27,11 @@ tutti_driven *tutti_drive_of(const tutti_engine *e)
 
 /* ---- declared ---- */
 
-static tutti_status refused(const tutti_engine *e, const char *what, const char *why, tutti_error *err)
+static tutti_status refused(const tutti_engine *e, const char *what, const char *why,
+                            tutti_error *err)
 {
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s' computes a model in stages, and %s %s", e->m.ops->name,
-                      what, why);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s' computes a model in stages, and %s %s",
+                      e->m.ops->name, what, why);
 }
 
 tutti_status tutti_drive_model(const tutti_method *m, const tutti_model **model, tutti_error *err)
@@ -39,9 +40,12 @@ tutti_status tutti_drive_model(const tutti_method *m, const tutti_model **model,
 
     *model = e->options.model;
     if (*model == NULL)
-        return refused(e, "this client", "computes whole passes; take a client that can (tutti train, "
-                       "tutti.torch.pipeline), or a method that needs no stages", err);
-    return (*model)->whole == NULL ? TUTTI_OK : refused(e, "this model has none:", (*model)->whole, err);
+        return refused(e, "this client",
+                       "computes whole passes; take a client that can (tutti train, "
+                       "tutti.torch.pipeline), or a method that needs no stages",
+                       err);
+    return (*model)->whole == NULL ? TUTTI_OK
+                                   : refused(e, "this model has none:", (*model)->whole, err);
 }
 
 /* Refuses options that need whole passes, or a worker that has samples of its own. */
@@ -50,22 +54,32 @@ static tutti_status check_options(const tutti_engine *e, tutti_error *err)
     const tutti_engine_options *o = &e->options;
 
     if (e->client.updates)
-        return refused(e, "the client's optimizer", "updates the whole model; leave it to the run's --optimizer", err);
+        return refused(e, "the client's optimizer",
+                       "updates the whole model; leave it to the run's --optimizer", err);
     if (o->batch_of != NULL)
-        return refused(e, "batch-share", "is for workers that have samples each; the workers of a pipeline have the "
-                       "same; omit it", err);
+        return refused(e, "batch-share",
+                       "is for workers that have samples each; the workers of a pipeline have the "
+                       "same; omit it",
+                       err);
     if (o->parts != NULL)
-        return refused(e, "partition", "gives each worker samples of its own, but the workers of a pipeline have the "
-                       "same; omit it", err);
+        return refused(
+            e, "partition",
+            "gives each worker samples of its own, but the workers of a pipeline have the same; "
+            "omit it",
+            err);
     if (o->streams)
-        return refused(e, "stream", "lets samples arrive at each worker, but the workers of a pipeline have the same; "
-                       "omit it", err);
+        return refused(
+            e, "stream",
+            "lets samples arrive at each worker, but the workers of a pipeline have the same; omit "
+            "it",
+            err);
     if (o->own_values > 0)
         return refused(e, "batch norms", "keep statistics of a pass; take a model without", err);
     for (int i = 0; i < e->layout.n_tensors; i++)
         if (e->params[i].values != NULL || e->params[i].gradient != NULL)
-            return refused(e, "this client", "has memory of its own for values or gradients; leave both to the engine",
-                           err);
+            return refused(
+                e, "this client",
+                "has memory of its own for values or gradients; leave both to the engine", err);
     return TUTTI_OK;
 }
 
@@ -132,10 +146,11 @@ static bool is_cut(const tutti_engine *e, const int *first, int stages)
     for (int q = 0; q < stages && sound; q++) {
         const tutti_range r = tutti_drive_range(m, first[q], first[q + 1]);
         sound = first[q] < first[q + 1] && r.count > 0 && e->options.model->unit[first[q]].cut;
-        for (int i = 0; i < m->layout->n_tensors && sound; i++) { /* and no tensors of other stages in between */
+        for (int i = 0; i < m->layout->n_tensors && sound; i++) {
+            /* and no tensors of other stages in between */
             const tutti_tensor *t = &m->layout->tensor[i];
-            sound = (t->unit >= first[q] && t->unit < first[q + 1]) == (t->first >= r.first &&
-                                                                        t->first < r.first + r.count);
+            sound = (t->unit >= first[q] && t->unit < first[q + 1]) ==
+                    (t->first >= r.first && t->first < r.first + r.count);
         }
     }
     return sound;
@@ -143,13 +158,16 @@ static bool is_cut(const tutti_engine *e, const int *first, int stages)
 
 /* Checks that the method's stages partition the model, and that each worker has one place in
    them. */
-static tutti_status check_plan(const tutti_engine *e, const tutti_drive_options *o, tutti_error *err)
+static tutti_status check_plan(const tutti_engine *e, const tutti_drive_options *o,
+                               tutti_error *err)
 {
     const tutti_method *m = &e->m;
     bool sound = o->pipelines >= 1 && o->stages >= 1 && o->stages <= TUTTI_DRIVE_STAGES_MOST &&
-                 (o->width == NULL || o->pipelines == 1) && o->pipelines * place_of(o, o->stages) == m->workers &&
-                 o->samples >= 1 && o->passes >= 1 && o->slots >= 1 && !(o->own_cuts && o->alike) &&
-                 o->samples * o->passes * o->pipelines == e->options.batch * e->options.accumulate * m->workers;
+                 (o->width == NULL || o->pipelines == 1) &&
+                 o->pipelines * place_of(o, o->stages) == m->workers && o->samples >= 1 &&
+                 o->passes >= 1 && o->slots >= 1 && !(o->own_cuts && o->alike) &&
+                 o->samples * o->passes * o->pipelines ==
+                     e->options.batch * e->options.accumulate * m->workers;
 
     for (int q = 0; q < o->stages && sound; q++)
         sound = width_of(o, q) >= 1;
@@ -163,13 +181,13 @@ static tutti_status check_plan(const tutti_engine *e, const tutti_drive_options 
     }
     return sound ? TUTTI_OK
                  : tutti_fail(err, TUTTI_ERR_STATE, 0,
-                              "method '%s' cuts the model into stages that it does not have, or a step into other "
-                              "samples than it has (pipeline.h)",
+                              "method '%s' cuts the model into stages that it does not have, or a "
+                              "step into other samples than it has (pipeline.h)",
                               m->ops->name);
 }
 
-tutti_status tutti_drive_optimizer(tutti_method *m, tutti_plan *plan, const char *prefix, tutti_optim **optim,
-                                   tutti_error *err)
+tutti_status tutti_drive_optimizer(tutti_method *m, tutti_plan *plan, const char *prefix,
+                                   tutti_optim **optim, tutti_error *err)
 {
     const tutti_engine *e = m->engine;
     const bool copy = (tutti_drive_of(e)->o.alike && m->member > 0) || m->replica > 0;
@@ -180,7 +198,8 @@ tutti_status tutti_drive_optimizer(tutti_method *m, tutti_plan *plan, const char
         err);
 }
 
-tutti_status tutti_drive_declare(tutti_method *m, tutti_plan *plan, const tutti_drive_options *o, tutti_error *err)
+tutti_status tutti_drive_declare(tutti_method *m, tutti_plan *plan, const tutti_drive_options *o,
+                                 tutti_error *err)
 {
     tutti_engine *e = m->engine;
     tutti_driven *d;
@@ -245,10 +264,11 @@ static tutti_status prepare(void *self, tutti_error *err)
     tutti_engine *e = d->e;
     const tutti_model *model = e->options.model;
 
-    d->replicas = tutti_group_of(e->world, d->worker + d->index - e->m.replica, e->m.replicas,
-                                 tutti_port_of("stage", (uint64_t)e->m.stage, (uint64_t)e->m.member));
-    TUTTI_TRY(model->open(model->self, d->first[e->m.stage], d->first[e->m.stage + 1], d->o.slots, d->o.samples,
-                          d->o.apart, err));
+    d->replicas =
+        tutti_group_of(e->world, d->worker + d->index - e->m.replica, e->m.replicas,
+                       tutti_port_of("stage", (uint64_t)e->m.stage, (uint64_t)e->m.member));
+    TUTTI_TRY(model->open(model->self, d->first[e->m.stage], d->first[e->m.stage + 1], d->o.slots,
+                          d->o.samples, d->o.apart, err));
     return tutti_drive_sums_open(d, err);
 }
 
@@ -278,14 +298,16 @@ static tutti_status initial(void *self, tutti_group *workers, bool *done, tutti_
         most = e->tensors[i].count > most ? e->tensors[i].count : most;
     room = tutti_alloc(most, sizeof *room);
     if (room == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "the first values of a tensor of %zu elements", most);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                          "the first values of a tensor of %zu elements", most);
     for (int i = 0; i < e->layout.n_tensors && status == TUTTI_OK; i++) {
         const tutti_tensor *t = &e->tensors[i];
         memset(room, 0, t->count * sizeof *room);
         if (m->rank == 0 && e->options.initial != NULL)
             e->options.initial(e->options.user, i, room);
         if (m->workers > 1)
-            status = tutti_broadcast(&e->groups.opening, 0, tutti_f32(m->device, room, t->count), err);
+            status =
+                tutti_broadcast(&e->groups.opening, 0, tutti_f32(m->device, room, t->count), err);
         if (t->first >= m->own.first && t->first < m->own.first + m->own.count)
             tutti_copy(m->device, t->count, room, m->own_x + (t->first - m->own.first));
     }
@@ -302,10 +324,13 @@ tutti_status tutti_drive_broadcast_unit(tutti_engine *e, int unit, tutti_range r
 
     while (unit >= d->saved[stage + 1])
         stage++;
-    who = d->worker[place_of(&d->o, stage)]; /* in the first pipeline, the first replica of the stage */
+    /* in the first pipeline, the first replica of the stage */
+    who = d->worker[place_of(&d->o, stage)];
     if (m->rank == who)
         tutti_copy(m->device, range.count, m->own_x + (range.first - m->own.first), values);
-    return m->workers > 1 ? tutti_broadcast(workers, who, tutti_f32(m->device, values, range.count), err) : TUTTI_OK;
+    return m->workers > 1
+               ? tutti_broadcast(workers, who, tutti_f32(m->device, values, range.count), err)
+               : TUTTI_OK;
 }
 
 /* ---- steps ---- */
@@ -326,8 +351,9 @@ tutti_status tutti_engine_drive(tutti_engine *e, uint64_t until, tutti_error *er
 
     if (e->stage != STAGE_READY || driven == NULL)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          driven == NULL ? "drive is for methods that drive; this one takes passes (tutti.h)"
-                                       : "drive is legal between steps only (tutti.h)");
+                          driven == NULL
+                              ? "drive is for methods that drive; this one takes passes (tutti.h)"
+                              : "drive is legal between steps only (tutti.h)");
     if (until <= e->counts.progress.step)
         return TUTTI_OK;
     tutti_engine_clock_start(e);
@@ -340,7 +366,8 @@ tutti_status tutti_engine_drive(tutti_engine *e, uint64_t until, tutti_error *er
     if (status != TUTTI_OK) {
         /* a call that was ended by a failed service of this worker has no error message of its
            own */
-        const tutti_status own = status == TUTTI_CLOSED ? tutti_engine_check_services(e, err) : TUTTI_OK;
+        const tutti_status own =
+            status == TUTTI_CLOSED ? tutti_engine_check_services(e, err) : TUTTI_OK;
         e->stage = STAGE_FAILED;
         return own != TUTTI_OK ? own : tutti_engine_cause(e, status, err);
     }
@@ -362,8 +389,8 @@ void tutti_drive_pass(const tutti_method *m, uint64_t step, int64_t index, tutti
     const tutti_engine *e = m->engine;
 
     *pass = (tutti_pass){ .index = index, .scale = 1 };
-    pass->samples =
-        tutti_share_pass(&e->division.share, step, e->division.member, index, &pass->epoch, &pass->position);
+    pass->samples = tutti_share_pass(&e->division.share, step, e->division.member, index,
+                                     &pass->epoch, &pass->position);
     pass->divisor = pass->samples;
 }
 
@@ -389,7 +416,8 @@ static int64_t compute(tutti_engine *e)
 }
 
 /* Computing has ended: traced under its step, with the micro-batch's index in it. */
-static void computed(tutti_engine *e, const char *what, uint64_t step, const tutti_pass *pass, int64_t begin_ns)
+static void computed(tutti_engine *e, const char *what, uint64_t step, const tutti_pass *pass,
+                     int64_t begin_ns)
 {
     tutti_engine_doing(e, TUTTI_DOING_OTHER);
     if (e->options.trace_events > 0)
@@ -420,8 +448,8 @@ static tutti_status to_the_end(tutti_engine *e, int slot, bool over, double *los
     return TUTTI_OK;
 }
 
-tutti_status tutti_drive_forward(tutti_method *m, uint64_t step, int slot, const tutti_pass *pass, const float *values,
-                                 const float *in, float *out, tutti_error *err)
+tutti_status tutti_drive_forward(tutti_method *m, uint64_t step, int slot, const tutti_pass *pass,
+                                 const float *values, const float *in, float *out, tutti_error *err)
 {
     tutti_engine *e = m->engine;
     const tutti_model *model = e->options.model;
@@ -440,8 +468,9 @@ tutti_status tutti_drive_forward(tutti_method *m, uint64_t step, int slot, const
     return status;
 }
 
-tutti_status tutti_drive_backward(tutti_method *m, uint64_t step, int slot, const tutti_pass *pass, const float *values,
-                                  const float *slope, float *gradient, float *back, tutti_error *err)
+tutti_status tutti_drive_backward(tutti_method *m, uint64_t step, int slot, const tutti_pass *pass,
+                                  const float *values, const float *slope, float *gradient,
+                                  float *back, tutti_error *err)
 {
     tutti_engine *e = m->engine;
     const tutti_model *model = e->options.model;
@@ -456,7 +485,8 @@ tutti_status tutti_drive_backward(tutti_method *m, uint64_t step, int slot, cons
         return TUTTI_OK;
     }
     begin = compute(e);
-    status = model->backward(model->self, slot, pass, values, slope, gradient, back, &over, &loss, err);
+    status =
+        model->backward(model->self, slot, pass, values, slope, gradient, back, &over, &loss, err);
     if (status == TUTTI_OK)
         status = to_the_end(e, slot, over, &loss, err);
     computed(e, marks[1], step, pass, begin);
@@ -464,8 +494,9 @@ tutti_status tutti_drive_backward(tutti_method *m, uint64_t step, int slot, cons
     return status;
 }
 
-tutti_status tutti_drive_begin_forward(tutti_method *m, uint64_t step, int slot, const tutti_pass *pass,
-                                       const float *values, const float *in, float *out, bool *over, tutti_error *err)
+tutti_status tutti_drive_begin_forward(tutti_method *m, uint64_t step, int slot,
+                                       const tutti_pass *pass, const float *values, const float *in,
+                                       float *out, bool *over, tutti_error *err)
 {
     tutti_engine *e = m->engine;
     const tutti_model *model = e->options.model;
@@ -481,8 +512,9 @@ tutti_status tutti_drive_begin_forward(tutti_method *m, uint64_t step, int slot,
     return status;
 }
 
-tutti_status tutti_drive_begin_backward(tutti_method *m, uint64_t step, int slot, const tutti_pass *pass,
-                                        const float *values, const float *slope, float *gradient, float *back,
+tutti_status tutti_drive_begin_backward(tutti_method *m, uint64_t step, int slot,
+                                        const tutti_pass *pass, const float *values,
+                                        const float *slope, float *gradient, float *back,
                                         bool *over, tutti_error *err)
 {
     tutti_engine *e = m->engine;
@@ -498,15 +530,16 @@ tutti_status tutti_drive_begin_backward(tutti_method *m, uint64_t step, int slot
         return TUTTI_OK;
     }
     begin = compute(e);
-    status = model->backward(model->self, slot, pass, values, slope, gradient, back, over, &loss, err);
+    status =
+        model->backward(model->self, slot, pass, values, slope, gradient, back, over, &loss, err);
     computed(e, marks[1], step, pass, begin);
     if (*over)
         count(e, pass, loss);
     return status;
 }
 
-tutti_status tutti_drive_go_on(tutti_method *m, uint64_t step, int slot, const tutti_pass *pass, bool back, bool *over,
-                               tutti_error *err)
+tutti_status tutti_drive_go_on(tutti_method *m, uint64_t step, int slot, const tutti_pass *pass,
+                               bool back, bool *over, tutti_error *err)
 {
     tutti_engine *e = m->engine;
     const tutti_model *model = e->options.model;
@@ -532,29 +565,32 @@ tutti_rate tutti_drive_rate(const tutti_method *m, uint64_t step, uint64_t t)
     return (tutti_rate){ e->rate.base * tutti_lr_schedule_factor(e->rate.schedule, step), 1, t };
 }
 
-tutti_status tutti_drive_update_part(tutti_method *m, tutti_optim *optim, size_t first, size_t count, float *values,
-                                     const float *gradient, const tutti_rate *rate, tutti_error *err)
+tutti_status tutti_drive_update_part(tutti_method *m, tutti_optim *optim, size_t first,
+                                     size_t count, float *values, const float *gradient,
+                                     const tutti_rate *rate, tutti_error *err)
 {
     const tutti_engine *e = m->engine;
 
     if (!isfinite(tutti_norm2(m->device, count, gradient)))
         for (int i = 0; i < e->layout.n_tensors; i++) {
             const tutti_tensor *t = &e->tensors[i];
-            for (size_t k = first > t->first ? first - t->first : 0; k < t->count && t->first + k < first + count; k++)
+            for (size_t k = first > t->first ? first - t->first : 0;
+                 k < t->count && t->first + k < first + count; k++)
                 if (!isfinite(gradient[t->first + k - first]))
                     return tutti_fail(err, TUTTI_ERR_NUMBER, 0,
-                                      "the gradient of %s is %g at element %zu, on worker %d; lower the learning rate, "
-                                      "or look at the data",
+                                      "the gradient of %s is %g at element %zu, on worker %d; "
+                                      "lower the learning rate, or look at the data",
                                       t->name, (double)gradient[t->first + k - first], k, m->rank);
         }
     tutti_update(optim, first, count, values, gradient, rate);
     return TUTTI_OK;
 }
 
-tutti_status tutti_drive_update(tutti_method *m, tutti_optim *optim, float *values, const float *gradient,
-                                const tutti_rate *rate, tutti_error *err)
+tutti_status tutti_drive_update(tutti_method *m, tutti_optim *optim, float *values,
+                                const float *gradient, const tutti_rate *rate, tutti_error *err)
 {
-    return tutti_drive_update_part(m, optim, m->own.first, m->own.count, values, gradient, rate, err);
+    return tutti_drive_update_part(m, optim, m->own.first, m->own.count, values, gradient, rate,
+                                   err);
 }
 
 tutti_status tutti_drive_sum(tutti_method *m, float *x, size_t count, tutti_error *err)
@@ -566,14 +602,16 @@ tutti_status tutti_drive_sum(tutti_method *m, float *x, size_t count, tutti_erro
     if (m->replicas == 1 || count == 0)
         return TUTTI_OK;
     tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
-    status = tutti_allreduce(&tutti_drive_of(e)->replicas, TUTTI_SUM, tutti_f32(m->device, x, count), err);
+    status = tutti_allreduce(&tutti_drive_of(e)->replicas, TUTTI_SUM,
+                             tutti_f32(m->device, x, count), err);
     tutti_engine_doing(e, TUTTI_DOING_OTHER);
     tutti_engine_comm(e, "stage sum", 0, begin_ns, tutti_now_ns(m->rt));
     return status;
 }
 
 /* Waits in here do not count as computing. */
-static tutti_status acquire_rows(void *self, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
+static tutti_status acquire_rows(void *self, int tensor, const uint32_t *ids, size_t n,
+                                 tutti_error *err)
 {
     tutti_engine *e = ((tutti_driven *)self)->e;
     tutti_method *m = &e->m;
@@ -582,12 +620,13 @@ static tutti_status acquire_rows(void *self, int tensor, const uint32_t *ids, si
     for (size_t i = 0; i < n; i++)
         if (ids[i] >= t->rows || (i > 0 && ids[i] <= ids[i - 1]))
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "rows_acquire was called for row %lu of %s at place %zu; rows must ascend, and there are "
-                              "%zu",
+                              "rows_acquire was called for row %lu of %s at place %zu; rows must "
+                              "ascend, and there are %zu",
                               (unsigned long)ids[i], t->name, i, t->rows);
     if (t->first < m->own.first || t->first >= m->own.first + m->own.count)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "rows_acquire was called for %s, which this worker's stage does not have", t->name);
+                          "rows_acquire was called for %s, which this worker's stage does not have",
+                          t->name);
     return m->ops->rows_acquire != NULL ? m->ops->rows_acquire(m, tensor, ids, n, err) : TUTTI_OK;
 }
 
@@ -596,7 +635,9 @@ static void stop(void *self)
     tutti_drive_sums_close(self);
 }
 
-const tutti_facility_ops tutti_drive_mode = {
-    .provides = TUTTI_DRIVES, .prepare = prepare, .stop = stop, .close = close_drive, .initial = initial,
-    .acquire_rows = acquire_rows
-};
+const tutti_facility_ops tutti_drive_mode = { .provides = TUTTI_DRIVES,
+                                              .prepare = prepare,
+                                              .stop = stop,
+                                              .close = close_drive,
+                                              .initial = initial,
+                                              .acquire_rows = acquire_rows };

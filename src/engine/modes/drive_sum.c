@@ -12,8 +12,9 @@ tutti_status tutti_drive_sums_open(tutti_driven *d, tutti_error *err)
 
     if (d->o.pipelines == 1 || d->o.own_cuts)
         return TUTTI_OK;
-    d->group = tutti_group_of(e->world, d->peers, d->o.pipelines,
-                              tutti_port_of("drive sums", (uint64_t)e->m.stage, (uint64_t)e->m.replica));
+    d->group =
+        tutti_group_of(e->world, d->peers, d->o.pipelines,
+                       tutti_port_of("drive sums", (uint64_t)e->m.stage, (uint64_t)e->m.replica));
     return tutti_lane_open(&d->lane, e->rt, "sums", e->options.lane < 0 ? 0 : 1, err);
 }
 
@@ -28,8 +29,8 @@ static tutti_status run_sum(tutti_job *job, tutti_error *err)
     struct tutti_drive_sum *sum = (struct tutti_drive_sum *)job;
     tutti_engine *e = job->owner;
 
-    return tutti_allreduce_weighted(&sum->group, sum->weight, tutti_f32(e->m.device, sum->gradient, e->m.own.count),
-                                    err);
+    return tutti_allreduce_weighted(&sum->group, sum->weight,
+                                    tutti_f32(e->m.device, sum->gradient, e->m.own.count), err);
 }
 
 void tutti_drive_sum_start(tutti_method *m, int which, double weight, float *gradient)
@@ -41,7 +42,8 @@ void tutti_drive_sum_start(tutti_method *m, int which, double weight, float *gra
     if (d->lane == NULL)
         return;
     *sum = (struct tutti_drive_sum){ .job = { .run = run_sum, .owner = e, .index = which },
-                                     .group = tutti_group_keyed(&d->group, 0, d->sums++), .weight = (float)weight,
+                                     .group = tutti_group_keyed(&d->group, 0, d->sums++),
+                                     .weight = (float)weight,
                                      .gradient = gradient };
     sum->group.algorithm = e->sums.collective;
     tutti_lane_start(d->lane, &sum->job);
@@ -63,8 +65,8 @@ tutti_status tutti_drive_sum_wait(tutti_method *m, int which, double *seconds, t
         *seconds = 0;
     if (d->o.own_cuts && d->o.pipelines > 1)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "method '%s' wants a mean over pipelines that have cuts of their own; give all the same "
-                          "stages (pipeline.h)",
+                          "method '%s' wants a mean over pipelines that have cuts of their own; "
+                          "give all the same stages (pipeline.h)",
                           m->ops->name);
     if (d->lane == NULL)
         return TUTTI_OK;

@@ -26,13 +26,14 @@ tutti_held_pieces *tutti_held_of(const tutti_engine *e)
 static tutti_status refuse_held(const tutti_engine *e, tutti_error *err)
 {
     const tutti_method *m = &e->m;
-    const char *why = m->whole                               ? "looks at the whole gradient before it is exchanged"
-                      : (m->traits & TUTTI_RECOMPUTES) != 0  ? "may look at a step's samples again"
-                      : tutti_exchange_codec(m) != NULL ? "sends gradients through a codec"
+    const char *why = m->whole ? "looks at the whole gradient before it is exchanged"
+                      : (m->traits & TUTTI_RECOMPUTES) != 0 ? "may look at a step's samples again"
+                      : tutti_exchange_codec(m) != NULL     ? "sends gradients through a codec"
                                                         : tutti_facility_does(m, TUTTI_SIZES_STEPS);
 
     return why == NULL ? TUTTI_OK
-                       : tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s' would hold gradients by piece, but it %s",
+                       : tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                                    "method '%s' would hold gradients by piece, but it %s",
                                     m->ops->name, why);
 }
 
@@ -44,7 +45,8 @@ tutti_status tutti_held_declare(tutti_method *m, tutti_error *err)
     TUTTI_TRY(refuse_held(e, err));
     h = tutti_alloc(1, sizeof *h);
     if (h == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the gradients of %d pieces", e->layout.n_pieces);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the gradients of %d pieces",
+                          e->layout.n_pieces);
     h->e = e;
     tutti_facility_add(m, &tutti_held_mode, h);
     for (int k = 0; k < e->layout.n_pieces; k++)
@@ -55,7 +57,8 @@ tutti_status tutti_held_declare(tutti_method *m, tutti_error *err)
     h->free = tutti_alloc((size_t)e->layout.n_pieces, sizeof *h->free);
     h->more = tutti_alloc((size_t)e->layout.n_pieces, sizeof *h->more);
     if (h->free == NULL || h->more == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the gradients of %d pieces", e->layout.n_pieces);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the gradients of %d pieces",
+                          e->layout.n_pieces);
     tutti_declare(e->plan,
                   &(tutti_state){ .name = "g.buffers",
                                   .keep = TUTTI_SCRATCH,
@@ -93,9 +96,13 @@ static tutti_status another(tutti_held_pieces *h, tutti_piece *p, tutti_error *e
 {
     void *one;
 
-    TUTTI_TRY(tutti_fail_within(
-        err, tutti_arena_take(h->e->memory.device, "g.buffers", h->room * sizeof(float), TUTTI_ARENA_ALIGN, &one, err),
-        "gradients of another piece (%zu values), which come in another order than parameters stand", h->room));
+    TUTTI_TRY(
+        tutti_fail_within(err,
+                          tutti_arena_take(h->e->memory.device, "g.buffers",
+                                           h->room * sizeof(float), TUTTI_ARENA_ALIGN, &one, err),
+                          "gradients of another piece (%zu values), which come in another order "
+                          "than parameters stand",
+                          h->room));
     h->more[h->n_more++] = p->g = one;
     h->buffers++;
     return TUTTI_OK;
@@ -154,10 +161,12 @@ static size_t list_memory(const void *self, tutti_memory_record *records)
     return 1;
 }
 
-const tutti_facility_ops tutti_held_mode = {
-    .close = close_held, .cut = cut, .fill_piece = fill_piece, .start_piece = start_piece, .end_piece = end_piece,
-    .memory = list_memory
-};
+const tutti_facility_ops tutti_held_mode = { .close = close_held,
+                                             .cut = cut,
+                                             .fill_piece = fill_piece,
+                                             .start_piece = start_piece,
+                                             .end_piece = end_piece,
+                                             .memory = list_memory };
 
 size_t tutti_held_bytes(const tutti_method *m)
 {

@@ -68,7 +68,8 @@ struct late {
     int steps;                   /* number of steps by which a gradient is applied late */
     uint64_t from;
     bool drains;
-    float *g[TUTTI_LATE_MOST];   /* [steps][n], declared: the gradient of slot step modulo `steps` */
+    /* [steps][n], declared: the gradient of slot step modulo `steps` */
+    float *g[TUTTI_LATE_MOST];
     struct {                     /* declared */
         uint64_t first, pending; /* the pending gradients are those of `pending` steps from
                                     `first` on */
@@ -89,7 +90,8 @@ static void keep_line(void *with, const char *kind, const char *text)
     late_slot *s = with;
     late_line *line = tutti_alloc(1, sizeof *line);
 
-    if (line == NULL || (line->kind = tutti_copy_text(kind)) == NULL || (line->text = tutti_copy_text(text)) == NULL) {
+    if (line == NULL || (line->kind = tutti_copy_text(kind)) == NULL ||
+        (line->text = tutti_copy_text(text)) == NULL) {
         if (line != NULL)
             tutti_free(line->kind);
         tutti_free(line); /* as with events: without memory the line is lost, not the run */
@@ -196,13 +198,15 @@ static tutti_status open_slot(late *l, int k, tutti_error *err)
     s->pieces = tutti_alloc(n, sizeof *s->pieces);
     s->state = tutti_alloc(n, sizeof *s->state);
     if (s->pieces == NULL || s->state == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the late exchange of %zu pieces", n);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                          "memory for the late exchange of %zu pieces", n);
     for (size_t i = 0; i < n; i++) {
         s->pieces[i] = e->pieces[i];
         s->pieces[i].g = l->g[k] + e->pieces[i].first;
         s->pieces[i].rows = NULL;
-        s->state[i] = (tutti_engine_piece){ .job = { .run = exchange_piece, .owner = s, .index = (int)i },
-                                            .engine = e };
+        s->state[i] =
+            (tutti_engine_piece){ .job = { .run = exchange_piece, .owner = s, .index = (int)i },
+                                  .engine = e };
     }
     return TUTTI_OK;
 }
@@ -273,7 +277,8 @@ static void tell_lines(tutti_engine *e, late_slot *s)
     }
     s->reported = first;
     for (late_line *line = first; line != NULL; line = line->next)
-        tutti_engine_note(e, &(tutti_event_record){ .kind = line->kind, .text = line->text, .worker = -1 });
+        tutti_engine_note(
+            e, &(tutti_event_record){ .kind = line->kind, .text = line->text, .worker = -1 });
     drop_lines(s);
 }
 
@@ -295,7 +300,8 @@ static void join(late_slot *s)
     s->of->now.of[s->index].vote = s->vote;
     e->clock.comm_ns += s->job.ended_ns - s->job.started_ns;
     for (int k = 0; k < e->layout.n_pieces && s->status == TUTTI_OK; k++)
-        tutti_engine_mark(e, "exchange", k, 1, s->state[k].job.started_ns, s->state[k].job.ended_ns);
+        tutti_engine_mark(e, "exchange", k, 1, s->state[k].job.started_ns,
+                          s->state[k].job.ended_ns);
     tell_lines(e, s);
 }
 
@@ -398,7 +404,8 @@ static void apply_gradient(late *l, const tutti_applied_gradient *of)
     l->in_g = *of;
     e->step.applied = &l->in_g;
     e->m.lr = of->lr;
-    e->step.exchanged = e->step.taken_in = true; /* checked, unscaled, and the same on all workers */
+    /* checked, unscaled, and the same on all workers */
+    e->step.exchanged = e->step.taken_in = true;
     forget_rows(e);
 }
 
@@ -469,33 +476,42 @@ static uint64_t count_behind(const void *self)
 
 /* ---- the method's side ---- */
 
-static const tutti_facility_ops facility = { .provides = TUTTI_LATE_GRADIENTS, .excludes = TUTTI_MERGES_STEPS,
-                                             .close = close_late, .arrive = quiesce, .prepare = prepare,
-                                             .stop = stop, .exchanges = is_late, .exchange = exchange,
-                                             .updated = updated, .drain = drain, .settle = settle,
+static const tutti_facility_ops facility = { .provides = TUTTI_LATE_GRADIENTS,
+                                             .excludes = TUTTI_MERGES_STEPS,
+                                             .close = close_late,
+                                             .arrive = quiesce,
+                                             .prepare = prepare,
+                                             .stop = stop,
+                                             .exchanges = is_late,
+                                             .exchange = exchange,
+                                             .updated = updated,
+                                             .drain = drain,
+                                             .settle = settle,
                                              .behind = count_behind };
 
 static tutti_status refuse_late(const tutti_method *m, int steps, tutti_error *err)
 {
-    if (!(m->traits & TUTTI_REPLICAS_EQUAL) || (m->traits & (TUTTI_ASYNC | TUTTI_THROUGH_SERVERS)) ||
-        m->ops->exchange == NULL)
+    if (!(m->traits & TUTTI_REPLICAS_EQUAL) ||
+        (m->traits & (TUTTI_ASYNC | TUTTI_THROUGH_SERVERS)) || m->ops->exchange == NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' applies gradients late, for which all workers exchange them in every step, keep "
-                          "equal models and make an update of each",
+                          "method '%s' applies gradients late, for which all workers exchange them "
+                          "in every step, keep equal models and make an update of each",
                           m->ops->name);
     if (steps > TUTTI_LATE_MOST)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s' applies gradients %d steps late; the most is %d",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s' applies gradients %d steps late; the most is %d",
                           m->ops->name, steps, TUTTI_LATE_MOST);
     if (tutti_optim_lazy(m->optim))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "optimizer is lazy, but under method '%s' tables' gradients travel whole, and which rows a "
-                          "late one has touched is not known; omit lazy, or take ddp",
+                          "optimizer is lazy, but under method '%s' tables' gradients travel "
+                          "whole, and which rows a late one has touched is not known; omit lazy, "
+                          "or take ddp",
                           m->ops->name);
     return TUTTI_OK;
 }
 
-tutti_status tutti_late_declare(tutti_method *m, tutti_plan *plan, int steps, uint64_t from, bool drain,
-                                tutti_error *err)
+tutti_status tutti_late_declare(tutti_method *m, tutti_plan *plan, int steps, uint64_t from,
+                                bool drain, tutti_error *err)
 {
     tutti_engine *e = m->engine;
     late *l;
@@ -514,11 +530,18 @@ tutti_status tutti_late_declare(tutti_method *m, tutti_plan *plan, int steps, ui
     for (int k = 0; k < steps; k++) {
         char name[32];
         snprintf(name, sizeof name, "engine.late-%d", k);
-        tutti_declare(plan, &(tutti_state){ .name = name, .keep = TUTTI_SAME, .dtype = TUTTI_F32, .count = m->n,
-                                            .placed = true, .shared = true }, &l->g[k]);
+        tutti_declare(plan,
+                      &(tutti_state){ .name = name,
+                                      .keep = TUTTI_SAME,
+                                      .dtype = TUTTI_F32,
+                                      .count = m->n,
+                                      .placed = true,
+                                      .shared = true },
+                      &l->g[k]);
     }
     tutti_declare_value(plan, "engine.late", TUTTI_SAME, &l->now, sizeof l->now);
-    tutti_declare_value(plan, "engine.history", TUTTI_SAME, &e->counts.history, sizeof e->counts.history);
+    tutti_declare_value(plan, "engine.history", TUTTI_SAME, &e->counts.history,
+                        sizeof e->counts.history);
     return TUTTI_OK;
 }
 

@@ -50,7 +50,8 @@ static void set_pass(void *self, tutti_pass *pass)
     merge *s = self;
     const tutti_engine *e = s->e;
 
-    s->defers = pass->merge && !(e->options.steps > 0 && e->counts.progress.step + 1 == e->options.steps);
+    s->defers =
+        pass->merge && !(e->options.steps > 0 && e->counts.progress.step + 1 == e->options.steps);
     if (s->defers)
         pass->exchange = false;
     else
@@ -63,7 +64,8 @@ static void add_deferred(void *self, tutti_piece *p)
     const merge *s = self;
     tutti_engine *e = s->e;
     const int64_t mine = s->mine + e->m.samples;
-    const float part = mine > 0 ? (float)e->m.samples / (float)mine : 0, by = mine > 0 ? 1 / (float)mine : 0;
+    const float part = mine > 0 ? (float)e->m.samples / (float)mine : 0,
+                by = mine > 0 ? 1 / (float)mine : 0;
 
     if (s->defers || s->now.steps == 0)
         return;
@@ -111,8 +113,12 @@ static uint64_t count_deferred(const void *self)
     return ((const merge *)self)->now.waited;
 }
 
-static const tutti_facility_ops facility = { .provides = TUTTI_MERGES_STEPS, .close = tutti_free, .pass = set_pass,
-                                             .take_in = add_deferred, .keep = defer, .updated = begin_next,
+static const tutti_facility_ops facility = { .provides = TUTTI_MERGES_STEPS,
+                                             .close = tutti_free,
+                                             .pass = set_pass,
+                                             .take_in = add_deferred,
+                                             .keep = defer,
+                                             .updated = begin_next,
                                              .behind = count_deferred };
 
 tutti_status tutti_merge_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
@@ -120,9 +126,10 @@ tutti_status tutti_merge_declare(tutti_method *m, tutti_plan *plan, tutti_error 
     merge *s;
 
     if (m->traits & TUTTI_ASYNC || !(m->traits & TUTTI_REPLICAS_EQUAL))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' merges steps, for which all workers make the same ones with equal models",
-                          m->ops->name);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "method '%s' merges steps, for which all workers make the same ones with equal models",
+            m->ops->name);
     s = tutti_alloc(1, sizeof *s);
     if (s == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "merging steps");

@@ -40,7 +40,8 @@ tutti_offload *tutti_offload_of(const tutti_engine *e)
 
 static tutti_status no_memory(const tutti_engine *e, tutti_error *err)
 {
-    return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the update of %d pieces", e->layout.n_pieces);
+    return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the update of %d pieces",
+                      e->layout.n_pieces);
 }
 
 /* ---- masters and x ---- */
@@ -134,7 +135,8 @@ static size_t staging_bytes(const tutti_engine *e)
 
     for (int k = 0; k < e->layout.n_pieces; k++)
         largest = shards->mine[k].count > largest ? shards->mine[k].count : largest;
-    return (largest * sizeof(float) + TUTTI_FILE_BLOCK - 1) / TUTTI_FILE_BLOCK * TUTTI_FILE_BLOCK + TUTTI_FILE_BLOCK;
+    return (largest * sizeof(float) + TUTTI_FILE_BLOCK - 1) / TUTTI_FILE_BLOCK * TUTTI_FILE_BLOCK +
+           TUTTI_FILE_BLOCK;
 }
 
 static size_t staging_total(const tutti_engine *e)
@@ -188,7 +190,8 @@ float *tutti_offload_staged(const tutti_engine *e, int piece)
     return o != NULL && o->staging != NULL ? staging_at(e, 0, piece) : NULL;
 }
 
-tutti_status tutti_offload_stage(tutti_engine *e, int piece, bool adds, float **to, tutti_error *err)
+tutti_status tutti_offload_stage(tutti_engine *e, int piece, bool adds, float **to,
+                                 tutti_error *err)
 {
     tutti_offload *o = tutti_offload_of(e);
     const size_t count = tutti_shards_of(e)->mine[piece].count;
@@ -199,8 +202,10 @@ tutti_status tutti_offload_stage(tutti_engine *e, int piece, bool adds, float **
     *to = staging_at(e, o->next, piece);
     if (!adds || count == 0)
         return await_staging(e, o->next, err);
-    TUTTI_TRY(await_all_staging(e, err)); /* what is read may still be being written from another buffer */
-    TUTTI_TRY(tutti_tier_read(o->g.tier, &o->io[o->next], place_of(e, piece), *to, count * sizeof(float), err));
+    /* what is read may still be being written from another buffer */
+    TUTTI_TRY(await_all_staging(e, err));
+    TUTTI_TRY(tutti_tier_read(o->g.tier, &o->io[o->next], place_of(e, piece), *to,
+                              count * sizeof(float), err));
     return await_staging(e, o->next, err);
 }
 
@@ -244,7 +249,8 @@ static tutti_status open_by_unit(tutti_engine *e, tutti_error *err)
     o->brought = -1;
     if (o->g.memory != NULL)
         return TUTTI_OK;
-    TUTTI_TRY(tutti_arena_take(e->memory.host, "g.rooms", staging_total(e), TUTTI_FILE_BLOCK, &room, err));
+    TUTTI_TRY(tutti_arena_take(e->memory.host, "g.rooms", staging_total(e), TUTTI_FILE_BLOCK, &room,
+                               err));
     o->staging = room;
     o->n_staging = count_staging(e);
     o->staging_bytes = staging_bytes(e);
@@ -257,7 +263,8 @@ static tutti_status open_offload(void *self, tutti_error *err)
     tutti_offload *o = self;
     tutti_engine *e = o->e;
     tutti_units *units = tutti_units_of(e);
-    const tutti_placed_options tiles = { o->options.tile_bytes, o->options.threads, units != NULL ? &o->g : NULL };
+    const tutti_placed_options tiles = { o->options.tile_bytes, o->options.threads,
+                                         units != NULL ? &o->g : NULL };
 
     tutti_shards_of(e)->g = o->g.memory;
     tutti_optim_placed(e->m.optim);
@@ -268,7 +275,8 @@ static tutti_status open_offload(void *self, tutti_error *err)
         return no_memory(e, err);
     if (o->options.delayed)
         TUTTI_TRY(tutti_lane_open(&o->lane, e->rt, "update", e->options.lane < 0 ? 0 : 1, err));
-    return tutti_placed_open(&o->placed, e->m.optim, &o->masters, e->rt, &tiles, e->memory.host, err);
+    return tutti_placed_open(&o->placed, e->m.optim, &o->masters, e->rt, &tiles, e->memory.host,
+                             err);
 }
 
 /* The tiles that an update streams through, and gradients in transit. */
@@ -277,12 +285,14 @@ static size_t list_memory(const void *self, tutti_memory_record *records)
     const tutti_offload *o = self;
     const tutti_engine *e = o->e;
     const bool by_unit = tutti_units_of(e) != NULL;
-    const tutti_placed_options tiles = { o->options.tile_bytes, o->options.threads, by_unit ? &o->g : NULL };
+    const tutti_placed_options tiles = { o->options.tile_bytes, o->options.threads,
+                                         by_unit ? &o->g : NULL };
 
     if (strcmp(o->options.tier, "host") == 0)
         return 0;
     records[0] = (tutti_memory_record){ "tiles", TUTTI_MEMORY_BUFFERS,
-                                        tutti_placed_bytes(e->m.optim, &tiles) + (by_unit ? staging_total(e) : 0) };
+                                        tutti_placed_bytes(e->m.optim, &tiles) +
+                                            (by_unit ? staging_total(e) : 0) };
     return 1;
 }
 
@@ -325,16 +335,17 @@ static tutti_status offload_arrive(void *self, tutti_error *err)
     return tutti_offload_of(e)->options.delayed ? await_update(e, err) : TUTTI_OK;
 }
 
-tutti_status tutti_offload_declare(tutti_method *m, tutti_plan *plan, const tutti_offload_options *options,
-                                   tutti_error *err)
+tutti_status tutti_offload_declare(tutti_method *m, tutti_plan *plan,
+                                   const tutti_offload_options *options, tutti_error *err)
 {
     tutti_engine *e = m->engine;
     tutti_offload *o;
 
     if (m->held == TUTTI_HELD_BY_UNIT && options->delayed)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' would delay updates of values that it holds by unit, which have no memory of "
-                          "their own next to the masters", m->ops->name);
+                          "method '%s' would delay updates of values that it holds by unit, which "
+                          "have no memory of their own next to the masters",
+                          m->ops->name);
     if (m->held == TUTTI_HELD_BY_UNIT)
         m->lane_width = 1; /* means go through the buffers one after the other */
     else
@@ -370,8 +381,8 @@ static tutti_status update_beside(tutti_job *job, tutti_error *err)
     tutti_engine *e = job->owner;
     tutti_offload *offload = tutti_offload_of(e);
 
-    return tutti_placed_update(offload->placed, offload->part, (size_t)e->layout.n_pieces, &offload->rate, NULL,
-                               NULL, err);
+    return tutti_placed_update(offload->placed, offload->part, (size_t)e->layout.n_pieces,
+                               &offload->rate, NULL, NULL, err);
 }
 
 /* Starts the update, which overlaps the next step, whose pieces go to the other half. */
@@ -429,7 +440,11 @@ static tutti_status drain(void *self, bool *due, tutti_error *err)
     return follow(e, err); /* all quiesce after it */
 }
 
-const tutti_facility_ops tutti_offload_mode = {
-    .open = open_offload, .stop = stop, .close = close_offload, .begin = fill_masters, .arrive = offload_arrive,
-    .exchanges_alone = exchanges_alone, .drain = drain, .memory = list_memory
-};
+const tutti_facility_ops tutti_offload_mode = { .open = open_offload,
+                                                .stop = stop,
+                                                .close = close_offload,
+                                                .begin = fill_masters,
+                                                .arrive = offload_arrive,
+                                                .exchanges_alone = exchanges_alone,
+                                                .drain = drain,
+                                                .memory = list_memory };

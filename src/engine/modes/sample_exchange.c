@@ -32,36 +32,45 @@ static void close_given(void *self)
 
 static const tutti_facility_ops facility = { .close = close_given };
 
-tutti_status tutti_samples_send_declare(tutti_method *m, tutti_plan *plan, int64_t most, tutti_error *err)
+tutti_status tutti_samples_send_declare(tutti_method *m, tutti_plan *plan, int64_t most,
+                                        tutti_error *err)
 {
     const tutti_engine *e = m->engine;
     given *g;
     size_t bytes;
 
     if (e->options.sample_bytes == 0 || e->options.give == NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' sends raw samples from worker to worker, and this client has none to give; "
-                          "switch that off, or take one that has (tutti train; engine_options.give)",
-                          m->ops->name);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "method '%s' sends raw samples from worker to worker, and this client has none to "
+            "give; switch that off, or take one that has (tutti train; engine_options.give)",
+            m->ops->name);
     if (most < 1 || !tutti_size_mul((size_t)most, e->options.sample_bytes, &bytes))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s': %lld samples of %zu bytes are to be on their way to a worker; let it be fewer",
+                          "method '%s': %lld samples of %zu bytes are to be on their way to a "
+                          "worker; let it be fewer",
                           m->ops->name, (long long)most, e->options.sample_bytes);
     g = tutti_alloc(1, sizeof *g);
     if (g == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for samples of %d workers", m->workers);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for samples of %d workers",
+                          m->workers);
     tutti_facility_add(m, &facility, g);
     g->receives = tutti_alloc((size_t)m->workers, sizeof *g->receives);
     g->wanted = tutti_alloc((size_t)m->workers, sizeof *g->wanted);
     if (g->receives == NULL || g->wanted == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for samples of %d workers", m->workers);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for samples of %d workers",
+                          m->workers);
     g->most = most;
-    tutti_declare(plan,
-                  &(tutti_state){ .name = "engine.given", .keep = TUTTI_SCRATCH, .dtype = TUTTI_U8, .count = bytes },
-                  &g->in);
-    tutti_declare(plan,
-                  &(tutti_state){ .name = "engine.gives", .keep = TUTTI_SCRATCH, .dtype = TUTTI_U8, .count = bytes },
-                  &g->out);
+    tutti_declare(
+        plan,
+        &(tutti_state){
+            .name = "engine.given", .keep = TUTTI_SCRATCH, .dtype = TUTTI_U8, .count = bytes },
+        &g->in);
+    tutti_declare(
+        plan,
+        &(tutti_state){
+            .name = "engine.gives", .keep = TUTTI_SCRATCH, .dtype = TUTTI_U8, .count = bytes },
+        &g->out);
     return TUTTI_OK;
 }
 
@@ -89,7 +98,8 @@ static tutti_status check_counts(const tutti_method *m, const given *g, const tu
                                  const exchanged *of, int64_t *come, tutti_error *err)
 {
     const int64_t most = g != NULL ? g->most : 0, *to = of->to, *from = of->from;
-    bool good = most > 0 && p->index == 0 && p->received == 0 && to[m->rank] == 0 && from[m->rank] == 0;
+    bool good =
+        most > 0 && p->index == 0 && p->received == 0 && to[m->rank] == 0 && from[m->rank] == 0;
 
     *come = 0;
     for (int w = 0; w < m->workers && good; w++) {
@@ -97,14 +107,15 @@ static tutti_status check_counts(const tutti_method *m, const given *g, const tu
         *come += from[w];
     }
     return good ? TUTTI_OK
-                : tutti_fail(
-                      err, TUTTI_ERR_STATE, 0,
-                      "method '%s': tutti_samples_send is legal once, in a step's first pass, and with at most %lld "
-                      "samples to each and of all others (steps.h)",
-                      m->ops->name, (long long)most);
+                : tutti_fail(err, TUTTI_ERR_STATE, 0,
+                             "method '%s': tutti_samples_send is legal once, in a step's first "
+                             "pass, and with at most %lld samples to each and of all others "
+                             "(steps.h)",
+                             m->ops->name, (long long)most);
 }
 
-static tutti_status post_receives(tutti_engine *e, given *g, tutti_port port, const int64_t *from, tutti_error *err)
+static tutti_status post_receives(tutti_engine *e, given *g, tutti_port port, const int64_t *from,
+                                  tutti_error *err)
 {
     const size_t bytes = e->options.sample_bytes;
     uint8_t *at = g->in;
@@ -120,8 +131,8 @@ static tutti_status post_receives(tutti_engine *e, given *g, tutti_port port, co
     return TUTTI_OK;
 }
 
-static tutti_status hand_out(tutti_engine *e, given *g, tutti_port port, const uint64_t *ids, const int64_t *to,
-                             tutti_error *err)
+static tutti_status hand_out(tutti_engine *e, given *g, tutti_port port, const uint64_t *ids,
+                             const int64_t *to, tutti_error *err)
 {
     const int workers = e->m.workers;
 
@@ -134,26 +145,29 @@ static tutti_status hand_out(tutti_engine *e, given *g, tutti_port port, const u
             first += (size_t)to[before];
         TUTTI_TRY(e->options.give(e->options.user, ids + first, (size_t)to[w], g->out, err));
         TUTTI_TRY(tutti_send(e->world, w, port, NULL,
-                             tutti_host(g->out, (size_t)to[w] * e->options.sample_bytes, TUTTI_U8), err));
+                             tutti_host(g->out, (size_t)to[w] * e->options.sample_bytes, TUTTI_U8),
+                             err));
     }
     return TUTTI_OK;
 }
 
-static tutti_status receive_samples(tutti_engine *e, given *g, const int64_t *from, tutti_error *err)
+static tutti_status receive_samples(tutti_engine *e, given *g, const int64_t *from,
+                                    tutti_error *err)
 {
-    TUTTI_TRY(
-        tutti_wait_some(e->world, g->wanted, (size_t)e->m.workers, (size_t)e->m.workers, TUTTI_FOREVER, NULL, err));
+    TUTTI_TRY(tutti_wait_some(e->world, g->wanted, (size_t)e->m.workers, (size_t)e->m.workers,
+                              TUTTI_FOREVER, NULL, err));
     for (int w = 0; w < e->m.workers; w++)
         if (from[w] > 0 && g->receives[w].note.bytes != (uint64_t)from[w] * e->options.sample_bytes)
-            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, w,
-                                   "worker %d sent %llu bytes of samples, and %lld samples of %zu bytes were expected",
-                                   w, (unsigned long long)g->receives[w].note.bytes, (long long)from[w],
-                                   e->options.sample_bytes);
+            return tutti_fail_rank(
+                err, TUTTI_ERR_CORRUPT, w,
+                "worker %d sent %llu bytes of samples, and %lld samples of %zu bytes were expected",
+                w, (unsigned long long)g->receives[w].note.bytes, (long long)from[w],
+                e->options.sample_bytes);
     return TUTTI_OK;
 }
 
-tutti_status tutti_samples_send(tutti_method *m, tutti_pass *p, const uint64_t *ids, const int64_t *to,
-                                const int64_t *from, tutti_error *err)
+tutti_status tutti_samples_send(tutti_method *m, tutti_pass *p, const uint64_t *ids,
+                                const int64_t *to, const int64_t *from, tutti_error *err)
 {
     tutti_engine *e = m->engine;
     given *g = tutti_facility_self(m, &facility);
@@ -187,8 +201,9 @@ tutti_status tutti_await_samples_declare(const tutti_method *m, tutti_error *err
     return !e->options.streams
                ? TUTTI_OK
                : tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "stream is given, but method '%s' has a model of its own of samples that arrive; omit "
-                            "stream and give the rates to the method (rates=r0:r1:...)",
+                            "stream is given, but method '%s' has a model of its own of samples "
+                            "that arrive; omit stream and give the rates to the method "
+                            "(rates=r0:r1:...)",
                             m->ops->name);
 }
 

@@ -91,7 +91,8 @@ static float *gradient_of(const tutti_engine *e, int piece)
 
     if (looked_at != NULL)
         return looked_at;
-    return e->m.held != TUTTI_HELD_WHOLE ? shards->g + shards->at[piece] : e->m.g + shards->mine[piece].first;
+    return e->m.held != TUTTI_HELD_WHOLE ? shards->g + shards->at[piece]
+                                         : e->m.g + shards->mine[piece].first;
 }
 
 float *tutti_shard_gradient(const tutti_engine *e, int piece)
@@ -109,7 +110,8 @@ static float *gradient_at(const tutti_engine *e, const stretch *s)
 
 static tutti_status no_memory(const tutti_engine *e, tutti_error *err)
 {
-    return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the shards of %d pieces", e->layout.n_pieces);
+    return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the shards of %d pieces",
+                      e->layout.n_pieces);
 }
 
 /* Plans which worker adds up each block, and how many elements it receives from each other
@@ -129,8 +131,8 @@ static tutti_status plan_norm(tutti_engine *e, tutti_error *err)
     s->cursor = tutti_alloc(workers, sizeof *s->cursor);
     s->sums = tutti_alloc(s->blocks, sizeof *s->sums);
     s->all_sums = tutti_alloc(s->blocks, sizeof *s->all_sums);
-    if (s->adder == NULL || s->moved == NULL || s->blocks_of == NULL || s->cursor == NULL || s->sums == NULL ||
-        s->all_sums == NULL)
+    if (s->adder == NULL || s->moved == NULL || s->blocks_of == NULL || s->cursor == NULL ||
+        s->sums == NULL || s->all_sums == NULL)
         return no_memory(e, err);
     while (next_stretch(e, &at)) {
         if (at.first % TUTTI_NORM_BLOCK == 0) {
@@ -178,18 +180,23 @@ static void close_shards(void *self)
 static tutti_status refuse_shards(const tutti_method *m, tutti_error *err)
 {
     const tutti_engine *e = m->engine;
-    const char *why = (m->traits & TUTTI_SHARDED_OPTIMIZER) == 0 ? "has slots of the optimiser for all of the model"
-                      : !(m->traits & TUTTI_REPLICAS_EQUAL) || e->is_async ? "keeps models that differ"
-                      : m->ops->exchange == NULL                           ? "exchanges no gradients"
-                      : (m->traits & TUTTI_SPARSE_ROWS) != 0                ? "exchanges tables by rows"
-                      : m->by_piece                   ? "updates each piece as soon as it is exchanged"
-                      : m->order != TUTTI_ORDER_READY ? "has an order of its own for pieces"
-                      : tutti_facility_does(m, TUTTI_MERGES_STEPS | TUTTI_LATE_GRADIENTS);
+    const char *why = (m->traits & TUTTI_SHARDED_OPTIMIZER) == 0
+                          ? "has slots of the optimiser for all of the model"
+                      : !(m->traits & TUTTI_REPLICAS_EQUAL) || e->is_async
+                          ? "keeps models that differ"
+                      : m->ops->exchange == NULL             ? "exchanges no gradients"
+                      : (m->traits & TUTTI_SPARSE_ROWS) != 0 ? "exchanges tables by rows"
+                      : m->by_piece ? "updates each piece as soon as it is exchanged"
+                      : m->order != TUTTI_ORDER_READY
+                          ? "has an order of its own for pieces"
+                          : tutti_facility_does(m, TUTTI_MERGES_STEPS | TUTTI_LATE_GRADIENTS);
 
-    return why == NULL ? TUTTI_OK
-                       : tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                                    "method '%s' would update a shard of each piece on each worker, but it %s",
-                                    m->ops->name, why);
+    return why == NULL
+               ? TUTTI_OK
+               : tutti_fail(
+                     err, TUTTI_ERR_USAGE, 0,
+                     "method '%s' would update a shard of each piece on each worker, but it %s",
+                     m->ops->name, why);
 }
 
 /* Those of the method; adds them if there are none yet. */
@@ -208,22 +215,27 @@ static tutti_status find_shards(tutti_method *m, tutti_shards **out, tutti_error
     return TUTTI_OK;
 }
 
-tutti_status tutti_shards_group(tutti_method *m, const char *option, const char *value, tutti_error *err)
+tutti_status tutti_shards_group(tutti_method *m, const char *option, const char *value,
+                                tutti_error *err)
 {
     const tutti_engine *e = m->engine;
     tutti_shards *s;
     int team = m->workers;
 
     if (strcmp(value, "none") != 0)
-        TUTTI_TRY(tutti_fail_within(err, tutti_team_parse(m, option, value, &team, err), "method '%s'", m->ops->name));
+        TUTTI_TRY(tutti_fail_within(err, tutti_team_parse(m, option, value, &team, err),
+                                    "method '%s'", m->ops->name));
     if (team < m->workers && (team & (team - 1)) != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s': %s is %.40s, and sums over %d workers in teams of %d would have other bits "
-                          "than over all; take a power of two that divides %d, or none, which is one team of all",
-                          m->ops->name, option, value, m->workers, team, m->workers);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "method '%s': %s is %.40s, and sums over %d workers in teams of %d would have other "
+            "bits than over all; take a power of two that divides %d, or none, which is one team "
+            "of all",
+            m->ops->name, option, value, m->workers, team, m->workers);
     if (e->sums.collective != NULL && team < m->workers)
-        TUTTI_TRY(tutti_fail_within(err, tutti_algorithm_check(e->sums.collective, m->workers / team, err),
-                                    "collective, among the workers of %d teams (%s)", m->workers / team, option));
+        TUTTI_TRY(tutti_fail_within(
+            err, tutti_algorithm_check(e->sums.collective, m->workers / team, err),
+            "collective, among the workers of %d teams (%s)", m->workers / team, option));
     TUTTI_TRY(find_shards(m, &s, err));
     s->team = team;
     return TUTTI_OK;
@@ -257,7 +269,8 @@ static tutti_status find_teams(tutti_engine *e, tutti_error *err)
 tutti_status tutti_shards_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     static const tutti_conflict whole_buffers = { TUTTI_ASKED_CLIENT, "cuts them over the workers",
-                                                  ", whose buffers are whole on each worker", ", or take ddp" };
+                                                  ", whose buffers are whole on each worker",
+                                                  ", or take ddp" };
     tutti_engine *e = m->engine;
     tutti_offload *offload = tutti_offload_of(e);
     tutti_shards *s;
@@ -276,22 +289,27 @@ tutti_status tutti_shards_declare(tutti_method *m, tutti_plan *plan, tutti_error
     for (int k = 0; k < e->layout.n_pieces; k++) {
         const tutti_piece *p = &e->pieces[k];
         for (int w = 0; w < s->team; w++)
-            s->counts[k * s->team + w] =
-                tutti_engine_part_at(p->count, s->team, w + 1) - tutti_engine_part_at(p->count, s->team, w);
+            s->counts[k * s->team + w] = tutti_engine_part_at(p->count, s->team, w + 1) -
+                                         tutti_engine_part_at(p->count, s->team, w);
         s->mine[k].first = p->first + tutti_engine_part_at(p->count, s->team, s->index);
         s->mine[k].count = s->counts[k * s->team + s->index];
         s->at[k] = all;
         all += s->mine[k].count;
     }
     if (offload != NULL)
-        tutti_declare(plan,
-                      &(tutti_state){ .name = "g", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
-                                      .tier = m->held == TUTTI_HELD_BY_UNIT ? offload->options.tier : "host",
-                                      .count = offload->options.delayed ? 2 * all : all },
-                      &offload->g);
+        tutti_declare(
+            plan,
+            &(tutti_state){ .name = "g",
+                            .keep = TUTTI_SCRATCH,
+                            .dtype = TUTTI_F32,
+                            .tier = m->held == TUTTI_HELD_BY_UNIT ? offload->options.tier : "host",
+                            .count = offload->options.delayed ? 2 * all : all },
+            &offload->g);
     else if (m->held != TUTTI_HELD_WHOLE)
-        tutti_declare(plan, &(tutti_state){ .name = "g", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = all },
-                      &s->g);
+        tutti_declare(
+            plan,
+            &(tutti_state){ .name = "g", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = all },
+            &s->g);
     TUTTI_TRY(tutti_optim_declare_ranges(
         &m->optim, plan,
         &(tutti_optim_request){ e->options.optimizer, "optim", s->mine, (size_t)e->layout.n_pieces,
@@ -299,8 +317,9 @@ tutti_status tutti_shards_declare(tutti_method *m, tutti_plan *plan, tutti_error
         err));
     if (tutti_optim_lazy(m->optim))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "optimizer is lazy, but under method '%s' tables' gradients travel whole, and which rows a "
-                          "step has touched is not known; omit lazy, or take ddp",
+                          "optimizer is lazy, but under method '%s' tables' gradients travel "
+                          "whole, and which rows a step has touched is not known; omit lazy, or "
+                          "take ddp",
                           m->ops->name);
     e->rate.base = tutti_optim_lr(m->optim);
     if (m->held == TUTTI_HELD_BY_UNIT)
@@ -328,8 +347,8 @@ static void start_piece(void *self, tutti_piece *p)
 
 /* Sums my shard over the node groups. If my group has failed, the workers that wait for me there
    are notified. */
-static tutti_status sum_of_teams(tutti_engine *e, const tutti_piece *p, float *shard, tutti_status status,
-                                 tutti_error *err)
+static tutti_status sum_of_teams(tutti_engine *e, const tutti_piece *p, float *shard,
+                                 tutti_status status, tutti_error *err)
 {
     const tutti_shards *shards = tutti_shards_of(e);
     tutti_group *const between = &e->piece_state[p->index].between;
@@ -444,7 +463,8 @@ static tutti_status sum_norm2(void *self, double *norm2, tutti_error *err)
 {
     tutti_shards *s = self;
     tutti_engine *e = s->e;
-    tutti_group g = tutti_group_keyed(&s->inside, tutti_port_of("norm", 0, 0), (uint32_t)e->groups.steps);
+    tutti_group g =
+        tutti_group_keyed(&s->inside, tutti_port_of("norm", 0, 0), (uint32_t)e->groups.steps);
     const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
     size_t at = 0;
     tutti_status status = move_borders(e, &g, err);
@@ -452,7 +472,8 @@ static tutti_status sum_norm2(void *self, double *norm2, tutti_error *err)
     if (status == TUTTI_OK)
         status = add_blocks(e, err);
     if (status == TUTTI_OK)
-        status = tutti_allgather_v(&g, s->blocks_of, tutti_host(s->sums, s->blocks_of[s->index], TUTTI_F64),
+        status = tutti_allgather_v(&g, s->blocks_of,
+                                   tutti_host(s->sums, s->blocks_of[s->index], TUTTI_F64),
                                    tutti_host(s->all_sums, s->blocks, TUTTI_F64), err);
     tutti_engine_doing(e, was);
     TUTTI_TRY(status);
@@ -481,7 +502,8 @@ static tutti_range saved_part(const void *self, size_t count)
     const tutti_engine *e = ((const tutti_shards *)self)->e;
     const tutti_shards *shards = tutti_shards_of(e);
     const bool several = shards->ranks != NULL;
-    const int teams = several ? shards->between.size : 1, mine = several ? shards->between.index : 0;
+    const int teams = several ? shards->between.size : 1,
+              mine = several ? shards->between.index : 0;
     const size_t first = tutti_engine_part_at(count, teams, mine);
 
     return (tutti_range){ first, tutti_engine_part_at(count, teams, mine + 1) - first };
@@ -542,14 +564,17 @@ static tutti_status declared(void *self, tutti_error *err)
 
     if (s->mine == NULL)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "method '%s' has groups of shards (tutti_shards_group) and no shards (tutti_shards_declare)",
+                          "method '%s' has groups of shards (tutti_shards_group) and no shards "
+                          "(tutti_shards_declare)",
                           m->ops->name);
     if (m->held != TUTTI_HELD_WHOLE)
         TUTTI_TRY(tutti_held_declare(m, err));
     return tutti_by_piece_overlap(m, err);
 }
 
-const tutti_facility_ops tutti_shards_mode = {
-    .provides = TUTTI_SHARDS_UPDATES, .declared = declared, .close = close_shards, .start_piece = start_piece,
-    .norm2 = sum_norm2, .saved_part = saved_part
-};
+const tutti_facility_ops tutti_shards_mode = { .provides = TUTTI_SHARDS_UPDATES,
+                                               .declared = declared,
+                                               .close = close_shards,
+                                               .start_piece = start_piece,
+                                               .norm2 = sum_norm2,
+                                               .saved_part = saved_part };

@@ -27,7 +27,8 @@ typedef struct tune {
     tutti_method *m;
     tutti_tune_options options;
     tutti_knob knob[TUTTI_KNOBS_MOST];
-    char metric[TUTTI_KNOBS_MOST][TUTTI_KNOB_TEXT_BYTES]; /* names of metrics: "tune_" + the knob's name */
+    /* names of metrics: "tune_" + the knob's name */
+    char metric[TUTTI_KNOBS_MOST][TUTTI_KNOB_TEXT_BYTES];
     tutti_tuner *tuner;
     tutti_search_state state;    /* saved in checkpoints */
     tutti_group group;
@@ -50,33 +51,39 @@ _Static_assert(sizeof(decision) == 96, "the size stated above and in steps.h");
 
 static const tutti_facility_ops facility; /* at the end */
 
-tutti_status tutti_tune_declare(tutti_method *m, tutti_plan *plan, const tutti_tune_options *o, tutti_error *err)
+tutti_status tutti_tune_declare(tutti_method *m, tutti_plan *plan, const tutti_tune_options *o,
+                                tutti_error *err)
 {
     tutti_engine *e = m->engine;
     tune *t;
 
     if ((m->traits & TUTTI_ASYNC) != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' lets every worker go at its own pace, so there is no step in which all could "
-                          "change; leave tuning off",
+                          "method '%s' lets every worker go at its own pace, so there is no step "
+                          "in which all could change; leave tuning off",
                           m->ops->name);
-    if ((m->traits & TUTTI_FAULT_TOLERANT) != 0 && !e->options.stop_on_loss && tutti_world_survives(e->world))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' continues without a lost worker, but tuning needs all workers in the steps in "
-                          "which settings change; leave tuning off, or let a loss end the run (on-loss=stop)",
-                          m->ops->name);
+    if ((m->traits & TUTTI_FAULT_TOLERANT) != 0 && !e->options.stop_on_loss &&
+        tutti_world_survives(e->world))
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "method '%s' continues without a lost worker, but tuning needs all workers in the "
+            "steps in which settings change; leave tuning off, or let a loss end the run "
+            "(on-loss=stop)",
+            m->ops->name);
     if (o->apply == NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' tunes, but has no function that sets its knobs; give tutti_tune_options.apply",
+                          "method '%s' tunes, but has no function that sets its knobs; give "
+                          "tutti_tune_options.apply",
                           m->ops->name);
     if (o->drop < 0 || o->steps < 1 || o->steps > 1 << 20 || o->drop > 1 << 20)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s': a tuning window of %lld measured and %lld unmeasured steps; measure at least "
-                          "1, and give at most %d of each",
+                          "method '%s': a tuning window of %lld measured and %lld unmeasured "
+                          "steps; measure at least 1, and give at most %d of each",
                           m->ops->name, (long long)o->steps, (long long)o->drop, 1 << 20);
     t = tutti_alloc(1, sizeof *t);
     if (t == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the tuner of method '%s'", m->ops->name);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the tuner of method '%s'",
+                          m->ops->name);
     tutti_facility_add(m, &facility, t);
     t->m = m;
     t->options = *o;
@@ -89,7 +96,8 @@ tutti_status tutti_tune_declare(tutti_method *m, tutti_plan *plan, const tutti_t
     t->options.tuner.knobs = t->knob;
     t->times_ns = tutti_alloc((size_t)o->steps, sizeof *t->times_ns);
     if (t->times_ns == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the times of %lld steps", (long long)o->steps);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the times of %lld steps",
+                          (long long)o->steps);
     tutti_search_begin(&t->state, &t->options.tuner);
     if (m->workers == 1) /* nothing is exchanged */
         t->state.now.role = TUTTI_SEARCH_OVER;
@@ -137,12 +145,14 @@ static void report_window(const tune *t, double seconds)
     if (s->now.role != TUTTI_SEARCH_POINT)
         tutti_event(t->m, "tune", "measured again, %s: %.6g s a step", text, seconds);
     else if (t->n_times < (size_t)t->options.steps)
-        tutti_event(t->m, "tune", "point %lld of %d at most, %s: %.6g s a step; abandoned after %zu of %lld steps",
-                    (long long)s->n + 1, t->options.tuner.points, text, seconds, t->n_times,
-                    (long long)t->options.steps);
+        tutti_event(
+            t->m, "tune",
+            "point %lld of %d at most, %s: %.6g s a step; abandoned after %zu of %lld steps",
+            (long long)s->n + 1, t->options.tuner.points, text, seconds, t->n_times,
+            (long long)t->options.steps);
     else
-        tutti_event(t->m, "tune", "point %lld of %d at most, %s: %.6g s a step", (long long)s->n + 1,
-                    t->options.tuner.points, text, seconds);
+        tutti_event(t->m, "tune", "point %lld of %d at most, %s: %.6g s a step",
+                    (long long)s->n + 1, t->options.tuner.points, text, seconds);
 }
 
 static void report_end(const tune *t)
@@ -160,14 +170,17 @@ static void report_end(const tune *t)
     tutti_metric(t->m, "tune_points", -1, (double)points);
     if (tutti_search_chose(s, &won))
         tutti_event(t->m, "tune",
-                    "chosen after %lld points: %s; faster in %d of %d pairs of windows than the default, %s",
+                    "chosen after %lld points: %s; faster in %d of %d pairs of windows than the "
+                    "default, %s",
                     (long long)points, point_text(t, s->now.value, chosen), won, TUTTI_SEARCH_PAIRS,
                     point_text(t, s->past[0].value, first));
     else
-        tutti_event(t->m, "tune", "the default is kept after %lld points, %s: %s", (long long)points,
-                    point_text(t, s->now.value, first),
-                    again == 0 ? "no other is expected to be faster"
-                               : "the best other point was not faster in every pair of windows, or not by 1 %");
+        tutti_event(
+            t->m, "tune", "the default is kept after %lld points, %s: %s", (long long)points,
+            point_text(t, s->now.value, first),
+            again == 0
+                ? "no other is expected to be faster"
+                : "the best other point was not faster in every pair of windows, or not by 1 %");
 }
 
 /* Reports how long tuning may take: all points and pairs, if none is abandoned. */
@@ -178,8 +191,8 @@ static void report_length(const tune *t)
 
     if (t->m->steps > 0 && (uint64_t)all > t->m->steps)
         tutti_event(t->m, "tune",
-                    "tuning may take %lld steps and the run has %llu, so the run may end while a point is being tried; "
-                    "use fewer points or shorter windows",
+                    "tuning may take %lld steps and the run has %llu, so the run may end while a "
+                    "point is being tried; use fewer points or shorter windows",
                     (long long)all, (unsigned long long)t->m->steps);
 }
 
@@ -267,7 +280,8 @@ static tutti_status begin_step(void *self, tutti_error *err)
             t->times_ns[t->n_times++] = tutti_engine_worked_ns(e) - t->step_began_ns;
         if (steps_made == drop + steps)
             TUTTI_TRY(exchange_decision(t, false, err));
-        else if (steps_made == drop + early_at && t->state.now.role == TUTTI_SEARCH_POINT && t->state.n > 0)
+        else if (steps_made == drop + early_at && t->state.now.role == TUTTI_SEARCH_POINT &&
+                 t->state.n > 0)
             TUTTI_TRY(exchange_decision(t, true, err));
     }
     t->step_began_ns = tutti_engine_worked_ns(e);

@@ -24,7 +24,8 @@ static void count_live(tutti_engine *e, const tutti_unit *u, bool comes)
     s->resident += comes ? 1 : -1;
     s->live_values = comes ? s->live_values + u->count : s->live_values - u->count;
     s->resident_peak = s->resident > s->resident_peak ? s->resident : s->resident_peak;
-    s->live_values_most = s->live_values > s->live_values_most ? s->live_values : s->live_values_most;
+    s->live_values_most =
+        s->live_values > s->live_values_most ? s->live_values : s->live_values_most;
 }
 
 void tutti_unit_release(tutti_engine *e, tutti_unit *u)
@@ -35,7 +36,8 @@ void tutti_unit_release(tutti_engine *e, tutti_unit *u)
         tutti_arena_give(e->memory.device, u->values);
         units->more -= u->count;
         if (units->more == 0 && units->reserve > 0) /* reserve the memory just freed */
-            units->charged = tutti_arena_charge(e->memory.device, units->more_name, units->reserve, NULL) == TUTTI_OK;
+            units->charged = tutti_arena_charge(e->memory.device, units->more_name, units->reserve,
+                                                NULL) == TUTTI_OK;
     } else if (!u->keeps && --units->buffer[u->buffer].units == 0)
         units->buffer[u->buffer].taken = 0;
     count_live(e, u, false);
@@ -62,8 +64,9 @@ static tutti_status read(tutti_engine *e, tutti_unit *u, tutti_error *err)
 
     for (int k = u->pieces.first; k < u->pieces.end; k++)
         if (shards->mine[k].count > 0)
-            TUTTI_TRY(tutti_tier_read(s->place.tier, &s->io[k], s->place.at + shards->at[k] * sizeof(float),
-                                      tutti_unit_shard(e, u, k), shards->mine[k].count * sizeof(float), err));
+            TUTTI_TRY(tutti_tier_read(
+                s->place.tier, &s->io[k], s->place.at + shards->at[k] * sizeof(float),
+                tutti_unit_shard(e, u, k), shards->mine[k].count * sizeof(float), err));
     return TUTTI_OK;
 }
 
@@ -73,8 +76,8 @@ static tutti_status read_ends(tutti_engine *e, const tutti_unit *u, tutti_error 
 
     for (int k = u->pieces.first; k < u->pieces.end; k++) {
         tutti_io *const one = &s->io[k];
-        TUTTI_TRY(tutti_fail_within(err, tutti_tier_wait(s->place.tier, &one, 1, err), "values of unit %d",
-                                    (int)(u - s->unit)));
+        TUTTI_TRY(tutti_fail_within(err, tutti_tier_wait(s->place.tier, &one, 1, err),
+                                    "values of unit %d", (int)(u - s->unit)));
     }
     return TUTTI_OK;
 }
@@ -113,7 +116,8 @@ tutti_status tutti_unit_await(tutti_engine *e, tutti_unit *u, tutti_error *err)
     u->pending = false;
     if (status == TUTTI_OK && u->is_timed) {
         e->clock.comm_ns += u->job.ended_ns - u->job.started_ns;
-        tutti_engine_mark(e, "gather", u->job.index, units->overlaps, u->job.started_ns, u->job.ended_ns);
+        tutti_engine_mark(e, "gather", u->job.index, units->overlaps, u->job.started_ns,
+                          u->job.ended_ns);
     }
     return status == TUTTI_CLOSED ? what_failed(e, err) : status;
 }
@@ -132,7 +136,8 @@ static size_t shift(const tutti_engine *e, const tutti_unit *u, const float *at)
         piece++;
     if (units->io == NULL || piece == u->pieces.end)
         return 0;
-    there = units->place.at + (shards->at[piece] - (shards->mine[piece].first - u->first)) * sizeof *at;
+    there =
+        units->place.at + (shards->at[piece] - (shards->mine[piece].first - u->first)) * sizeof *at;
     return (size_t)((there - (uintptr_t)at) % TUTTI_FILE_BLOCK) / sizeof *at;
 }
 
@@ -141,10 +146,12 @@ static size_t shift(const tutti_engine *e, const tutti_unit *u, const float *at)
 static bool take_buffer(tutti_engine *e, tutti_unit *u, bool shared)
 {
     tutti_units *s = tutti_units_of(e);
-    const size_t takes = tutti_unit_lines(u->count) + (s->io != NULL ? TUTTI_FILE_BLOCK / sizeof *s->memory : 0);
+    const size_t takes =
+        tutti_unit_lines(u->count) + (s->io != NULL ? TUTTI_FILE_BLOCK / sizeof *s->memory : 0);
     int k = 0;
 
-    while (k < s->buffers && ((s->buffer[k].units > 0) != shared || takes > s->room - s->buffer[k].taken))
+    while (k < s->buffers &&
+           ((s->buffer[k].units > 0) != shared || takes > s->room - s->buffer[k].taken))
         k++;
     if (k == s->buffers || (shared && s->io == NULL))
         return false;
@@ -183,7 +190,8 @@ static tutti_status take_apart(tutti_engine *e, tutti_unit *u, tutti_error *err)
     if (s->charged)
         tutti_arena_refund(e->memory.device, s->more_name, s->reserve);
     s->charged = false;
-    TUTTI_TRY(tutti_arena_take(e->memory.device, s->more_name, u->count * sizeof(float), TUTTI_ARENA_ALIGN, &one, err));
+    TUTTI_TRY(tutti_arena_take(e->memory.device, s->more_name, u->count * sizeof(float),
+                               TUTTI_ARENA_ALIGN, &one, err));
     u->values = one;
     u->apart = true;
     s->more += u->count;
@@ -209,7 +217,8 @@ tutti_status tutti_unit_place(tutti_engine *e, tutti_unit *u, bool ahead, tutti_
     }
     if (u->keeps)
         u->values = u->home;
-    else if (!there && ahead && (buffers_ahead(e) >= s->ahead || take_apart(e, u, NULL) != TUTTI_OK))
+    else if (!there && ahead &&
+             (buffers_ahead(e) >= s->ahead || take_apart(e, u, NULL) != TUTTI_OK))
         return TUTTI_OK;
     else if (!there && !ahead)
         TUTTI_TRY(tutti_fail_within(err, take_apart(e, u, err),
@@ -232,20 +241,22 @@ static const char *describe_unit(const tutti_engine *e, int64_t what, char *text
     }
     while (i < e->layout.n_tensors && e->tensors[i].unit != what)
         i++;
-    snprintf(text, room, "needs unit %lld ('%s')", (long long)what, i < e->layout.n_tensors ? e->tensors[i].name : "");
+    snprintf(text, room, "needs unit %lld ('%s')", (long long)what,
+             i < e->layout.n_tensors ? e->tensors[i].name : "");
     return text;
 }
 
-static tutti_status another(const tutti_engine *e, int64_t mine, int who, int64_t theirs, tutti_error *err)
+static tutti_status another(const tutti_engine *e, int64_t mine, int who, int64_t theirs,
+                            tutti_error *err)
 {
     char here[160], there[160];
 
     return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                      "worker %d %s where worker %d %s, in step %llu; under method '%s' all workers need the same "
-                      "units in the same order",
+                      "worker %d %s where worker %d %s, in step %llu; under method '%s' all "
+                      "workers need the same units in the same order",
                       e->m.rank, describe_unit(e, mine, here, sizeof here), who,
-                      describe_unit(e, theirs, there, sizeof there), (unsigned long long)e->counts.progress.step,
-                      e->m.ops->name);
+                      describe_unit(e, theirs, there, sizeof there),
+                      (unsigned long long)e->counts.progress.step, e->m.ops->name);
 }
 
 /* Notifies members of the group that wait for this worker that it does not join. */
@@ -256,7 +267,8 @@ static void give_up(tutti_engine *e, tutti_group *g, tutti_status status)
 
 /* All workers send each other what they are about to do next, and check that it is the same.
    words: one of each worker. */
-tutti_status tutti_units_compare(tutti_engine *e, int64_t what, uint32_t turn, int64_t *words, tutti_error *err)
+tutti_status tutti_units_compare(tutti_engine *e, int64_t what, uint32_t turn, int64_t *words,
+                                 tutti_error *err)
 {
     tutti_group g = tutti_group_keyed(&e->m.all, tutti_port_of("unit order", 0, 0), turn);
     int64_t mine = what;
@@ -292,7 +304,8 @@ tutti_status tutti_units_begin_piece(void *self, tutti_piece *p, tutti_error *er
     const tutti_units *s = self;
 
     return s->compares ? tutti_units_compare(s->e, TUTTI_UNITS_END - 1 - p->index,
-                                             s->e->piece_state[p->index].order_seq, s->words + s->e->m.workers, err)
+                                             s->e->piece_state[p->index].order_seq,
+                                             s->words + s->e->m.workers, err)
                        : TUTTI_OK;
 }
 
@@ -305,8 +318,9 @@ static tutti_status gather_unit(tutti_engine *e, tutti_unit *u, tutti_error *err
     if (units->compares)
         TUTTI_TRY(tutti_units_compare(e, u - units->unit, u->order_seq, units->words, err));
     if (units->drives)
-        return tutti_drive_broadcast_unit(e, (int)(u - units->unit), (tutti_range){ u->first, u->count }, u->values,
-                                          &u->group, err);
+        return tutti_drive_broadcast_unit(e, (int)(u - units->unit),
+                                          (tutti_range){ u->first, u->count }, u->values, &u->group,
+                                          err);
     if (units->x == NULL)
         TUTTI_TRY(read_ends(e, u, err));
     team = of->team;
@@ -315,9 +329,10 @@ static tutti_status gather_unit(tutti_engine *e, tutti_unit *u, tutti_error *err
         if (units->x != NULL)
             tutti_copy(e->m.device, of->mine[k].count, units->x + of->at[k], mine);
         if (team > 1)
-            TUTTI_TRY(tutti_allgather_v(&u->group, of->counts + (size_t)k * (size_t)team,
-                                        tutti_f32(e->m.device, mine, of->mine[k].count),
-                                        tutti_f32(e->m.device, piece_in(e, u, k), e->pieces[k].count), err));
+            TUTTI_TRY(tutti_allgather_v(
+                &u->group, of->counts + (size_t)k * (size_t)team,
+                tutti_f32(e->m.device, mine, of->mine[k].count),
+                tutti_f32(e->m.device, piece_in(e, u, k), e->pieces[k].count), err));
     }
     return TUTTI_OK;
 }
@@ -349,10 +364,12 @@ void tutti_unit_gather(tutti_engine *e, tutti_unit *u)
         u->group.algorithm = e->sums.collective;
     u->turn += units->drives ? 1 : (uint32_t)(u->pieces.end - u->pieces.first);
     u->order_seq = next_turn(units);
-    u->is_timed = e->clock.running && e->clock.doing != TUTTI_DOING_OUTSIDE && e->clock.doing != TUTTI_DOING_REPORT;
+    u->is_timed = e->clock.running && e->clock.doing != TUTTI_DOING_OUTSIDE &&
+                  e->clock.doing != TUTTI_DOING_REPORT;
     u->job = (tutti_job){ .run = gather_job, .owner = u, .index = unit };
     u->pending = true;
-    was = units->overlaps ? e->clock.doing : tutti_engine_expose(e); /* without a thread it is over now */
+    /* without a thread it is over now */
+    was = units->overlaps ? e->clock.doing : tutti_engine_expose(e);
     tutti_lane_start(units->lane, &u->job);
     tutti_engine_doing(e, was);
 }

@@ -59,7 +59,8 @@ tutti_units *tutti_units_of(const tutti_engine *e)
 
 static tutti_status no_memory(const tutti_engine *e, tutti_error *err)
 {
-    return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the values of %d units", e->layout.n_units);
+    return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the values of %d units",
+                      e->layout.n_units);
 }
 
 static tutti_status list_units(tutti_engine *e, tutti_error *err)
@@ -72,9 +73,10 @@ static tutti_status list_units(tutti_engine *e, tutti_error *err)
     tutti_facility_add(&e->m, &tutti_units_mode, s);
     if (!e->options.needs)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' holds values by unit, but this client does not report when it needs which unit "
-                          "(tutti_engine_unit_acquire, engine_options.needs); take a client that does, or a method "
-                          "that has all values (of zero: stage=2)",
+                          "method '%s' holds values by unit, but this client does not report when "
+                          "it needs which unit (tutti_engine_unit_acquire, engine_options.needs); "
+                          "take a client that does, or a method that has all values (of zero: "
+                          "stage=2)",
                           e->m.ops->name);
     s->compares = e->m.workers > 1 && !e->options.same_order;
     s->unit = tutti_alloc((size_t)e->layout.n_units, sizeof *s->unit);
@@ -92,14 +94,17 @@ static tutti_status find_units(tutti_engine *e, tutti_error *err)
         tutti_unit *u = &s->unit[t->unit];
         if (u->pieces.end > 0 && t->first != u->first + u->count)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "method '%s' holds values by unit, but of unit %d '%s' stands apart from the tensors "
-                              "before it; give the tensors of a unit one behind the other",
+                              "method '%s' holds values by unit, but of unit %d '%s' stands apart "
+                              "from the tensors before it; give the tensors of a unit one behind "
+                              "the other",
                               e->m.ops->name, t->unit, t->name);
         if (e->params[i].values != NULL)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "method '%s' holds values by unit, but the client has memory of its own for '%s', "
-                              "which would be all of it; read values where the engine has them, between need and done",
-                              e->m.ops->name, t->name);
+            return tutti_fail(
+                err, TUTTI_ERR_USAGE, 0,
+                "method '%s' holds values by unit, but the client has memory of its own for '%s', "
+                "which would be all of it; read values where the engine has them, between need and "
+                "done",
+                e->m.ops->name, t->name);
         if (u->pieces.end == 0) {
             u->first = t->first;
             u->pieces.first = e->pieces_of[i].first;
@@ -140,7 +145,8 @@ static void close_units(void *self)
     tutti_engine *e = s->e;
 
     tutti_lane_close(s->lane);
-    for (int k = 0; s->io != NULL && k < e->layout.n_pieces; k++) { /* their memory is about to be freed */
+    for (int k = 0; s->io != NULL && k < e->layout.n_pieces; k++) {
+        /* their memory is about to be freed */
         tutti_io *const one = &s->io[k];
         tutti_tier_wait(s->place.tier, &one, 1, NULL);
     }
@@ -163,7 +169,8 @@ static tutti_status cut(void *self, tutti_error *err)
     float *kept = s->kept;
 
     if (s->reserve > 0)
-        TUTTI_TRY(tutti_arena_charge(e->memory.device, tutti_units_of(e)->more_name, s->reserve, err));
+        TUTTI_TRY(
+            tutti_arena_charge(e->memory.device, tutti_units_of(e)->more_name, s->reserve, err));
     s->charged = s->reserve > 0;
     if (tutti_offload_of(e) != NULL && (s->x = s->place.memory) == NULL &&
         (s->io = tutti_alloc((size_t)e->layout.n_pieces, sizeof *s->io)) == NULL)
@@ -228,8 +235,9 @@ tutti_status tutti_units_declare(tutti_engine *e, size_t keep, tutti_error *err)
     s->more_name = "x.more";
     TUTTI_TRY(find_units(e, err));
     s->overlaps = e->m.lane_width > 0 && e->options.lane >= 0 && (several || offload != NULL);
-    s->ahead = offload != NULL && (s->overlaps || strcmp(offload->options.tier, "host") != 0) ? offload->options.ahead
-                                                                                              : s->overlaps;
+    s->ahead = offload != NULL && (s->overlaps || strcmp(offload->options.tier, "host") != 0)
+                   ? offload->options.ahead
+                   : s->overlaps;
     TUTTI_TRY(guess_order(e, err));
     for (int i = 0; i < e->layout.n_units; i++) {
         tutti_unit *u = &s->unit[i];
@@ -245,16 +253,30 @@ tutti_status tutti_units_declare(tutti_engine *e, size_t keep, tutti_error *err)
     for (int k = 0; k < e->layout.n_pieces; k++)
         count += shards->mine[k].count;
     tutti_declare(e->plan,
-                  &(tutti_state){ .name = "x", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .count = count,
-                                  .ranges = shards->mine, .n_ranges = (size_t)e->layout.n_pieces, .placed = true,
+                  &(tutti_state){ .name = "x",
+                                  .keep = TUTTI_SLICE,
+                                  .dtype = TUTTI_F32,
+                                  .count = count,
+                                  .ranges = shards->mine,
+                                  .n_ranges = (size_t)e->layout.n_pieces,
+                                  .placed = true,
                                   .tier = offload != NULL ? offload->options.tier : NULL },
                   offload != NULL ? (void *)&s->place : (void *)&s->x);
     if (kept > 0)
-        tutti_declare(e->plan, &(tutti_state){ .name = "x.kept", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
-                                               .count = kept, .shared = several }, &s->kept);
+        tutti_declare(e->plan,
+                      &(tutti_state){ .name = "x.kept",
+                                      .keep = TUTTI_SCRATCH,
+                                      .dtype = TUTTI_F32,
+                                      .count = kept,
+                                      .shared = several },
+                      &s->kept);
     if (s->buffers > 0)
-        tutti_declare(e->plan, &(tutti_state){ .name = "x.buffers", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
-                                               .count = (size_t)s->buffers * s->room, .shared = several },
+        tutti_declare(e->plan,
+                      &(tutti_state){ .name = "x.buffers",
+                                      .keep = TUTTI_SCRATCH,
+                                      .dtype = TUTTI_F32,
+                                      .count = (size_t)s->buffers * s->room,
+                                      .shared = several },
                       &s->memory);
     return TUTTI_OK;
 }
@@ -349,7 +371,8 @@ static bool is_near(const tutti_engine *e, const tutti_unit *u)
 
     while (at < s->n_seen && s->unit[s->seen[at]].values != NULL && &s->unit[s->seen[at]] != u)
         at++;
-    return s->io != NULL && e->stage == STAGE_PASS && !s->records && at < s->n_seen && &s->unit[s->seen[at]] == u;
+    return s->io != NULL && e->stage == STAGE_PASS && !s->records && at < s->n_seen &&
+           &s->unit[s->seen[at]] == u;
 }
 
 static tutti_status done_unit(tutti_engine *e, int unit, tutti_error *err)
@@ -472,7 +495,8 @@ tutti_status tutti_units_rest(tutti_engine *e, tutti_error *err)
     tutti_status status = TUTTI_OK;
 
     for (int i = 0; units != NULL && i < e->layout.n_units; i++) {
-        const tutti_status one = tutti_unit_await(e, &units->unit[i], status == TUTTI_OK ? err : NULL);
+        const tutti_status one =
+            tutti_unit_await(e, &units->unit[i], status == TUTTI_OK ? err : NULL);
         status = status == TUTTI_OK ? one : status;
     }
     return status;
@@ -502,7 +526,8 @@ static tutti_status keep_shards(tutti_engine *e, const tutti_unit *u, tutti_erro
         }
         if (of->mine[k].count > 0)
             TUTTI_TRY(tutti_tier_write(s->place.tier, &io, s->place.at + of->at[k] * sizeof(float),
-                                       tutti_unit_shard(e, u, k), of->mine[k].count * sizeof(float), err));
+                                       tutti_unit_shard(e, u, k), of->mine[k].count * sizeof(float),
+                                       err));
         TUTTI_TRY(tutti_tier_wait(s->place.tier, &one, 1, err));
     }
     return TUTTI_OK;
@@ -522,11 +547,14 @@ static tutti_status initial(void *self, tutti_group *workers, bool *done, tutti_
             continue;
         TUTTI_TRY(tutti_unit_place(e, u, false, err));
         tutti_fill(e->m.device, u->count, 0, u->values);
-        for (int k = 0; k < e->layout.n_tensors && e->m.rank == 0 && e->options.initial != NULL; k++)
+        for (int k = 0; k < e->layout.n_tensors && e->m.rank == 0 && e->options.initial != NULL;
+             k++)
             if (e->tensors[k].unit == i)
-                e->options.initial(e->options.user, k, u->values + (e->tensors[k].first - u->first));
+                e->options.initial(e->options.user, k,
+                                   u->values + (e->tensors[k].first - u->first));
         if (e->m.workers > 1)
-            TUTTI_TRY(tutti_broadcast(workers, 0, tutti_f32(e->m.device, u->values, u->count), err));
+            TUTTI_TRY(
+                tutti_broadcast(workers, 0, tutti_f32(e->m.device, u->values, u->count), err));
         TUTTI_TRY(keep_shards(e, u, err));
         tutti_unit_release(e, u);
     }
@@ -574,14 +602,24 @@ static size_t list_memory(const void *self, tutti_memory_record *records)
     const tutti_units *s = self;
     const uint64_t most = s->more_most * sizeof(float);
 
-    records[0] = (tutti_memory_record){ s->more_name, s->drives ? TUTTI_MEMORY_BUFFERS : TUTTI_MEMORY_VALUES,
-                                        most > s->reserve ? most : s->reserve };
+    records[0] =
+        (tutti_memory_record){ s->more_name, s->drives ? TUTTI_MEMORY_BUFFERS : TUTTI_MEMORY_VALUES,
+                               most > s->reserve ? most : s->reserve };
     return 1;
 }
 
-const tutti_facility_ops tutti_units_mode = {
-    .close = close_units, .cut = cut, .begin = start_of_run, .arrive = units_arrive, .settle = settle,
-    .initial = initial, .values = values_of, .values_replaced = values_replaced, .begin_pass = begin_pass,
-    .acquire = acquire, .release = release_unit, .end_pass = end_pass, .start_piece = tutti_units_start_piece,
-    .begin_piece = tutti_units_begin_piece, .memory = list_memory
-};
+const tutti_facility_ops tutti_units_mode = { .close = close_units,
+                                              .cut = cut,
+                                              .begin = start_of_run,
+                                              .arrive = units_arrive,
+                                              .settle = settle,
+                                              .initial = initial,
+                                              .values = values_of,
+                                              .values_replaced = values_replaced,
+                                              .begin_pass = begin_pass,
+                                              .acquire = acquire,
+                                              .release = release_unit,
+                                              .end_pass = end_pass,
+                                              .start_piece = tutti_units_start_piece,
+                                              .begin_piece = tutti_units_begin_piece,
+                                              .memory = list_memory };

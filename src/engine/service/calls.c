@@ -19,8 +19,9 @@ static tutti_port abandon_port(uint64_t ticket)
 
 /* A message of the services, which may be sent while the client's clock is in OUTSIDE or REPORT
    (clock.c), so it is counted separately. */
-tutti_status tutti_engine_post(tutti_engine *e, tutti_request *r, int to, tutti_port port, const tutti_header *note,
-                               tutti_buffer payload, size_t in_window, tutti_error *err)
+tutti_status tutti_engine_post(tutti_engine *e, tutti_request *r, int to, tutti_port port,
+                               const tutti_header *note, tutti_buffer payload, size_t in_window,
+                               tutti_error *err)
 {
     tutti_status status;
 
@@ -57,7 +58,8 @@ void tutti_service_end_calls(tutti_engine *e, bool all)
         const tutti_header note = { .kind = (uint32_t)KIND_END };
         if (!call->notified && (all || call->pending))
             call->notified = tutti_post_send(e->world, &call->leave, tutti_world_rank(e->world),
-                                             abandon_port(call->ticket), &note, tutti_nothing(), NULL) == TUTTI_OK;
+                                             abandon_port(call->ticket), &note, tutti_nothing(),
+                                             NULL) == TUTTI_OK;
     }
 }
 
@@ -97,19 +99,19 @@ static bool leave_list(tutti_engine *e, tutti_engine_call *call)
 /* Waits until all of n `wanted` requests have ended, or this worker closes, or, for a call, one
    of its services has failed: the worker that should answer may be waiting for one that is gone.
    Returns the first failure among them, which ends the wait unless all are to end. */
-static tutti_status wait_or_end(tutti_engine *e, tutti_engine_call *call, tutti_request *const *wanted, int n, bool all,
-                                tutti_error *err)
+static tutti_status wait_or_end(tutti_engine *e, tutti_engine_call *call,
+                                tutti_request *const *wanted, int n, bool all, tutti_error *err)
 {
     tutti_status status = TUTTI_OK;
     bool ended;
 
-    TUTTI_TRY(tutti_post_recv(e->world, &call->left, tutti_world_rank(e->world), abandon_port(call->ticket),
-                              tutti_nothing(), err));
+    TUTTI_TRY(tutti_post_recv(e->world, &call->left, tutti_world_rank(e->world),
+                              abandon_port(call->ticket), tutti_nothing(), err));
     ended = !enlist(e, call);
     for (int k = 0; k < n && !ended && (all || status == TUTTI_OK); k++) {
         tutti_request *const either[2] = { wanted[k], &call->left };
-        const tutti_status this_one =
-            tutti_wait_some(e->world, either, 2, 1, TUTTI_FOREVER, NULL, status == TUTTI_OK ? err : NULL);
+        const tutti_status this_one = tutti_wait_some(e->world, either, 2, 1, TUTTI_FOREVER, NULL,
+                                                      status == TUTTI_OK ? err : NULL);
         status = status == TUTTI_OK ? this_one : status;
         ended = tutti_request_done(&call->left);
     }
@@ -117,14 +119,14 @@ static tutti_status wait_or_end(tutti_engine *e, tutti_engine_call *call, tutti_
     return ended ? TUTTI_CLOSED : status;
 }
 
-tutti_status tutti_engine_calls_wait(tutti_engine *e, tutti_engine_call *one, tutti_request *const *wanted, int n,
-                                     tutti_error *err)
+tutti_status tutti_engine_calls_wait(tutti_engine *e, tutti_engine_call *one,
+                                     tutti_request *const *wanted, int n, tutti_error *err)
 {
     return wait_or_end(e, one, wanted, n, false, err);
 }
 
-tutti_status tutti_engine_wait_any(tutti_engine *e, tutti_request **wanted, int n, int64_t deadline_ns,
-                                   tutti_error *err)
+tutti_status tutti_engine_wait_any(tutti_engine *e, tutti_request **wanted, int n,
+                                   int64_t deadline_ns, tutti_error *err)
 {
     tutti_engine_call call = { .pending = true };
     tutti_status status = TUTTI_OK;
@@ -134,8 +136,8 @@ tutti_status tutti_engine_wait_any(tutti_engine *e, tutti_request **wanted, int 
     call.ticket = next_ticket(e, 0);
     tutti_unlock(e->services.monitor);
     wanted[n] = &call.left;
-    TUTTI_TRY(tutti_post_recv(e->world, &call.left, tutti_world_rank(e->world), abandon_port(call.ticket),
-                              tutti_nothing(), err));
+    TUTTI_TRY(tutti_post_recv(e->world, &call.left, tutti_world_rank(e->world),
+                              abandon_port(call.ticket), tutti_nothing(), err));
     ended = !enlist(e, &call);
     if (!ended)
         status = tutti_wait_some(e->world, wanted, (size_t)n + 1, 1, deadline_ns, NULL, err);
@@ -146,7 +148,8 @@ tutti_status tutti_engine_wait_any(tutti_engine *e, tutti_request **wanted, int 
     return ended ? TUTTI_CLOSED : status;
 }
 
-tutti_status tutti_engine_wait_or_close(tutti_engine *e, tutti_request *const *wanted, int n, tutti_error *err)
+tutti_status tutti_engine_wait_or_close(tutti_engine *e, tutti_request *const *wanted, int n,
+                                        tutti_error *err)
 {
     tutti_engine_call call = { 0 };
 
@@ -167,23 +170,25 @@ uint64_t tutti_service_count_call(tutti_engine *e, int index, int member)
     return ticket;
 }
 
-tutti_status tutti_engine_call_start(tutti_engine *e, tutti_engine_call *call, int index, int member,
-                                     tutti_header *note, tutti_buffer request, size_t in_window, tutti_buffer reply,
-                                     tutti_error *err)
+tutti_status tutti_engine_call_start(tutti_engine *e, tutti_engine_call *call, int index,
+                                     int member, tutti_header *note, tutti_buffer request,
+                                     size_t in_window, tutti_buffer reply, tutti_error *err)
 {
     tutti_status status;
 
     call->ticket = note->ticket = tutti_service_count_call(e, index, member);
-    TUTTI_TRY(tutti_post_recv(e->world, &call->reply, member, tutti_engine_reply_port(note), reply, err));
-    status = tutti_engine_post(e, &call->request, member, tutti_service_port(index), note, request, in_window, err);
+    TUTTI_TRY(
+        tutti_post_recv(e->world, &call->reply, member, tutti_engine_reply_port(note), reply, err));
+    status = tutti_engine_post(e, &call->request, member, tutti_service_port(index), note, request,
+                               in_window, err);
     call->pending = status == TUTTI_OK;
     if (status != TUTTI_OK)
         tutti_cancel(e->world, &call->reply);
     return status;
 }
 
-tutti_status tutti_engine_tell(tutti_engine *e, tutti_request *r, int index, int member, const tutti_header *note,
-                               tutti_buffer payload, tutti_error *err)
+tutti_status tutti_engine_tell(tutti_engine *e, tutti_request *r, int index, int member,
+                               const tutti_header *note, tutti_buffer payload, tutti_error *err)
 {
     tutti_header notified = *note;
 
@@ -200,7 +205,8 @@ void tutti_engine_call_drop(tutti_engine *e, tutti_engine_call *call)
     call->pending = false;
 }
 
-tutti_status tutti_engine_call_end(tutti_engine *e, tutti_engine_call *call, tutti_header *note, tutti_error *err)
+tutti_status tutti_engine_call_end(tutti_engine *e, tutti_engine_call *call, tutti_header *note,
+                                   tutti_error *err)
 {
     tutti_request *const posted[2] = { &call->reply, &call->request };
     const tutti_status status = tutti_wait_some(e->world, posted, 2, 2, TUTTI_FOREVER, NULL, err);
@@ -211,12 +217,14 @@ tutti_status tutti_engine_call_end(tutti_engine *e, tutti_engine_call *call, tut
     *note = call->reply.note;
     if (status == TUTTI_OK && note->kind == (uint32_t)KIND_FAILED)
         return tutti_fail_rank(err, TUTTI_ERR_PEER, (int)note->a,
-                               "a service of worker %d has failed, because of worker %d", note->from, (int)note->a);
+                               "a service of worker %d has failed, because of worker %d",
+                               note->from, (int)note->a);
     return status;
 }
 
-tutti_status tutti_engine_calls(tutti_engine *e, int index, int n, const int *members, tutti_header *notes,
-                                const tutti_buffer *requests, const size_t *in_window, const tutti_buffer *replies,
+tutti_status tutti_engine_calls(tutti_engine *e, int index, int n, const int *members,
+                                tutti_header *notes, const tutti_buffer *requests,
+                                const size_t *in_window, const tutti_buffer *replies,
                                 tutti_engine_call *calls, tutti_request **each, tutti_error *err)
 {
     tutti_status status = TUTTI_OK;
@@ -225,11 +233,13 @@ tutti_status tutti_engine_calls(tutti_engine *e, int index, int n, const int *me
     for (; begun < n && status == TUTTI_OK; begun++) {
         calls[begun] = (tutti_engine_call){ 0 };
         each[begun] = &calls[begun].reply;
-        status = tutti_engine_call_start(e, &calls[begun], index, members[begun], &notes[begun], requests[begun],
-                                         in_window != NULL ? in_window[begun] : 0, replies[begun], err);
+        status = tutti_engine_call_start(e, &calls[begun], index, members[begun], &notes[begun],
+                                         requests[begun], in_window != NULL ? in_window[begun] : 0,
+                                         replies[begun], err);
     }
     if (status == TUTTI_OK && n > 0)
-        status = wait_or_end(e, &calls[0], each, n, false, err); /* its ticket stands for all calls */
+        /* its ticket stands for all calls */
+        status = wait_or_end(e, &calls[0], each, n, false, err);
     for (int k = 0; k < begun; k++)
         if (status == TUTTI_OK)
             status = tutti_engine_call_end(e, &calls[k], &notes[k], err);
@@ -238,8 +248,8 @@ tutti_status tutti_engine_calls(tutti_engine *e, int index, int n, const int *me
     return status;
 }
 
-tutti_status tutti_rpc_call(tutti_method *m, int index, int member, tutti_header *note, tutti_buffer request,
-                            tutti_buffer reply, tutti_error *err)
+tutti_status tutti_rpc_call(tutti_method *m, int index, int member, tutti_header *note,
+                            tutti_buffer request, tutti_buffer reply, tutti_error *err)
 {
     tutti_engine *e = m->engine;
     tutti_engine_call call;
@@ -252,8 +262,9 @@ tutti_status tutti_rpc_call(tutti_method *m, int index, int member, tutti_header
     return status;
 }
 
-tutti_status tutti_engine_call_all(tutti_engine *e, int index, int n, const int *members, const tutti_header *note,
-                                   tutti_engine_call *calls, tutti_request **each, tutti_error *err)
+tutti_status tutti_engine_call_all(tutti_engine *e, int index, int n, const int *members,
+                                   const tutti_header *note, tutti_engine_call *calls,
+                                   tutti_request **each, tutti_error *err)
 {
     const int64_t begin = tutti_now_ns(e->rt);
     int begun = 0;
@@ -263,15 +274,17 @@ tutti_status tutti_engine_call_all(tutti_engine *e, int index, int n, const int 
         tutti_header mine = *note;
         calls[begun] = (tutti_engine_call){ 0 };
         each[begun] = &calls[begun].reply;
-        status = tutti_service_well_without(e,
-                                            tutti_engine_call_start(e, &calls[begun], index, members[k], &mine,
-                                                                    tutti_nothing(), 0, tutti_nothing(), err),
-                                            err);
+        status = tutti_service_well_without(
+            e,
+            tutti_engine_call_start(e, &calls[begun], index, members[k], &mine, tutti_nothing(), 0,
+                                    tutti_nothing(), err),
+            err);
         begun += calls[begun].pending;
     }
     if (status == TUTTI_OK && begun > 0)
         /* its ticket stands for all calls */
-        status = tutti_service_well_without(e, wait_or_end(e, &calls[0], each, begun, true, err), err);
+        status =
+            tutti_service_well_without(e, wait_or_end(e, &calls[0], each, begun, true, err), err);
     for (int k = 0; k < begun; k++) {
         tutti_header answer;
         if (status == TUTTI_OK)

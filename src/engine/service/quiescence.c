@@ -33,7 +33,8 @@ static void pause_between(const tutti_engine *e, int wave)
 
     if (doublings >= 0)
         tutti_sleep_until(e->rt,
-                          tutti_now_ns(e->rt) + (doublings < 10 ? PAUSE_MOST_NS >> (10 - doublings) : PAUSE_MOST_NS));
+                          tutti_now_ns(e->rt) +
+                              (doublings < 10 ? PAUSE_MOST_NS >> (10 - doublings) : PAUSE_MOST_NS));
 }
 
 /* *discarded: samples discarded by all workers. */
@@ -58,15 +59,17 @@ static tutti_status waves(tutti_engine *e, uint64_t *discarded, tutti_error *err
         tutti_unlock(e->services.monitor);
         TUTTI_TRY(tutti_engine_check_services(e, err));
         count[2] = lost >= 0;
-        status = tutti_allreduce(&e->services.group, TUTTI_SUM, tutti_host(count, 4, TUTTI_I64), err);
+        status =
+            tutti_allreduce(&e->services.group, TUTTI_SUM, tutti_host(count, 4, TUTTI_I64), err);
         if (status != TUTTI_OK)
             return status;
         /* What was sent to the lost member may never be received, though both live. So all agree on
            the members first. */
         if (count[2] > 0)
-            return tutti_fail_rank(err, TUTTI_ERR_PEER, lost,
-                                   "finding out whether all services rest: a worker is lost to %lld of the workers",
-                                   (long long)count[2]);
+            return tutti_fail_rank(
+                err, TUTTI_ERR_PEER, lost,
+                "finding out whether all services rest: a worker is lost to %lld of the workers",
+                (long long)count[2]);
         *discarded = (uint64_t)count[3];
         if (count[0] == before)
             return TUTTI_OK;
@@ -184,7 +187,8 @@ static tutti_status leave_at_once(tutti_engine *e, tutti_error *err)
         return TUTTI_OK;
     for (int turn = 0; turn < 2 && status == TUTTI_OK; turn++) {
         last_ns[turn] = tutti_now_ns(e->rt);
-        status = tutti_allreduce(&e->services.group, TUTTI_MAX, tutti_host(&last_ns[turn], 1, TUTTI_I64), err);
+        status = tutti_allreduce(&e->services.group, TUTTI_MAX,
+                                 tutti_host(&last_ns[turn], 1, TUTTI_I64), err);
     }
     if (status == TUTTI_OK)
         tutti_sleep_until(e->rt, last_ns[1] + 2 * (last_ns[1] - last_ns[0]) + 1);

@@ -78,23 +78,25 @@ static tutti_status post_buffer(queue *q, int buffer, tutti_error *err)
     q->posted[buffer] = q->next_sequence++;
     if (q->post_count != NULL)
         q->post_count[buffer]++;
-    return tutti_post_recv(q->engine->world, &q->request[buffer], q->source_rank[buffer], tutti_service_port(q->index),
-                           into, err);
+    return tutti_post_recv(q->engine->world, &q->request[buffer], q->source_rank[buffer],
+                           tutti_service_port(q->index), into, err);
 }
 
 static tutti_status post_control(queue *q, tutti_error *err)
 {
     tutti_world *world = q->engine->world;
-    return tutti_post_recv(world, &q->control, tutti_world_rank(world), tutti_service_word_port(q->index),
-                           tutti_nothing(), err);
+    return tutti_post_recv(world, &q->control, tutti_world_rank(world),
+                           tutti_service_word_port(q->index), tutti_nothing(), err);
 }
 
-tutti_status tutti_requests_open(queue *q, tutti_engine *e, int index, const tutti_requests_setup *setup,
-                                 tutti_error *err)
+tutti_status tutti_requests_open(queue *q, tutti_engine *e, int index,
+                                 const tutti_requests_setup *setup, tutti_error *err)
 {
-    const int ranks = e->m.workers + e->m.servers, most = ranks < TUTTI_REQUESTS_MOST ? ranks : TUTTI_REQUESTS_MOST;
+    const int ranks = e->m.workers + e->m.servers,
+              most = ranks < TUTTI_REQUESTS_MOST ? ranks : TUTTI_REQUESTS_MOST;
     const size_t buffers = (size_t)(setup->buffers > 0 ? setup->buffers : most);
-    const size_t replies = buffers + (size_t)most; /* one for each request, and those of tutti_requests_notify */
+    /* one for each request, and those of tutti_requests_notify */
+    const size_t replies = buffers + (size_t)most;
     bool enough;
 
     q->engine = e;
@@ -122,12 +124,14 @@ tutti_status tutti_requests_open(queue *q, tutti_engine *e, int index, const tut
         q->offset = tutti_alloc(buffers + 1, sizeof *q->offset);
         q->post_count = tutti_alloc(buffers, sizeof *q->post_count);
     }
-    enough = q->request != NULL && q->arrived != NULL && q->taken_out != NULL && q->kept != NULL && q->posted != NULL &&
-             q->fifo != NULL && q->source_rank != NULL && q->reply != NULL && q->users != NULL &&
+    enough = q->request != NULL && q->arrived != NULL && q->taken_out != NULL && q->kept != NULL &&
+             q->posted != NULL && q->fifo != NULL && q->source_rank != NULL && q->reply != NULL &&
+             q->users != NULL &&
              (setup->bytes == NULL || (q->offset != NULL && q->post_count != NULL));
     if (!enough || q->wanted == NULL || q->answered_before == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "service '%s': taking %zu requests at a time",
-                          e->services.at[index].name, buffers);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                          "service '%s': taking %zu requests at a time", e->services.at[index].name,
+                          buffers);
     for (size_t k = 0; k < buffers; k++) {
         q->source_rank[k] = setup->sources != NULL ? setup->sources[k] : TUTTI_ANY;
         if (setup->bytes != NULL)
@@ -188,7 +192,8 @@ static size_t bytes_of(const sent *a)
    locked. */
 static int64_t old_at(const queue *q, const sent *a)
 {
-    const double patience_ns = q->single_rate > 0 ? PATIENCE * (double)bytes_of(a) / q->single_rate : INFINITY;
+    const double patience_ns =
+        q->single_rate > 0 ? PATIENCE * (double)bytes_of(a) / q->single_rate : INFINITY;
     return patience_ns < 1e18 ? a->began_ns + (int64_t)patience_ns + 1 : TUTTI_FOREVER;
 }
 
@@ -240,7 +245,9 @@ static tutti_status well(const queue *q, tutti_status status, const tutti_error 
 /* The status of a request that has ended, with its error message. */
 static tutti_status end_of(const queue *q, tutti_request *r, tutti_error *err)
 {
-    return r->status == TUTTI_OK ? TUTTI_OK : tutti_wait_some(q->engine->world, &r, 1, 1, TUTTI_FOREVER, NULL, err);
+    return r->status == TUTTI_OK
+               ? TUTTI_OK
+               : tutti_wait_some(q->engine->world, &r, 1, 1, TUTTI_FOREVER, NULL, err);
 }
 
 /* Frees the replies that were received. */
@@ -357,7 +364,8 @@ static tutti_status wait(queue *q, bool with_requests, int64_t until_ns, tutti_e
 {
     const size_t n = list_waits(q, with_requests);
     size_t done = 0;
-    const tutti_status status = tutti_wait_some(q->engine->world, q->wanted, n, 1, until_ns, &done, err);
+    const tutti_status status =
+        tutti_wait_some(q->engine->world, q->wanted, n, 1, until_ns, &done, err);
 
     return done > 0 ? TUTTI_OK : status;
 }
@@ -378,7 +386,8 @@ static tutti_status wait_for_replies(queue *q, tutti_error *err)
         return status;
     if (tutti_request_done(&q->control)) {
         if (q->control.status != TUTTI_OK || q->control.note.kind == (uint32_t)KIND_END)
-            return q->control.status != TUTTI_OK ? end_of(q, &q->control, err) : TUTTI_CLOSED; /* it stays done */
+            /* it stays done */
+            return q->control.status != TUTTI_OK ? end_of(q, &q->control, err) : TUTTI_CLOSED;
         q->control_seen = true;
         TUTTI_TRY(post_control(q, err));
     }
@@ -441,8 +450,8 @@ static int buffer_around(const queue *q, const void *data)
 
 /* Takes a buffer of one of the n requests for the payload. A buffer that other replies are being
    sent from may not be written. */
-static tutti_status take_buffer(queue *q, const tutti_header *requests, int n, tutti_buffer *payload, int *source,
-                              tutti_error *err)
+static tutti_status take_buffer(queue *q, const tutti_header *requests, int n,
+                                tutti_buffer *payload, int *source, tutti_error *err)
 {
     *source = buffer_around(q, payload->data);
     if (*source >= 0) {
@@ -493,8 +502,9 @@ static tutti_status send_one(queue *q, const sent *what, int source, bool at_onc
     return at_once || bytes_of(a) == 0 || is_new(q, a->to) ? go(q, a, err) : TUTTI_OK;
 }
 
-tutti_status tutti_requests_reply(queue *q, const tutti_header *requests, const tutti_header *answers, int n,
-                                  tutti_buffer payload, const size_t *in_window, tutti_error *err)
+tutti_status tutti_requests_reply(queue *q, const tutti_header *requests,
+                                  const tutti_header *answers, int n, tutti_buffer payload,
+                                  const size_t *in_window, tutti_error *err)
 {
     tutti_status status = TUTTI_OK;
     bool carries = false;
@@ -524,11 +534,14 @@ tutti_status tutti_requests_reply(queue *q, const tutti_header *requests, const 
     return status == TUTTI_OK ? tend(q, &due_ns, err) : status;
 }
 
-tutti_status tutti_requests_notify(queue *q, tutti_engine_call *call, int service, int member, const tutti_header *note,
-                                   tutti_buffer payload, bool *notified, tutti_error *err)
+tutti_status tutti_requests_notify(queue *q, tutti_engine_call *call, int service, int member,
+                                   const tutti_header *note, tutti_buffer payload, bool *notified,
+                                   tutti_error *err)
 {
     tutti_engine *e = q->engine;
-    sent one = { .to = member, .port = tutti_service_port(service), .header = *note, .payload = payload };
+    sent one = {
+        .to = member, .port = tutti_service_port(service), .header = *note, .payload = payload
+    };
     int64_t due_ns;
     int source = -1;
 
@@ -546,8 +559,8 @@ tutti_status tutti_requests_notify(queue *q, tutti_engine_call *call, int servic
     if (payload.count > 0 && !q->stable)
         TUTTI_TRY(take_copy(q, &one.payload, &source, err));
     one.header.ticket = tutti_service_count_call(e, service, member);
-    TUTTI_TRY(
-        tutti_post_recv(e->world, &call->reply, member, tutti_engine_reply_port(&one.header), tutti_nothing(), err));
+    TUTTI_TRY(tutti_post_recv(e->world, &call->reply, member, tutti_engine_reply_port(&one.header),
+                              tutti_nothing(), err));
     call->pending = *notified = true;
     TUTTI_TRY(send_one(q, &one, source, false, err));
     if (source >= 0)
@@ -591,7 +604,8 @@ static void enqueue_arrived(queue *q)
         if (q->arrived[k] || !tutti_request_done(&q->request[k]))
             continue;
         for (; at > before; at--) {
-            const int other = q->fifo[at - 1], mine = q->request[k].note.from, its = q->request[other].note.from;
+            const int other = q->fifo[at - 1], mine = q->request[k].note.from,
+                      its = q->request[other].note.from;
             if (its < mine || (its == mine && q->posted[other] < q->posted[k]))
                 break;
             q->fifo[at] = other;
@@ -619,7 +633,8 @@ static tutti_status dequeue(queue *q, tutti_header *note, tutti_error *err)
 static bool has_its_turn(const queue *q, int buffer)
 {
     for (int k = 0; q->offset != NULL && k < q->n_buffers; k++)
-        if (q->source_rank[k] == q->source_rank[buffer] && q->post_count[k] < q->post_count[buffer] + (k < buffer))
+        if (q->source_rank[k] == q->source_rank[buffer] &&
+            q->post_count[k] < q->post_count[buffer] + (k < buffer))
             return false;
     return true;
 }
@@ -658,7 +673,8 @@ static bool has_left(const queue *q, tutti_status status, const tutti_error *err
            !tutti_world_lost(q->engine->world, err->rank, NULL, 0);
 }
 
-tutti_status tutti_requests_next(queue *q, tutti_header *note, int64_t deadline_ns, tutti_error *err)
+tutti_status tutti_requests_next(queue *q, tutti_header *note, int64_t deadline_ns,
+                                 tutti_error *err)
 {
     tutti_engine *e = q->engine;
 
@@ -670,8 +686,9 @@ tutti_status tutti_requests_next(queue *q, tutti_header *note, int64_t deadline_
         TUTTI_TRY(post_free(q, err));
         enqueue_arrived(q);
         if (q->control_seen || tutti_request_done(&q->control)) {
-            *note = q->control_seen ? (tutti_header){ .kind = (uint32_t)KIND_PENDING, .from = e->m.rank }
-                                    : q->control.note;
+            *note = q->control_seen
+                        ? (tutti_header){ .kind = (uint32_t)KIND_PENDING, .from = e->m.rank }
+                        : q->control.note;
             status = q->control_seen ? TUTTI_OK : end_of(q, &q->control, err);
             if (status == TUTTI_OK && !q->control_seen)
                 status = post_control(q, err);
@@ -683,7 +700,8 @@ tutti_status tutti_requests_next(queue *q, tutti_header *note, int64_t deadline_
             if (!tutti_is_left_out(&e->m, status, err) && !has_left(q, status, err))
                 return status;
             tutti_requests_skip(q);
-            q->source_rank[q->current] = tutti_world_rank(e->world); /* its sender is gone: from now on it
+            q->source_rank[q->current] =
+                tutti_world_rank(e->world); /* its sender is gone: from now on it
                                                              accepts only this rank */
             continue;
         }

@@ -91,7 +91,8 @@ static tutti_status open_queue(service *s, int buffers, tutti_error *err)
 
     if (s->queue.n_buffers > 0)
         return TUTTI_OK;
-    return tutti_requests_open(&s->queue, s->engine, index, &(tutti_requests_setup){ .buffers = buffers }, err);
+    return tutti_requests_open(&s->queue, s->engine, index,
+                               &(tutti_requests_setup){ .buffers = buffers }, err);
 }
 
 /* ---- threads ---- */
@@ -180,7 +181,8 @@ tutti_status tutti_service_start(tutti_engine *e, tutti_error *err)
 {
     for (int i = 0; i < e->services.n; i++) {
         service *s = &e->services.at[i];
-        if (s->thread == NULL && (s->run != tutti_engine_pool || e->m.rank == tutti_engine_first(e)))
+        if (s->thread == NULL &&
+            (s->run != tutti_engine_pool || e->m.rank == tutti_engine_first(e)))
             TUTTI_TRY(tutti_thread_open(&s->thread, e->rt, s->name, work, s, err));
     }
     return TUTTI_OK;
@@ -221,8 +223,8 @@ static bool cannot_go_on(tutti_engine *e, tutti_error *err)
    client may end without finish() if all workers have the same model anyway. */
 static bool ends_now(tutti_engine *e)
 {
-    return tutti_wait_some(e->world, &e->services.wanted[e->m.rank], 1, 1, tutti_now_ns(e->rt) + LINGER_NS, NULL,
-                           NULL) == TUTTI_OK;
+    return tutti_wait_some(e->world, &e->services.wanted[e->m.rank], 1, 1,
+                           tutti_now_ns(e->rt) + LINGER_NS, NULL, NULL) == TUTTI_OK;
 }
 
 /* A server's receive accepts any rank, so it ends only when all others are gone, and a round may
@@ -242,16 +244,17 @@ static tutti_status watch_leavers(tutti_method *m, tutti_error *err)
 
     for (int r = 0; r < ranks && status == TUTTI_OK; r++) {
         e->services.wanted[r] = r == m->rank ? &e->services.end : &e->losses.left.leaves[r];
-        status = r != m->rank ? tutti_engine_left_post(e, r, err)
-                              : tutti_post_recv(e->world, &e->services.end, r, tutti_service_word_port(index),
-                                                tutti_nothing(), err);
+        status = r != m->rank
+                     ? tutti_engine_left_post(e, r, err)
+                     : tutti_post_recv(e->world, &e->services.end, r,
+                                       tutti_service_word_port(index), tutti_nothing(), err);
     }
     if (status == TUTTI_OK)
         tutti_engine_left_posted(e);
     do
         if (status == TUTTI_OK || tutti_is_left_out(m, status, err)) {
-            status =
-                tutti_wait_some(e->world, e->services.wanted, (size_t)ranks, ended + 1, TUTTI_FOREVER, &ended, err);
+            status = tutti_wait_some(e->world, e->services.wanted, (size_t)ranks, ended + 1,
+                                     TUTTI_FOREVER, &ended, err);
             tutti_service_tell_losses(e);
             failed = failed || (tutti_is_left_out(m, status, err) && cannot_go_on(e, err));
         }
@@ -259,7 +262,8 @@ static tutti_status watch_leavers(tutti_method *m, tutti_error *err)
     /* wait for this worker's own receive: it ends at the close, or if the others have expelled
        this worker, with the rank and the reason */
     if (!failed && (status == TUTTI_OK || tutti_is_left_out(m, status, err)))
-        status = tutti_wait_some(e->world, &e->services.wanted[m->rank], 1, 1, TUTTI_FOREVER, NULL, err);
+        status =
+            tutti_wait_some(e->world, &e->services.wanted[m->rank], 1, 1, TUTTI_FOREVER, NULL, err);
     if (!failed && status != TUTTI_OK && (tutti_engine_left(e) < 0 || !ends_now(e)))
         set_failed(e, status, err);
     /* wait for the close, if that was not it */
@@ -271,14 +275,16 @@ static tutti_status watch_leavers(tutti_method *m, tutti_error *err)
 tutti_status tutti_engine_services_open(tutti_engine *e, tutti_error *err)
 {
     const tutti_method_ops *ops = e->m.ops;
-    const tutti_service *table = ops->serves == NULL || ops->serves(e->m.self) ? ops->services : NULL;
+    const tutti_service *table =
+        ops->serves == NULL || ops->serves(e->m.self) ? ops->services : NULL;
     const size_t ranks = (size_t)e->m.workers + (size_t)e->m.servers;
     int n = 0;
 
     for (; table != NULL && table[n].name != NULL && n < TUTTI_SERVICES_MOST; n++)
-        e->services.at[n] = (service){
-            .engine = e, .run = table[n].run, .name = table[n].name, .receives_losses = table[n].receives_losses
-        };
+        e->services.at[n] = (service){ .engine = e,
+                                       .run = table[n].run,
+                                       .name = table[n].name,
+                                       .receives_losses = table[n].receives_losses };
     e->services.pool = n;
     if (e->is_async && e->m.workers > 1) /* runs only on the worker that hands out gradients: see
                                             tutti_service_start */
@@ -287,7 +293,8 @@ tutti_status tutti_engine_services_open(tutti_engine *e, tutti_error *err)
         e->services.wanted = tutti_alloc(ranks, sizeof *e->services.wanted);
         if (e->services.wanted == NULL)
             return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "watching %zu workers", ranks);
-        e->services.at[n++] = (service){ .engine = e, .run = watch_leavers, .name = "watch", .resting = true };
+        e->services.at[n++] =
+            (service){ .engine = e, .run = watch_leavers, .name = "watch", .resting = true };
     }
     e->services.n = n;
     e->services.held = e->services.quiescent = true;
@@ -296,7 +303,8 @@ tutti_status tutti_engine_services_open(tutti_engine *e, tutti_error *err)
     e->services.sent = tutti_alloc(ranks, sizeof *e->services.sent);
     e->services.received = tutti_alloc(ranks, sizeof *e->services.received);
     if (e->services.sent == NULL || e->services.received == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "counting the requests of %zu workers", ranks);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "counting the requests of %zu workers",
+                          ranks);
     e->services.group = tutti_group_keyed(&e->m.everyone, tutti_port_of("quiet", 0, 0), 0);
     e->services.group.uncounted = true;
     TUTTI_TRY(tutti_engine_pace_open(e, err));
@@ -338,7 +346,8 @@ void tutti_engine_services_close(tutti_engine *e)
     tutti_engine_services_end(e);
     /* only now: a thread that answers searches the lists of all services, and the watch thread
        wakes any server for a loss */
-    for (int i = 0; i < e->services.n && e->services.monitor != NULL; i++) { /* NULL: opening has failed */
+    for (int i = 0; i < e->services.n && e->services.monitor != NULL; i++) {
+        /* NULL: opening has failed */
         tutti_cancel(e->world, &e->services.at[i].wake);
         tutti_requests_close(&e->services.at[i].queue);
         tutti_free(e->services.at[i].unanswered);
@@ -365,14 +374,16 @@ tutti_status tutti_engine_check_services(tutti_engine *e, tutti_error *err)
     if (status != TUTTI_OK && err != NULL)
         *err = e->services.error;
     tutti_unlock(e->services.monitor);
-    return status == TUTTI_ERR_PEER && tutti_engine_left(e) >= 0 ? tutti_engine_left_look(e, err) : status;
+    return status == TUTTI_ERR_PEER && tutti_engine_left(e) >= 0 ? tutti_engine_left_look(e, err)
+                                                                 : status;
 }
 
 tutti_status tutti_engine_cause(tutti_engine *e, tutti_status status, tutti_error *err)
 {
     tutti_status own = TUTTI_OK;
 
-    if (status == TUTTI_ERR_PEER && err != NULL && err->rank != e->m.rank) /* else this worker itself was excluded */
+    if (status == TUTTI_ERR_PEER && err != NULL &&
+        err->rank != e->m.rank) /* else this worker itself was excluded */
         own = tutti_engine_left_look(e, err);
     if (status == TUTTI_ERR_PEER && own == TUTTI_OK)
         own = tutti_engine_check_services(e, err);
@@ -391,8 +402,9 @@ void tutti_service_wake(tutti_engine *e, int index)
     if (s->wake_in_flight)
         return;
     tutti_cancel(e->world, &s->wake); /* the previous one */
-    s->wake_in_flight = tutti_post_send(e->world, &s->wake, tutti_world_rank(e->world), tutti_service_word_port(index),
-                                        &note, tutti_nothing(), NULL) == TUTTI_OK;
+    s->wake_in_flight =
+        tutti_post_send(e->world, &s->wake, tutti_world_rank(e->world),
+                        tutti_service_word_port(index), &note, tutti_nothing(), NULL) == TUTTI_OK;
 }
 
 /* ---- rounds and requests ---- */
@@ -467,8 +479,8 @@ static void wait_at(tutti_engine *e, tutti_monitor *at)
 
 /* A service that fails after the check sees `awaited`, and can lock `at` only once the wait has
    begun: so no wake-up is missed. */
-tutti_status tutti_await(tutti_method *m, tutti_monitor *at, bool (*ready)(void *of), void *of, int64_t deadline_ns,
-                         tutti_error *err)
+tutti_status tutti_await(tutti_method *m, tutti_monitor *at, bool (*ready)(void *of), void *of,
+                         int64_t deadline_ns, tutti_error *err)
 {
     tutti_engine *e = m->engine;
     int64_t begin_ns;
@@ -501,8 +513,8 @@ static void take_owed(service *s, tutti_header *note)
     s->resting = false;
 }
 
-tutti_status tutti_engine_serve(tutti_engine *e, int index, tutti_header *note, void **in, int64_t deadline_ns,
-                                tutti_error *err)
+tutti_status tutti_engine_serve(tutti_engine *e, int index, tutti_header *note, void **in,
+                                int64_t deadline_ns, tutti_error *err)
 {
     const tutti_method *m = &e->m;
     service *s = &e->services.at[index];
@@ -527,9 +539,10 @@ tutti_status tutti_engine_serve(tutti_engine *e, int index, tutti_header *note, 
         tutti_lock(e->services.monitor);
         closing = closing || e->services.closing || (status == TUTTI_OK && is_end(e, note));
         /* a request of a lost worker is not answered, and has no effect on the run */
-        again =
-            !closing && status == TUTTI_OK && (tutti_engine_misses(e, note->from) || tutti_engine_is_pending(e, note));
-        s->wake_in_flight = s->wake_in_flight && !(status == TUTTI_OK && tutti_engine_is_pending(e, note));
+        again = !closing && status == TUTTI_OK &&
+                (tutti_engine_misses(e, note->from) || tutti_engine_is_pending(e, note));
+        s->wake_in_flight =
+            s->wake_in_flight && !(status == TUTTI_OK && tutti_engine_is_pending(e, note));
         if (again && s->pending > 0 && !e->services.quiescent && tutti_engine_is_pending(e, note)) {
             take_owed(s, note);
             again = false;
@@ -539,8 +552,9 @@ tutti_status tutti_engine_serve(tutti_engine *e, int index, tutti_header *note, 
             s->resting = false; /* also after a timeout: what the service does now is work */
             e->services.received[status == TUTTI_OK ? note->from : m->rank] += status == TUTTI_OK;
             if (status == TUTTI_OK && !remember(s, note))
-                status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "service '%s': %zu requests wait for an answer",
-                                    s->name, s->n_unanswered);
+                status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                                    "service '%s': %zu requests wait for an answer", s->name,
+                                    s->n_unanswered);
         }
         tutti_unlock(e->services.monitor);
     } while (again);
@@ -549,8 +563,8 @@ tutti_status tutti_engine_serve(tutti_engine *e, int index, tutti_header *note, 
     return closing ? TUTTI_CLOSED : status;
 }
 
-tutti_status tutti_rpc_receive(tutti_method *m, int index, tutti_header *note, tutti_buffer room, int64_t deadline_ns,
-                               tutti_error *err)
+tutti_status tutti_rpc_receive(tutti_method *m, int index, tutti_header *note, tutti_buffer room,
+                               int64_t deadline_ns, tutti_error *err)
 {
     tutti_engine *e = m->engine;
     service *s = &e->services.at[index];
@@ -571,16 +585,19 @@ service *tutti_engine_answered(tutti_engine *e, const tutti_header *request)
     return s;
 }
 
-tutti_status tutti_rpc_reply(tutti_method *m, const tutti_header *request, const tutti_header *answer, tutti_error *err)
+tutti_status tutti_rpc_reply(tutti_method *m, const tutti_header *request,
+                             const tutti_header *answer, tutti_error *err)
 {
     static const tutti_header nothing;
     service *s = tutti_engine_answered(m->engine, request);
 
     if (s == NULL)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "a request of worker %d is answered that this worker has not taken, or has answered before",
+                          "a request of worker %d is answered that this worker has not taken, or "
+                          "has answered before",
                           request->from);
-    return tutti_requests_reply(&s->queue, request, answer != NULL ? answer : &nothing, 1, tutti_nothing(), NULL, err);
+    return tutti_requests_reply(&s->queue, request, answer != NULL ? answer : &nothing, 1,
+                                tutti_nothing(), NULL, err);
 }
 
 /* ---- for facilities ---- */

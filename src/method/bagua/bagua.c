@@ -65,7 +65,8 @@ typedef struct bagua {
     int team;                    /* workers of a machine; 1: flat */
     bool by_leaders;             /* gradient_allreduce: the leaders of node groups sum */
     bool tunes_leaders;          /* by_leaders is tuned */
-    bool uneven;                 /* it would be hierarchical if machines had equal numbers of workers */
+    /* it would be hierarchical if machines had equal numbers of workers */
+    bool uneven;
     tutti_leaders leaders;       /* of gradient_allreduce */
     tutti_mixer *mixer;
     float *mixed;                /* [n]: of decentralized */
@@ -76,56 +77,66 @@ enum { ALLREDUCE, BYTEGRAD, QADAM, DECENTRALIZED, LOW_PRECISION, ASYNC };
 enum { PEERS_AUTO, PEERS_ALL, PEERS_SHIFT_ONE, PEERS_RING };
 enum { TELL, CLOCK, MIX, AVERAGE }; /* services of async */
 enum { BUCKET_LEAST = 1024 };                /* bytes; for autotune */
-#define ALGORITHMS "gradient_allreduce|bytegrad|qadam|decentralized|low_precision_decentralized|async"
+#define ALGORITHMS \
+    "gradient_allreduce|bytegrad|qadam|decentralized|low_precision_decentralized|async"
 #define GOSSIPS "algorithm=decentralized|low_precision_decentralized"
 
 static const tutti_option bagua_options[] = {
     { "algorithm", TUTTI_CHOICE, TUTTI_AT(bagua, algorithm), ALLREDUCE, 0, ASYNC, ALGORITHMS,
       "which workers exchange what, and at which precision; the page explains when to take which" },
     { "hierarchical", TUTTI_TEXT, TUTTI_AT(bagua, hierarchical), 0, 0, 0, "auto",
-      "the workers of a machine count as one, by the first of them: on, off, or how many are one; auto: on for "
-      "bytegrad, qadam and the decentralised ones where there are several machines" },
+      "the workers of a machine count as one, by the first of them: on, off, or how many are one; "
+      "auto: on for bytegrad, qadam and the decentralised ones where there are several machines" },
     { "overlap", TUTTI_BOOL, TUTTI_AT(bagua, overlap), 1, 0, 1, NULL,
       "exchange during the computation; with async, in the warm-up only" },
     { "fusion", TUTTI_BOOL, TUTTI_AT(bagua, fusion), 1, 0, 1, NULL,
       "tensors are exchanged by the bucket; off: each by itself; of async in the warm-up alone" },
     { "bucket_mb", TUTTI_REAL, TUTTI_AT(frozen, bucket), 10, 1.0 / 1048576, 65536, NULL,
-      "MiB at which a bucket is full and closes; decentralized has one bucket of all weights", "fusion=on" },
+      "MiB at which a bucket is full and closes; decentralized has one bucket of all weights",
+      "fusion=on" },
     { "peer_selection", TUTTI_CHOICE, TUTTI_AT(bagua, peer_selection), PEERS_AUTO, 0, PEERS_RING,
       "auto|all|shift_one|ring",
-      "with whom models are averaged: decentralized all (auto) or one that changes; low_precision_decentralized the "
-      "ring (auto)",
+      "with whom models are averaged: decentralized all (auto) or one that changes; "
+      "low_precision_decentralized the ring (auto)",
       GOSSIPS },
     { "communication_interval", TUTTI_INT, TUTTI_AT(bagua, communication_interval), 1, 1, 1e9, NULL,
       "steps from one exchange of models to the next", GOSSIPS },
     { "sync_interval_ms", TUTTI_REAL, TUTTI_AT(bagua, sync_interval_ms), 500, 0, 1e9, NULL,
       "milliseconds from one averaging to the next; 0: no pause", "algorithm=async" },
     { "warmup_steps", TUTTI_REAL, TUTTI_AT(frozen, warmup), -1, -1, 1e12, NULL,
-      "steps of exact gradient averaging first; of qadam below 1 their share of the run; -1: 100 of qadam, 0 of async",
+      "steps of exact gradient averaging first; of qadam below 1 their share of the run; -1: 100 "
+      "of qadam, 0 of async",
       "algorithm=qadam|async" },
     { "error_feedback", TUTTI_BOOL, TUTTI_AT(bagua, error_feedback), 1, 0, 1, NULL,
-      "what rounding drops is sent with the next step's, by workers and owners", "algorithm=bytegrad|qadam" },
+      "what rounding drops is sent with the next step's, by workers and owners",
+      "algorithm=bytegrad|qadam" },
     { "chunk", TUTTI_INT, TUTTI_AT(bagua, chunk), 0, 0, 1 << 24, NULL,
-      "elements with extremes of their own, 256 or more; 0: a tensor, an owner's part of it, a bucket of the ring",
+      "elements with extremes of their own, 256 or more; 0: a tensor, an owner's part of it, a "
+      "bucket of the ring",
       "algorithm=bytegrad|qadam|low_precision_decentralized" },
     { "beta1", TUTTI_REAL, TUTTI_AT(frozen, beta1), 0.9, 0, 0.999999, NULL, "decay of the momentum",
       "algorithm=qadam" },
-    { "beta2", TUTTI_REAL, TUTTI_AT(frozen, beta2), 0.999, 0, 0.999999, NULL, "decay of the mean squared gradient",
+    { "beta2", TUTTI_REAL, TUTTI_AT(frozen, beta2), 0.999, 0, 0.999999, NULL,
+      "decay of the mean squared gradient", "algorithm=qadam" },
+    { "eps", TUTTI_REAL, TUTTI_AT(frozen, eps), 1e-8, 1e-30, 1e9, NULL, "added to the root",
       "algorithm=qadam" },
-    { "eps", TUTTI_REAL, TUTTI_AT(frozen, eps), 1e-8, 1e-30, 1e9, NULL, "added to the root", "algorithm=qadam" },
     { "correction", TUTTI_CHOICE, TUTTI_AT(bagua, correction), 0, 0, 1, "frozen|growing",
-      "bias correction of the second moment after the warm-up; growing: the released code's, steps grow by it",
+      "bias correction of the second moment after the warm-up; growing: the released code's, steps "
+      "grow by it",
       "algorithm=qadam" },
     { "mask", TUTTI_CHOICE, TUTTI_AT(frozen, mask), FROZEN_AUTO, 0, 0, "auto|none",
-      "weights whose second moment is 0 when it is frozen stay as they are; none: they follow the noise",
+      "weights whose second moment is 0 when it is frozen stay as they are; none: they follow the "
+      "noise",
       "algorithm=qadam" },
     { "autotune", TUTTI_BOOL, TUTTI_AT(bagua, autotune), 0, 0, 1, NULL,
-      "tries sizes of buckets, and hierarchy where there are machines, while the run trains, and keeps the fastest",
+      "tries sizes of buckets, and hierarchy where there are machines, while the run trains, and "
+      "keeps the fastest",
       "algorithm=gradient_allreduce&fusion=on" },
     { "max_samples", TUTTI_INT, TUTTI_AT(bagua, max_samples), 60, 2, TUTTI_POINTS_MOST, NULL,
       "settings that are tried at most", "autotune=on" },
     { "sample_steps", TUTTI_INT, TUTTI_AT(bagua, sample_steps), 12, 1, 1e6, NULL,
-      "steps timed at each setting, whose median counts, after two that do not count", "autotune=on" },
+      "steps timed at each setting, whose median counts, after two that do not count",
+      "autotune=on" },
     { 0 }
 };
 
@@ -167,30 +178,34 @@ static tutti_status find_team(tutti_method *m, tutti_error *err)
     if (!by_itself && strcmp(h, "on") != 0 && strcmp(h, "off") != 0 &&
         (h[strspn(h, "0123456789")] != 0 || strlen(h) > 9 || atoi(h) < 1 || atoi(h) > m->workers))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'bagua': hierarchical is '%.40s'; it must be auto, on, off, or how many workers of "
-                          "consecutive ranks count as one, from 1 to %d",
+                          "method 'bagua': hierarchical is '%.40s'; it must be auto, on, off, or "
+                          "how many workers of consecutive ranks count as one, from 1 to %d",
                           h, m->workers);
-    if (strcmp(h, "off") == 0 || (by_itself && (s->algorithm == ASYNC || (s->algorithm == ALLREDUCE && !s->autotune))))
+    if (strcmp(h, "off") == 0 ||
+        (by_itself && (s->algorithm == ASYNC || (s->algorithm == ALLREDUCE && !s->autotune))))
         return TUTTI_OK;
     if (s->algorithm == ASYNC)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'bagua': hierarchical is '%.40s', but algorithm=async averages among all workers; "
-                          "omit hierarchical",
+                          "method 'bagua': hierarchical is '%.40s', but algorithm=async averages "
+                          "among all workers; omit hierarchical",
                           h);
     if (m->workers == 1)
         return TUTTI_OK;
     if (by_itself)
         s->uneven = tutti_team_parse(m, "hierarchical", "machine", &s->team, NULL) != TUTTI_OK;
     else
-        TUTTI_TRY(tutti_fail_within(
-            err, tutti_team_parse(m, "hierarchical", strcmp(h, "on") == 0 ? "machine" : h, &s->team, err),
-            "method 'bagua'"));
+        TUTTI_TRY(
+            tutti_fail_within(err,
+                              tutti_team_parse(m, "hierarchical",
+                                               strcmp(h, "on") == 0 ? "machine" : h, &s->team, err),
+                              "method 'bagua'"));
     if (s->team == m->workers && !by_itself)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'bagua': hierarchical is '%.40s', and all %d workers are one machine, so that "
-                          "nothing is between machines; leave it at auto, or give fewer that count as one "
-                          "(hierarchical=N)",
-                          h, m->workers);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "method 'bagua': hierarchical is '%.40s', and all %d workers are one machine, so that "
+            "nothing is between machines; leave it at auto, or give fewer that count as one "
+            "(hierarchical=N)",
+            h, m->workers);
     if (s->team == m->workers || s->uneven)
         s->team = 1;
     s->by_leaders = s->team > 1 && !(by_itself && s->algorithm == ALLREDUCE);
@@ -202,20 +217,23 @@ static tutti_status check_peers(const tutti_method *m, tutti_error *err)
     const bagua *s = m->self;
     const int members = m->workers / s->team;
 
-    if (s->algorithm == LOW_PRECISION && (s->peer_selection == PEERS_ALL || s->peer_selection == PEERS_SHIFT_ONE))
+    if (s->algorithm == LOW_PRECISION &&
+        (s->peer_selection == PEERS_ALL || s->peer_selection == PEERS_SHIFT_ONE))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'bagua': algorithm=low_precision_decentralized follows two fixed neighbours, and "
-                          "peer_selection=%s has others; take ring, or algorithm=decentralized",
+                          "method 'bagua': algorithm=low_precision_decentralized follows two fixed "
+                          "neighbours, and peer_selection=%s has others; take ring, or "
+                          "algorithm=decentralized",
                           s->peer_selection == PEERS_ALL ? "all" : "shift_one");
     if (s->algorithm == DECENTRALIZED && s->peer_selection == PEERS_RING)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'bagua': algorithm=decentralized averages with all or with one that changes; "
-                          "peer_selection=ring is of low_precision_decentralized, and method 'd-psgd(graph=ring)' is "
-                          "a ring at full precision");
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "method 'bagua': algorithm=decentralized averages with all or with one that changes; "
+            "peer_selection=ring is of low_precision_decentralized, and method "
+            "'d-psgd(graph=ring)' is a ring at full precision");
     if (s->peer_selection == PEERS_SHIFT_ONE && members > 1 && members % 2 != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'bagua': peer_selection=shift_one makes pairs of %s, and there are %d; take an even "
-                          "number of them, or peer_selection=all",
+                          "method 'bagua': peer_selection=shift_one makes pairs of %s, and there "
+                          "are %d; take an even number of them, or peer_selection=all",
                           s->team > 1 ? "machines (hierarchical)" : "workers", members);
     return TUTTI_OK;
 }
@@ -228,12 +246,14 @@ static tutti_status check_warmup(tutti_method *m, tutti_error *err)
         s->f.warmup = s->algorithm == QADAM ? 100 : 0;
     if (s->algorithm == QADAM && s->f.warmup == 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'bagua': warmup_steps is 0, but algorithm=qadam freezes a second moment, which it "
-                          "must have seen; give steps, or a share of the run such as 0.2");
+                          "method 'bagua': warmup_steps is 0, but algorithm=qadam freezes a second "
+                          "moment, which it must have seen; give steps, or a share of the run such "
+                          "as 0.2");
     if (s->algorithm == ASYNC && s->f.warmup != floor(s->f.warmup))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'bagua': warmup_steps is %.9g; algorithm=async takes a whole number of steps",
-                          s->f.warmup);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "method 'bagua': warmup_steps is %.9g; algorithm=async takes a whole number of steps",
+            s->f.warmup);
     return TUTTI_OK;
 }
 
@@ -257,17 +277,22 @@ static tutti_status declare_tuner(tutti_method *m, tutti_plan *plan, tutti_error
 {
     static const char *const switches[] = { "off", "on", NULL };
     bagua *s = m->self;
-    const double model = (double)m->layout->used * sizeof(float) / 1048576, least = BUCKET_LEAST / 1048576.0;
+    const double model = (double)m->layout->used * sizeof(float) / 1048576,
+                 least = BUCKET_LEAST / 1048576.0;
     const tutti_knob knobs[] = {
-        { .name = "bucket_mb", .low = fmin(least, s->f.bucket), .high = fmax(fmax(model, s->f.bucket), 2 * least),
-          .log = true, .first = s->f.bucket },
+        { .name = "bucket_mb",
+          .low = fmin(least, s->f.bucket),
+          .high = fmax(fmax(model, s->f.bucket), 2 * least),
+          .log = true,
+          .first = s->f.bucket },
         { .name = "hierarchical", .choices = switches, .first = s->by_leaders },
     };
 
     if (tutti_exchange_codec(m) != NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'bagua': autotune partitions gradients again during training, and codec '%.80s' "
-                          "keeps state for the pieces of the old partition; omit one of the two",
+                          "method 'bagua': autotune partitions gradients again during training, "
+                          "and codec '%.80s' keeps state for the pieces of the old partition; omit "
+                          "one of the two",
                           tutti_exchange_codec(m));
     m->piece_bytes_least = (size_t)(knobs[0].low * 1048576);
     s->tunes_leaders = s->team > 1 && (s->team & (s->team - 1)) == 0;
@@ -312,7 +337,9 @@ static tutti_status bagua_declare(tutti_method *m, tutti_plan *plan, tutti_error
     m->whole = !s->overlap;
     switch (s->algorithm) {
     case BYTEGRAD:
-        status = m->workers > 1 ? tutti_exchange_declare(m, plan, bytes_of(m, s->error_feedback, spec), err) : TUTTI_OK;
+        status = m->workers > 1
+                     ? tutti_exchange_declare(m, plan, bytes_of(m, s->error_feedback, spec), err)
+                     : TUTTI_OK;
         break;
     case QADAM:
         status = frozen_declare(m, plan, "warmup_steps", bytes_of(m, s->error_feedback, spec), err);
@@ -327,16 +354,17 @@ static tutti_status bagua_declare(tutti_method *m, tutti_plan *plan, tutti_error
                                      err);
         break;
     case LOW_PRECISION:
-        status = tutti_ring_declare(&s->ring, m, plan,
-                                    &(tutti_ring_options){ .codec = bytes_of(m, false, spec),
-                                                           .bucket_bytes = (size_t)(s->f.bucket * 1048576),
-                                                           .team = s->team,
-                                                           .overlap = s->overlap },
-                                    err);
+        status = tutti_ring_declare(
+            &s->ring, m, plan,
+            &(tutti_ring_options){ .codec = bytes_of(m, false, spec),
+                                   .bucket_bytes = (size_t)(s->f.bucket * 1048576),
+                                   .team = s->team,
+                                   .overlap = s->overlap },
+            err);
         break;
     case ASYNC:
-        status = tutti_averager_declare_clock(&s->averager, m, plan, (int64_t)(s->sync_interval_ms * 1e6), services,
-                                              err);
+        status = tutti_averager_declare_clock(&s->averager, m, plan,
+                                              (int64_t)(s->sync_interval_ms * 1e6), services, err);
         break;
     default: break;
     }
@@ -355,13 +383,15 @@ static tutti_status bagua_open(tutti_method *m, tutti_error *err)
 
     if (s->uneven && m->rank == 0)
         tutti_event(m, "hierarchical",
-                    "machines have unequal numbers of workers, so none counts as one: all %d workers take part in "
-                    "algorithm=%s individually; hierarchical=N sets how many count as one",
+                    "machines have unequal numbers of workers, so none counts as one: all %d "
+                    "workers take part in algorithm=%s individually; hierarchical=N sets how many "
+                    "count as one",
                     m->workers, algorithm_of(s));
     if (s->algorithm == ASYNC && m->workers > 1 && m->rank == 0)
         tutti_event(m, "clock",
-                    "averagings go by a clock, so whatever makes all workers meet (a report, a checkpoint) moves them, "
-                    "and with them the model; a larger report-every does so less often");
+                    "averagings go by a clock, so whatever makes all workers meet (a report, a "
+                    "checkpoint) moves them, and with them the model; a larger report-every does "
+                    "so less often");
     tutti_metric(m, "workers_of_a_machine", -1, s->team);
     tutti_metric(m, "buckets", -1, buckets);
     if (s->algorithm == ALLREDUCE && s->team > 1)
@@ -481,21 +511,23 @@ static tutti_status average(tutti_method *m, tutti_error *err)
     return tutti_averager_average(((bagua *)m->self)->averager, err);
 }
 
-static const tutti_service bagua_services[] = { [TELL] = { "tell", averager_thread, .receives_losses = true },
-                                                [CLOCK] = { "clock", run_clock, .receives_losses = true },
-                                                [MIX] = { "mix", mix_thread },
-                                                [AVERAGE] = { "average", average },
-                                                { 0 } };
+static const tutti_service bagua_services[] = {
+    [TELL] = { "tell", averager_thread, .receives_losses = true },
+    [CLOCK] = { "clock", run_clock, .receives_losses = true },
+    [MIX] = { "mix", mix_thread },
+    [AVERAGE] = { "average", average },
+    { 0 }
+};
 
 static const char *const bagua_constraints[] = {
     "peer_selection=shift_one needs an even number of workers, with hierarchical of machines",
     "algorithm=qadam: the optimizer must be sgd without momentum, and clip-norm is refused",
     "algorithm=bytegrad and qadam: codec is part of the method; only gradient_allreduce takes a codec",
-    ("a lost worker ends the run (exit code 3), but for algorithm=async without a warm-up: there it is excluded where "
-     "the transport survives the loss (shm, tcp, sim), and means are those of the others"),
+    ("a lost worker ends the run (exit code 3), but for algorithm=async without a warm-up: there "
+     "it is excluded where the transport survives the loss (shm, tcp, sim), and means are those of the others"),
     "algorithm=async: runs differ in their bits, except simulated ones",
-    ("decentralized, low_precision_decentralized, async: optimiser state stays local, so a checkpoint is resumed with "
-     "the number of workers that saved it"),
+    ("decentralized, low_precision_decentralized, async: optimiser state stays local, so a "
+     "checkpoint is resumed with the number of workers that saved it"),
     NULL
 };
 
@@ -511,7 +543,9 @@ static uint64_t bagua_settles(const void *self, uint64_t steps, uint64_t epoch)
     return s->algorithm == ASYNC ? (uint64_t)f.warmup : frozen_settles(&f, steps, epoch);
 }
 
-static const tutti_method_default bagua_defaults[] = { { "optimizer", "sgd(lr=0.001)", "algorithm=qadam" }, { 0 } };
+static const tutti_method_default bagua_defaults[] = {
+    { "optimizer", "sgd(lr=0.001)", "algorithm=qadam" }, { 0 }
+};
 
 const tutti_method_ops tutti_method_bagua = {
     .name = "bagua",
@@ -519,15 +553,15 @@ const tutti_method_ops tutti_method_bagua = {
     .authors = "Gan, Lian, Wang, Chang, Liu, Shi, Zhang, Li, Sun, Jiang, Yuan, Yang, Liu, Zhang",
     .year = 2022,
     .family = "all-reduce",
-    .axes = { "all-reduce, pairs, ring; leaders", "every step, or by a clock", "fp32 or 8 bits", "buckets, overlap",
-              "replicated, or a model each", "any; qadam: its own Adam" },
+    .axes = { "all-reduce, pairs, ring; leaders", "every step, or by a clock", "fp32 or 8 bits",
+              "buckets, overlap", "replicated, or a model each", "any; qadam: its own Adam" },
     .constraints = bagua_constraints,
     .options = bagua_options,
     .defaults = bagua_defaults,
     .settles = bagua_settles,
     .self_bytes = sizeof(bagua),
-    .traits = TUTTI_REPLICAS_EQUAL | TUTTI_TAKES_CODEC | TUTTI_SPARSE_ROWS | TUTTI_NON_GRADIENT_UPDATE |
-              TUTTI_FAULT_TOLERANT | TUTTI_UNSYNCHRONIZED_STEPS,
+    .traits = TUTTI_REPLICAS_EQUAL | TUTTI_TAKES_CODEC | TUTTI_SPARSE_ROWS |
+              TUTTI_NON_GRADIENT_UPDATE | TUTTI_FAULT_TOLERANT | TUTTI_UNSYNCHRONIZED_STEPS,
     .traits_of = bagua_traits,
     .services = bagua_services,
     .serves = bagua_serves,

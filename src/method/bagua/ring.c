@@ -90,38 +90,58 @@ static tutti_status declare_memory(tutti_ring *ring, tutti_plan *plan, tutti_err
         const size_t need = tutti_codec_point_scratch(ring->codec, v);
         if (v->count > INT32_MAX)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "method '%s': a bucket has %zu elements, and a codec takes fewer than 2147483648; make "
-                              "bucket_mb smaller",
+                              "method '%s': a bucket has %zu elements, and a codec takes fewer "
+                              "than 2147483648; make bucket_mb smaller",
                               ring->m->ops->name, v->count);
-        ring->bucket[b] = (bucket){ .view = *v, .at = ring->bytes, .bytes = tutti_codec_point_bound(ring->codec, v) };
+        ring->bucket[b] = (bucket){ .view = *v,
+                                    .at = ring->bytes,
+                                    .bytes = tutti_codec_point_bound(ring->codec, v) };
         ring->bytes += (ring->bucket[b].bytes + 63) / 64 * 64;
         largest = v->count > largest ? v->count : largest;
         scratch = need > scratch ? need : scratch;
     }
-    tutti_declare_value(plan, "ring.team", TUTTI_SAME, &ring->declared_team, sizeof ring->declared_team);
+    tutti_declare_value(plan, "ring.team", TUTTI_SAME, &ring->declared_team,
+                        sizeof ring->declared_team);
     tutti_declare_vector(plan, "ring.w", TUTTI_OWN_ZERO, &ring->w);
     tutti_declare_vector(plan, "ring.left", TUTTI_OWN_ZERO, &ring->of[LEFT]);
     tutti_declare_vector(plan, "ring.right", TUTTI_OWN_ZERO, &ring->of[RIGHT]);
-    tutti_declare(plan, &(tutti_state){ .name = "ring.difference", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
-                                        .count = largest }, &ring->difference);
-    tutti_declare(plan, &(tutti_state){ .name = "ring.scratch", .keep = TUTTI_SCRATCH, .dtype = TUTTI_U8,
-                                        .count = scratch + 64 }, &ring->scratch);
-    tutti_declare(plan, &(tutti_state){ .name = "ring.send", .keep = TUTTI_SCRATCH, .dtype = TUTTI_U8,
-                                        .count = ring->bytes + 64 }, &ring->send);
-    tutti_declare(plan, &(tutti_state){ .name = "ring.receive", .keep = TUTTI_SCRATCH, .dtype = TUTTI_U8,
-                                        .count = SIDES * ring->bytes + 64 }, &ring->receive);
+    tutti_declare(plan,
+                  &(tutti_state){ .name = "ring.difference",
+                                  .keep = TUTTI_SCRATCH,
+                                  .dtype = TUTTI_F32,
+                                  .count = largest },
+                  &ring->difference);
+    tutti_declare(plan,
+                  &(tutti_state){ .name = "ring.scratch",
+                                  .keep = TUTTI_SCRATCH,
+                                  .dtype = TUTTI_U8,
+                                  .count = scratch + 64 },
+                  &ring->scratch);
+    tutti_declare(plan,
+                  &(tutti_state){ .name = "ring.send",
+                                  .keep = TUTTI_SCRATCH,
+                                  .dtype = TUTTI_U8,
+                                  .count = ring->bytes + 64 },
+                  &ring->send);
+    tutti_declare(plan,
+                  &(tutti_state){ .name = "ring.receive",
+                                  .keep = TUTTI_SCRATCH,
+                                  .dtype = TUTTI_U8,
+                                  .count = SIDES * ring->bytes + 64 },
+                  &ring->receive);
     return TUTTI_OK;
 }
 
-tutti_status tutti_ring_declare(tutti_ring **out, tutti_method *m, tutti_plan *plan, const tutti_ring_options *options,
-                                tutti_error *err)
+tutti_status tutti_ring_declare(tutti_ring **out, tutti_method *m, tutti_plan *plan,
+                                const tutti_ring_options *options, tutti_error *err)
 {
     const size_t tensors = (size_t)m->layout->n_tensors;
     tutti_ring *ring = tutti_alloc(1, sizeof *ring);
 
     *out = ring;
     if (ring == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the ring of method '%s'", m->ops->name);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the ring of method '%s'",
+                          m->ops->name);
     ring->m = m;
     ring->team = options->team > 0 ? options->team : 1;
     ring->members = m->workers / ring->team;
@@ -131,7 +151,8 @@ tutti_status tutti_ring_declare(tutti_ring **out, tutti_method *m, tutti_plan *p
     ring->bucket = tutti_alloc(tensors, sizeof *ring->bucket);
     ring->requests = tutti_alloc(tensors * 2 * SIDES, sizeof *ring->requests);
     if (ring->view == NULL || ring->bucket == NULL || ring->requests == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the ring of method '%s'", m->ops->name);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the ring of method '%s'",
+                          m->ops->name);
     cut_buckets(ring, options->bucket_bytes);
     ring->space = (tutti_codec_space){ .n = m->n,
                                        .tensor = ring->view,
@@ -196,9 +217,10 @@ static tutti_status post_receives(tutti_ring *ring, uint64_t k, tutti_error *err
 {
     for (int b = 0; b < ring->buckets; b++)
         for (int s = 0; s < SIDES; s++)
-            TUTTI_TRY(tutti_post_recv(ring->m->world, request_of(ring, b, false, s), ring->beside[s],
-                                      port_of(k, s == LEFT ? RIGHT : LEFT),
-                                      tutti_host(room_of(ring, b, s), ring->bucket[b].bytes, TUTTI_U8), err));
+            TUTTI_TRY(tutti_post_recv(
+                ring->m->world, request_of(ring, b, false, s), ring->beside[s],
+                port_of(k, s == LEFT ? RIGHT : LEFT),
+                tutti_host(room_of(ring, b, s), ring->bucket[b].bytes, TUTTI_U8), err));
     return TUTTI_OK;
 }
 
@@ -217,14 +239,16 @@ static tutti_status check_finite(const tutti_ring *ring, const tutti_view *v, tu
         bad++;
     while (v->first + bad >= l->tensor[t].first + l->tensor[t].count)
         t++;
-    return tutti_fail_rank(err, TUTTI_ERR_NUMBER, m->rank,
-                           "worker %d: %s has moved by %g at element %zu when it is to be sent; lower the learning "
-                           "rate or clip the gradient (clip-norm)",
-                           m->rank, l->tensor[t].name, (double)ring->difference[bad],
-                           v->first + bad - l->tensor[t].first);
+    return tutti_fail_rank(
+        err, TUTTI_ERR_NUMBER, m->rank,
+        "worker %d: %s has moved by %g at element %zu when it is to be sent; lower the learning "
+        "rate or clip the gradient (clip-norm)",
+        m->rank, l->tensor[t].name, (double)ring->difference[bad],
+        v->first + bad - l->tensor[t].first);
 }
 
-static tutti_status post_bucket(tutti_ring *ring, uint64_t k, int b, const float *x, tutti_error *err)
+static tutti_status post_bucket(tutti_ring *ring, uint64_t k, int b, const float *x,
+                                tutti_error *err)
 {
     tutti_device *d = ring->m->device;
     const bucket *at = &ring->bucket[b];
@@ -241,9 +265,10 @@ static tutti_status post_bucket(tutti_ring *ring, uint64_t k, int b, const float
     TUTTI_TRY(check_finite(ring, &v, err));
     bytes = tutti_codec_pack(ring->codec, &v, t, ring->scratch, out);
     for (int s = 0; s < SIDES; s++)
-        TUTTI_TRY(tutti_post_send(ring->m->world, request_of(ring, b, true, s), ring->beside[s], port_of(k, s), &note,
-                                  tutti_host(out, bytes, TUTTI_U8), err));
-    return tutti_codec_unpack_add(ring->codec, &v, out, bytes, 1, ring->w + v.first, ring->scratch, err);
+        TUTTI_TRY(tutti_post_send(ring->m->world, request_of(ring, b, true, s), ring->beside[s],
+                                  port_of(k, s), &note, tutti_host(out, bytes, TUTTI_U8), err));
+    return tutti_codec_unpack_add(ring->codec, &v, out, bytes, 1, ring->w + v.first, ring->scratch,
+                                  err);
 }
 
 static tutti_status get(tutti_ring *ring, uint64_t k, int b, float *x, tutti_error *err)
@@ -254,13 +279,15 @@ static tutti_status get(tutti_ring *ring, uint64_t k, int b, float *x, tutti_err
     v.step = k;
     for (int i = 0; i < 2 * SIDES; i++)
         wanted[i] = request_of(ring, b, i >= SIDES, i % SIDES);
-    TUTTI_TRY(tutti_wait_some(ring->m->world, wanted, 2 * SIDES, 2 * SIDES, TUTTI_FOREVER, NULL, err));
+    TUTTI_TRY(
+        tutti_wait_some(ring->m->world, wanted, 2 * SIDES, 2 * SIDES, TUTTI_FOREVER, NULL, err));
     for (int s = 0; s < SIDES; s++)
-        TUTTI_TRY(tutti_fail_within(err,
-                                    tutti_codec_unpack_add(ring->codec, &v, room_of(ring, b, s),
-                                                           (size_t)request_of(ring, b, false, s)->note.bytes, 1,
-                                                           ring->of[s] + v.first, ring->scratch, err),
-                                    "what worker %d sent of bucket %d", ring->beside[s], b));
+        TUTTI_TRY(tutti_fail_within(
+            err,
+            tutti_codec_unpack_add(ring->codec, &v, room_of(ring, b, s),
+                                   (size_t)request_of(ring, b, false, s)->note.bytes, 1,
+                                   ring->of[s] + v.first, ring->scratch, err),
+            "what worker %d sent of bucket %d", ring->beside[s], b));
     tutti_copy(ring->m->device, v.count, ring->w + v.first, x + v.first);
     return TUTTI_OK;
 }
@@ -287,10 +314,12 @@ static tutti_status check_team(const tutti_ring *ring, tutti_error *err)
     return ring->declared_team == ring->team
                ? TUTTI_OK
                : tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "the checkpoint has models on a ring of teams of %lld workers, and this run has teams of "
-                            "%d: what a team's neighbours have of it would be another's; resume it with as many "
-                            "workers a machine (hierarchical=%lld)",
-                            (long long)ring->declared_team, ring->team, (long long)ring->declared_team);
+                            "the checkpoint has models on a ring of teams of %lld workers, and "
+                            "this run has teams of %d: what a team's neighbours have of it would "
+                            "be another's; resume it with as many workers a machine "
+                            "(hierarchical=%lld)",
+                            (long long)ring->declared_team, ring->team,
+                            (long long)ring->declared_team);
 }
 
 tutti_status tutti_ring_exchange(tutti_ring *ring, uint64_t k, float *x, tutti_error *err)
@@ -310,7 +339,8 @@ tutti_status tutti_ring_exchange(tutti_ring *ring, uint64_t k, float *x, tutti_e
         status = tutti_leaders_give(&l, model, err);
     tutti_engine_comm(m->engine, "ring", 0, begin_ns, tutti_now_ns(m->rt));
     tutti_engine_doing(m->engine, was);
-    return tutti_fail_within(err, status, "worker %d, exchanging with its neighbours on the ring in round %llu",
+    return tutti_fail_within(err, status,
+                             "worker %d, exchanging with its neighbours on the ring in round %llu",
                              m->rank, (unsigned long long)k);
 }
 

@@ -65,7 +65,8 @@ typedef struct biased {
 
     /* the same on all, declared */
     struct {
-        uint64_t step;           /* round with which this data pass, or the current rest of it, began */
+        /* round with which this data pass, or the current rest of it, began */
+        uint64_t step;
         uint64_t passes;         /* data passes whose visits were merged */
         int64_t samples;         /* taken in it */
         int64_t left;            /* samples of the epoch that were left when it began */
@@ -97,24 +98,29 @@ typedef struct biased {
     bool reported[2];            /* events, each emitted once */
     bool shown;                  /* figures were recorded in this process */
     int64_t counted_ns;          /* of the engine's clock, which restarts in each process */
-    int64_t begun;               /* this worker's samples in this round before the current local step */
+    /* this worker's samples in this round before the current local step */
+    int64_t begun;
 } biased;
 
 static const tutti_option biased_options[] = {
     { "steps", TUTTI_TEXT, TUTTI_AT(biased, steps), 0, 0, 0, "auto",
-      "local steps of each worker in a round, tau_0:tau_1:...; auto: as many as fit into the time of the fastest "
-      "worker, measured" },
+      "local steps of each worker in a round, tau_0:tau_1:...; auto: as many as fit into the time "
+      "of the fastest worker, measured" },
     { "round_steps", TUTTI_INT, TUTTI_AT(biased, round_steps), 32, 1, STEPS_MOST, NULL,
       "local steps of the fastest worker in a round; with steps=auto" },
     { "bias_ratio", TUTTI_REAL, TUTTI_AT(biased, bias_ratio), 4, 1, 1e9, NULL,
-      "rho: slow workers draw rho times their samples and keep those of highest loss; 1: uniform, no losses are asked "
-      "for" },
+      "rho: slow workers draw rho times their samples and keep those of highest loss; 1: uniform, "
+      "no losses are asked for" },
     { "agg_mix", TUTTI_REAL, TUTTI_AT(biased, agg_mix), 0, 0, 1, NULL,
-      "m: weights of the models from equal (0) to in proportion to the samples that each has computed (1)" },
-    { "momentum_policy", TUTTI_CHOICE, TUTTI_AT(biased, momentum_policy), KEEP, 0, 2, "keep|reset|average",
-      "what an averaging makes of optimiser slots: they stay local, are reset, or are averaged too" },
+      "m: weights of the models from equal (0) to in proportion to the samples that each has "
+      "computed (1)" },
+    { "momentum_policy", TUTTI_CHOICE, TUTTI_AT(biased, momentum_policy), KEEP, 0, 2,
+      "keep|reset|average",
+      "what an averaging makes of optimiser slots: they stay local, are reset, or are averaged "
+      "too" },
     { "score_decay", TUTTI_REAL, TUTTI_AT(biased, score_decay), 0, 0, 0.999999, NULL,
-      "a visit leaves the larger of its loss and that part of the old score; 0: its loss", "bias_ratio>1" },
+      "a visit leaves the larger of its loss and that part of the old score; 0: its loss",
+      "bias_ratio>1" },
     { 0 }
 };
 
@@ -137,7 +143,8 @@ static bool read_steps(const biased *s, int workers, int64_t *tau)
 static int by_score(const void *a, const void *b)
 {
     const candidate *x = a, *y = b;
-    return x->score != y->score ? (x->score < y->score ? 1 : -1) : (x->nth > y->nth) - (x->nth < y->nth);
+    return x->score != y->score ? (x->score < y->score ? 1 : -1)
+                                : (x->nth > y->nth) - (x->nth < y->nth);
 }
 
 /* Chooses the samples of slow workers, from what all workers know. */
@@ -154,8 +161,8 @@ static void choose_samples(tutti_method *m)
     s->listed = true;
     if (wide > (double)samples && m->rank == 0 && !s->reported[0]) {
         tutti_event(m, "bias",
-                    "bias_ratio is %g, but slow workers take %llu of %llu samples in a data pass: they choose among "
-                    "all of them",
+                    "bias_ratio is %g, but slow workers take %llu of %llu samples in a data pass: "
+                    "they choose among all of them",
                     s->bias_ratio, (unsigned long long)want, (unsigned long long)samples);
         s->reported[0] = true;
     }
@@ -205,7 +212,8 @@ static void score_visits(tutti_method *m)
 
     for (uint64_t id = 0; id < m->share->samples; id++)
         if (s->latest[id] > 0) {
-            const float old = isinf(s->score[id]) ? s->fresh[id] : (float)s->score_decay * s->score[id];
+            const float old =
+                isinf(s->score[id]) ? s->fresh[id] : (float)s->score_decay * s->score[id];
             s->score[id] = old > s->fresh[id] ? old : s->fresh[id];
         }
 }
@@ -252,7 +260,8 @@ static tutti_status merge_losses(tutti_method *m, tutti_error *err)
 static double seconds_of(const tutti_method *m, int worker)
 {
     const biased *s = m->self;
-    const double ns = (double)s->gathered[2 * worker], samples = (double)s->gathered[2 * worker + 1];
+    const double ns = (double)s->gathered[2 * worker],
+                 samples = (double)s->gathered[2 * worker + 1];
     return samples > 0 ? ns / samples * (double)tutti_biased_batch(m) : 0;
 }
 
@@ -283,7 +292,8 @@ static void record(tutti_method *m)
 static tutti_status measure(tutti_method *m, tutti_error *err)
 {
     biased *s = m->self;
-    const float mine[2] = { s->mine.samples > 0 ? (float)((double)s->mine.ns * 1e-9) : 0, (float)s->mine.samples };
+    const float mine[2] = { s->mine.samples > 0 ? (float)((double)s->mine.ns * 1e-9) : 0,
+                            (float)s->mine.samples };
     double fastest = INFINITY, longest = 0;
 
     TUTTI_TRY(tutti_gather(m, mine, 2, s->gathered, err));
@@ -298,10 +308,12 @@ static tutti_status measure(tutti_method *m, tutti_error *err)
             s->tau[r] = s->round_steps;
     for (int r = 0; r < m->workers; r++)
         longest = fmax(longest, (double)s->tau[r] * seconds_of(m, r));
-    if (m->rank == 0 && s->measures && !s->reported[1] && longest > stalls * (double)s->round_steps * fastest) {
+    if (m->rank == 0 && s->measures && !s->reported[1] &&
+        longest > stalls * (double)s->round_steps * fastest) {
         tutti_event(m, "stalls",
-                    "a local step of the slowest worker takes %.3g s, longer than the %lld of the fastest, %.3g s: the "
-                    "others wait for it in each round; give a larger round_steps",
+                    "a local step of the slowest worker takes %.3g s, longer than the %lld of the "
+                    "fastest, %.3g s: the others wait for it in each round; give a larger "
+                    "round_steps",
                     longest, (long long)s->round_steps, (double)s->round_steps * fastest);
         s->reported[1] = true;
     }
@@ -338,25 +350,29 @@ static tutti_status check_steps(tutti_method *m, tutti_error *err)
     if (s->measures)
         return TUTTI_OK;
     if ((tau = tutti_alloc((size_t)m->workers, sizeof *tau)) == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading the steps of method 'biased-local-sgd'");
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                          "reading the steps of method 'biased-local-sgd'");
     if (!read_steps(s, m->workers, tau))
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "method 'biased-local-sgd': steps is '%.80s'; write auto, or a whole number from 1 to "
-                            "1000000 for each of the %d workers: tau_0:tau_1:...",
-                            s->steps, m->workers);
+        status = tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "method 'biased-local-sgd': steps is '%.80s'; write auto, or a whole number from 1 to "
+            "1000000 for each of the %d workers: tau_0:tau_1:...",
+            s->steps, m->workers);
     else if (s->round_steps != 32)
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "method 'biased-local-sgd': round_steps is %lld, but steps are given; omit "
-                            "round_steps, or take steps=auto",
-                            (long long)s->round_steps);
+        status =
+            tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                       "method 'biased-local-sgd': round_steps is %lld, but steps are given; omit "
+                       "round_steps, or take steps=auto",
+                       (long long)s->round_steps);
     else if (s->biased && m->share->samples < UINT32_MAX) {
         want = tutti_biased_takes_slow(m, tau, (int64_t)m->share->samples, m->workers);
         if (s->bias_ratio * (double)want > (double)m->share->samples)
-            status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                                "method 'biased-local-sgd': bias_ratio is %g, but slow workers take %lld of the %llu "
-                                "samples in a data pass, so it can be %.4g at most",
-                                s->bias_ratio, (long long)want, (unsigned long long)m->share->samples,
-                                (double)m->share->samples / (double)want);
+            status =
+                tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                           "method 'biased-local-sgd': bias_ratio is %g, but slow workers take "
+                           "%lld of the %llu samples in a data pass, so it can be %.4g at most",
+                           s->bias_ratio, (long long)want, (unsigned long long)m->share->samples,
+                           (double)m->share->samples / (double)want);
     }
     tutti_free(tau);
     return status;
@@ -367,26 +383,54 @@ static void declare_scores(tutti_method *m, tutti_plan *plan)
     biased *s = m->self;
     const size_t n = m->share->samples;
 
-    tutti_declare(plan, &(tutti_state){ .name = "biased.score", .keep = TUTTI_SAME, .dtype = TUTTI_F32, .count = n },
+    tutti_declare(plan,
+                  &(tutti_state){
+                      .name = "biased.score", .keep = TUTTI_SAME, .dtype = TUTTI_F32, .count = n },
                   &s->score);
-    tutti_declare(plan, &(tutti_state){ .name = "biased.id", .keep = TUTTI_OWN_ZERO, .dtype = TUTTI_I32, .count = n },
+    tutti_declare(plan,
+                  &(tutti_state){
+                      .name = "biased.id", .keep = TUTTI_OWN_ZERO, .dtype = TUTTI_I32, .count = n },
                   &s->id);
-    tutti_declare(plan, &(tutti_state){ .name = "biased.round", .keep = TUTTI_OWN_ZERO, .dtype = TUTTI_I32,
-                                        .count = n }, &s->round);
-    tutti_declare(plan, &(tutti_state){ .name = "biased.loss", .keep = TUTTI_OWN_ZERO, .dtype = TUTTI_F32, .count = n },
-                  &s->loss);
-    tutti_declare(plan, &(tutti_state){ .name = "biased.list", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64, .count = n },
-                  &s->list);
-    tutti_declare(plan, &(tutti_state){ .name = "biased.drawn", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64, .count = n },
-                  &s->drawn);
-    tutti_declare(plan, &(tutti_state){ .name = "biased.sent", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I32,
-                                        .count = 3 * n }, &s->sent);
-    tutti_declare(plan, &(tutti_state){ .name = "biased.all", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I32,
-                                        .count = 3 * n }, &s->all);
-    tutti_declare(plan, &(tutti_state){ .name = "biased.latest", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I32,
-                                        .count = n }, &s->latest);
-    tutti_declare(plan, &(tutti_state){ .name = "biased.fresh", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
-                                        .count = n }, &s->fresh);
+    tutti_declare(
+        plan,
+        &(tutti_state){
+            .name = "biased.round", .keep = TUTTI_OWN_ZERO, .dtype = TUTTI_I32, .count = n },
+        &s->round);
+    tutti_declare(
+        plan,
+        &(tutti_state){
+            .name = "biased.loss", .keep = TUTTI_OWN_ZERO, .dtype = TUTTI_F32, .count = n },
+        &s->loss);
+    tutti_declare(
+        plan,
+        &(tutti_state){
+            .name = "biased.list", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64, .count = n },
+        &s->list);
+    tutti_declare(
+        plan,
+        &(tutti_state){
+            .name = "biased.drawn", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64, .count = n },
+        &s->drawn);
+    tutti_declare(
+        plan,
+        &(tutti_state){
+            .name = "biased.sent", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I32, .count = 3 * n },
+        &s->sent);
+    tutti_declare(
+        plan,
+        &(tutti_state){
+            .name = "biased.all", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I32, .count = 3 * n },
+        &s->all);
+    tutti_declare(
+        plan,
+        &(tutti_state){
+            .name = "biased.latest", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I32, .count = n },
+        &s->latest);
+    tutti_declare(
+        plan,
+        &(tutti_state){
+            .name = "biased.fresh", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = n },
+        &s->fresh);
 }
 
 static tutti_status biased_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
@@ -398,7 +442,8 @@ static tutti_status biased_declare(tutti_method *m, tutti_plan *plan, tutti_erro
     s->measures = strcmp(s->steps, "auto") == 0;
     s->biased = s->bias_ratio > 1 && m->workers > 1;
     TUTTI_TRY(check_steps(m, err));
-    TUTTI_TRY(tutti_batch_declare(m, plan, &(tutti_batch_options){ .most = TUTTI_BIASED_ROUND_MOST }, err));
+    TUTTI_TRY(tutti_batch_declare(m, plan,
+                                  &(tutti_batch_options){ .most = TUTTI_BIASED_ROUND_MOST }, err));
     if (s->momentum_policy != KEEP)
         TUTTI_TRY(tutti_buffers_declare(m, plan, s->momentum_policy == AVERAGE, err));
     if (s->biased) {
@@ -407,26 +452,51 @@ static tutti_status biased_declare(tutti_method *m, tutti_plan *plan, tutti_erro
             return tutti_fail_within(err, status, "bias_ratio=%g", s->bias_ratio);
         if (m->share->samples > INT32_MAX)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "method 'biased-local-sgd': bias_ratio is %g, but scores of %llu samples are more than "
-                              "the 2147483647 that there may be; give bias_ratio=1",
+                              "method 'biased-local-sgd': bias_ratio is %g, but scores of %llu "
+                              "samples are more than the 2147483647 that there may be; give "
+                              "bias_ratio=1",
                               s->bias_ratio, (unsigned long long)m->share->samples);
         declare_scores(m, plan);
     }
     tutti_declare_value(plan, "biased.now", TUTTI_SAME, &s->now, sizeof s->now);
     tutti_declare_value(plan, "biased.mine", TUTTI_OWN_ZERO, &s->mine, sizeof s->mine);
-    tutti_declare(plan, &(tutti_state){ .name = "biased.tau", .keep = TUTTI_SAME, .dtype = TUTTI_I64, .count = n,
-                                        .of_workers = true }, &s->tau);
-    tutti_declare(plan, &(tutti_state){ .name = "biased.visits", .keep = TUTTI_SAME, .dtype = TUTTI_I64, .count = n,
-                                        .of_workers = true }, &s->visits);
-    tutti_declare(plan, &(tutti_state){ .name = "biased.wanted", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64,
-                                        .count = n }, &s->wanted);
-    tutti_declare(plan, &(tutti_state){ .name = "biased.of", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64, .count = n },
+    tutti_declare(plan,
+                  &(tutti_state){ .name = "biased.tau",
+                                  .keep = TUTTI_SAME,
+                                  .dtype = TUTTI_I64,
+                                  .count = n,
+                                  .of_workers = true },
+                  &s->tau);
+    tutti_declare(plan,
+                  &(tutti_state){ .name = "biased.visits",
+                                  .keep = TUTTI_SAME,
+                                  .dtype = TUTTI_I64,
+                                  .count = n,
+                                  .of_workers = true },
+                  &s->visits);
+    tutti_declare(
+        plan,
+        &(tutti_state){
+            .name = "biased.wanted", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64, .count = n },
+        &s->wanted);
+    tutti_declare(plan,
+                  &(tutti_state){
+                      .name = "biased.of", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64, .count = n },
                   &s->of);
-    tutti_declare(plan, &(tutti_state){ .name = "biased.counts", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64,
-                                        .count = n }, &s->counts);
+    tutti_declare(
+        plan,
+        &(tutti_state){
+            .name = "biased.counts", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64, .count = n },
+        &s->counts);
     tutti_declare_late_value(plan, "biased.visited", TUTTI_SAME, &s->visited, sizeof s->visited);
-    tutti_declare(plan, &(tutti_state){ .name = "biased.gathered", .keep = TUTTI_SAME, .dtype = TUTTI_F32,
-                                        .count = 2 * n, .of_workers = true, .late = true }, &s->gathered);
+    tutti_declare(plan,
+                  &(tutti_state){ .name = "biased.gathered",
+                                  .keep = TUTTI_SAME,
+                                  .dtype = TUTTI_F32,
+                                  .count = 2 * n,
+                                  .of_workers = true,
+                                  .late = true },
+                  &s->gathered);
     return TUTTI_OK;
 }
 
@@ -458,10 +528,12 @@ static tutti_status begin_round(tutti_method *m, tutti_pass *p, tutti_error *err
     TUTTI_TRY(tutti_batch_set(m, p, s->wanted, s->of, err));
     for (int r = 0; r < m->workers; r++)
         visits += s->of[r];
-    if (least < 1 || (s->biased && (visits > s->now.left || s->now.left > (int64_t)m->share->samples)))
+    if (least < 1 ||
+        (s->biased && (visits > s->now.left || s->now.left > (int64_t)m->share->samples)))
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "method 'biased-local-sgd': a data pass of %lld samples, with %lld visits and at least %lld "
-                          "steps a round, cannot be; the checkpoint is of other data, or damaged",
+                          "method 'biased-local-sgd': a data pass of %lld samples, with %lld "
+                          "visits and at least %lld steps a round, cannot be; the checkpoint is of "
+                          "other data, or damaged",
                           (long long)s->now.left, (long long)visits, (long long)least);
     if (s->biased && !s->listed)
         choose_samples(m);
@@ -488,7 +560,8 @@ static tutti_status biased_pass(tutti_method *m, tutti_pass *p, tutti_error *err
     p->same_values = in_step > 0;
     if (in_step == 0)
         s->begun = done;
-    p->divisor = s->of[m->rank] - s->begun < tutti_biased_batch(m) ? s->of[m->rank] - s->begun : tutti_biased_batch(m);
+    p->divisor = s->of[m->rank] - s->begun < tutti_biased_batch(m) ? s->of[m->rank] - s->begun
+                                                                   : tutti_biased_batch(m);
     if (!s->biased)
         return TUTTI_OK;
     visited = s->visits[m->rank] + done;
@@ -497,7 +570,9 @@ static tutti_status biased_pass(tutti_method *m, tutti_pass *p, tutti_error *err
         p->ids = s->list + tutti_biased_takes_slow(m, s->tau, s->now.left, m->rank) + visited;
     for (int64_t k = 0; k < p->samples; k++) {
         s->id[visited + k] =
-            (int32_t)(p->ids != NULL ? p->ids[k] : tutti_share_sample(m->share, p->epoch, p->position + (uint64_t)k));
+            (int32_t)(p->ids != NULL
+                          ? p->ids[k]
+                          : tutti_share_sample(m->share, p->epoch, p->position + (uint64_t)k));
         s->round[visited + k] = (int32_t)(m->step - s->now.step);
     }
     return TUTTI_OK;
@@ -506,8 +581,8 @@ static tutti_status biased_pass(tutti_method *m, tutti_pass *p, tutti_error *err
 static tutti_status average(tutti_method *m, int64_t all, tutti_error *err)
 {
     const biased *s = m->self;
-    const double weight =
-        (1 - s->agg_mix) / m->workers + s->agg_mix * (double)s->of[m->rank] / (double)(all > 0 ? all : 1);
+    const double weight = (1 - s->agg_mix) / m->workers +
+                          s->agg_mix * (double)s->of[m->rank] / (double)(all > 0 ? all : 1);
 
     if (s->agg_mix == 0)
         return tutti_average(m, m->x, err);
@@ -569,12 +644,15 @@ static tutti_status biased_final_model(tutti_method *m, tutti_error *err)
 }
 
 static const char *const biased_constraints[] = {
-    "a step is a round: `--steps N` is N averagings, and a step has as many samples as all local steps of it",
-    "steps=auto goes by measured times: only simulated runs then repeat to the bit; a list of steps repeats anywhere",
-    ("with bias_ratio above 1 the client takes samples by name and reports each one's loss, and workers have one order "
-     "of samples (partition=iid)"),
+    "a step is a round: `--steps N` is N averagings, and a step has as many samples as all local "
+    "steps of it",
+    "steps=auto goes by measured times: only simulated runs then repeat to the bit; a list of "
+    "steps repeats anywhere",
+    ("with bias_ratio above 1 the client takes samples by name and reports each one's loss, and "
+     "workers have one order of samples (partition=iid)"),
     "a lost worker ends the run (exit code 3) at the end of the round",
-    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it",
+    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved "
+    "it",
     NULL
 };
 
@@ -596,7 +674,8 @@ const tutti_method_ops tutti_method_biased_local_sgd = {
     .authors = "Lim, Jo, Ko, Go, Hwa, Lee",
     .year = 2025,
     .family = "periodic",
-    .axes = { "all-reduce", "every round, all end it together", "fp32", "none", "a model each", "any" },
+    .axes = { "all-reduce", "every round, all end it together", "fp32", "none", "a model each",
+              "any" },
     .constraints = biased_constraints,
     .options = biased_options,
     .settles = biased_local_sgd_settles,

@@ -76,33 +76,37 @@ static const tutti_option hermes_options[] = {
     { "push", TUTTI_CHOICE, TUTTI_AT(hermes, push), ZSCORE, 0, 1, "zscore|always",
       "when a round's model is pushed: when its loss is low among the last ones', or always" },
     { "alpha", TUTTI_REAL, TUTTI_AT(hermes, alpha), -1.3, -1000, 0, NULL,
-      "the z-score at or below which a loss is low; with a window of W no z is below -sqrt(W - 1)", "push=zscore" },
+      "the z-score at or below which a loss is low; with a window of W no z is below -sqrt(W - 1)",
+      "push=zscore" },
     { "beta", TUTTI_REAL, TUTTI_AT(hermes, beta), 0.1, 0, 0.999999, NULL,
-      "alpha is multiplied by 1 - beta after each round without a push from the lambda-th on; 0: never",
+      "alpha is multiplied by 1 - beta after each round without a push from the lambda-th on; 0: "
+      "never",
       "push=zscore" },
-    { "lambda", TUTTI_INT, TUTTI_AT(hermes, lambda), 5, 1, 1e9, NULL, "rounds without a push before alpha gives way",
-      "push=zscore&beta>0" },
-    { "window", TUTTI_INT, TUTTI_AT(hermes, window), 10, 3, 65536, NULL, "losses of the last rounds that z is taken of",
-      "push=zscore" },
-    { "local_passes", TUTTI_INT, TUTTI_AT(hermes, local_passes), 5, 1, 65536, NULL, "E: passes over a chunk, a round" },
+    { "lambda", TUTTI_INT, TUTTI_AT(hermes, lambda), 5, 1, 1e9, NULL,
+      "rounds without a push before alpha gives way", "push=zscore&beta>0" },
+    { "window", TUTTI_INT, TUTTI_AT(hermes, window), 10, 3, 65536, NULL,
+      "losses of the last rounds that z is taken of", "push=zscore" },
+    { "local_passes", TUTTI_INT, TUTTI_AT(hermes, local_passes), 5, 1, 65536, NULL,
+      "E: passes over a chunk, a round" },
     { "chunk", TUTTI_INT, TUTTI_AT(hermes, chunk), 0, 0, 1e9, NULL,
-      "samples of a round at first, rounded to whole batches of the run; "
-      "0: 2500, or as many as leave each worker ten rounds of the run" },
+      "samples of a round at first, rounded to whole batches of the run; 0: 2500, or as many as "
+      "leave each worker ten rounds of the run" },
     { "chunk_most", TUTTI_INT, TUTTI_AT(hermes, chunk_most), 0, 0, 1e9, NULL,
       "samples that a round may get at most; 0: 16 times chunk", "resize=iqr" },
     { "minibatch", TUTTI_INT, TUTTI_AT(hermes, minibatch), 16, 1, 1 << 20, NULL,
       "samples of an update at first; at most the run's batch" },
     { "resize", TUTTI_CHOICE, TUTTI_AT(hermes, resize), IQR, 0, 1, "iqr|off",
-      "chunk and mini-batch follow the times of workers that are far from the others' (1.5 interquartile ranges); "
-      "or stay" },
+      "chunk and mini-batch follow the times of workers that are far from the others' (1.5 "
+      "interquartile ranges); or stay" },
     { "merge", TUTTI_CHOICE, TUTTI_AT(hermes, merge), INVERSE_LOSS, 0, 1, "inverse_loss|mean",
-      "weights of the server's model and of the one that is pushed: over their losses, or the same" },
+      "weights of the server's model and of the one that is pushed: over their losses, or the "
+      "same" },
     { "patience", TUTTI_INT, TUTTI_AT(hermes, patience), 0, 0, 1e9, NULL,
-      "the run ends once this many pushes in a row leave the server's loss above its least (the paper's: 25); 0: "
-      "never" },
+      "the run ends once this many pushes in a row leave the server's loss above its least (the "
+      "paper's: 25); 0: never" },
     { "late_after", TUTTI_INT, TUTTI_AT(hermes, late_after), 4, 0, 1e9, NULL,
-      "how many median pushes (at first: median rounds) a push may last before the next in line starts concurrently; "
-      "0: no limit" },
+      "how many median pushes (at first: median rounds) a push may last before the next in line "
+      "starts concurrently; 0: no limit" },
     { "wire", TUTTI_CHOICE, TUTTI_AT(hermes, wire), FP16, 0, 1, "fp16|fp32",
       "how models travel: as differences to the first model in 16 bits, or as they are" },
     { 0 }
@@ -137,7 +141,8 @@ static int64_t most_batches(const tutti_method *m)
 {
     const hermes *s = m->self;
     return s->resize == OFF ? in_batches(m, (double)chunk_of(s))
-                            : in_batches(m, s->chunk_most > 0 ? (double)s->chunk_most : 16 * (double)chunk_of(s));
+                            : in_batches(m, s->chunk_most > 0 ? (double)s->chunk_most
+                                                              : 16 * (double)chunk_of(s));
 }
 
 hermes_bounds tutti_hermes_bounds(const tutti_method *m)
@@ -160,53 +165,91 @@ static tutti_status hermes_declare(tutti_method *m, tutti_plan *plan, tutti_erro
 
     if (s->chunk > 0 && s->minibatch > s->chunk)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'hermes': minibatch is %lld samples, but a chunk has %lld; "
-                          "give a smaller minibatch, or a larger chunk",
+                          "method 'hermes': minibatch is %lld samples, but a chunk has %lld; give "
+                          "a smaller minibatch, or a larger chunk",
                           (long long)s->minibatch, (long long)s->chunk);
     if (s->minibatch > m->share->batch)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'hermes': minibatch is %lld samples, but a pass of this run has %lld at most; give a "
-                          "smaller minibatch, or a larger batch",
+                          "method 'hermes': minibatch is %lld samples, but a pass of this run has "
+                          "%lld at most; give a smaller minibatch, or a larger batch",
                           (long long)s->minibatch, (long long)m->share->batch);
     if (s->chunk_most > 0 && s->chunk_most < chunk_of(s))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'hermes': chunk_most is %lld samples, but chunk begins at %lld; give at least that",
+                          "method 'hermes': chunk_most is %lld samples, but chunk begins at %lld; "
+                          "give at least that",
                           (long long)s->chunk_most, (long long)chunk_of(s));
     if (m->workers > 1)
         TUTTI_TRY(tutti_evaluate_declare(m, err));
-    TUTTI_TRY(tutti_server_declare(&s->server, m, plan,
-                                   &(tutti_server_setup){ .rule = tutti_hermes_rule,
-                                                          .service = SERVE,
-                                                          .servers = 1,
-                                                          .whole = true,
-                                                          .lost = tutti_hermes_lose,
-                                                          .due = tutti_hermes_due,
-                                                          .wire = s->wire == FP16 ? TUTTI_F16 : TUTTI_F32 },
-                                   err));
+    TUTTI_TRY(tutti_server_declare(
+        &s->server, m, plan,
+        &(tutti_server_setup){ .rule = tutti_hermes_rule,
+                               .service = SERVE,
+                               .servers = 1,
+                               .whole = true,
+                               .lost = tutti_hermes_lose,
+                               .due = tutti_hermes_due,
+                               .wire = s->wire == FP16 ? TUTTI_F16 : TUTTI_F32 },
+        err));
     if (s->wire == FP16)
-        tutti_declare(plan, &(tutti_state){ .name = "hermes.start", .keep = TUTTI_SAME, .dtype = TUTTI_F32,
-                                            .count = m->n, .placed = true }, &s->start);
+        tutti_declare(plan,
+                      &(tutti_state){ .name = "hermes.start",
+                                      .keep = TUTTI_SAME,
+                                      .dtype = TUTTI_F32,
+                                      .count = m->n,
+                                      .placed = true },
+                      &s->start);
     if (tutti_server_index(s->server) >= 0) {
         tutti_declare_value(plan, "hermes.global", TUTTI_SLICE, &s->global, sizeof s->global);
-        tutti_declare(plan, &(tutti_state){ .name = "hermes.seconds", .keep = TUTTI_SLICE, .dtype = TUTTI_F64,
-                                            .count = (size_t)m->workers, .of_workers = true }, &s->round_seconds);
-        tutti_declare(plan, &(tutti_state){ .name = "hermes.turns", .keep = TUTTI_SLICE, .dtype = TUTTI_F64,
-                                            .count = (size_t)m->workers, .of_workers = true }, &s->push_seconds);
-        tutti_declare(plan, &(tutti_state){ .name = "hermes.size", .keep = TUTTI_SLICE, .dtype = TUTTI_I64,
-                                            .count = 2 * (size_t)m->workers, .of_workers = true }, &s->size);
-        tutti_declare(plan, &(tutti_state){ .name = "hermes.sorted", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F64,
-                                            .count = (size_t)m->workers }, &s->sorted);
-        tutti_declare(plan, &(tutti_state){ .name = "hermes.model", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
-                                            .count = s->wire == FP16 ? m->layout->used : 0 }, &s->model);
+        tutti_declare(plan,
+                      &(tutti_state){ .name = "hermes.seconds",
+                                      .keep = TUTTI_SLICE,
+                                      .dtype = TUTTI_F64,
+                                      .count = (size_t)m->workers,
+                                      .of_workers = true },
+                      &s->round_seconds);
+        tutti_declare(plan,
+                      &(tutti_state){ .name = "hermes.turns",
+                                      .keep = TUTTI_SLICE,
+                                      .dtype = TUTTI_F64,
+                                      .count = (size_t)m->workers,
+                                      .of_workers = true },
+                      &s->push_seconds);
+        tutti_declare(plan,
+                      &(tutti_state){ .name = "hermes.size",
+                                      .keep = TUTTI_SLICE,
+                                      .dtype = TUTTI_I64,
+                                      .count = 2 * (size_t)m->workers,
+                                      .of_workers = true },
+                      &s->size);
+        tutti_declare(plan,
+                      &(tutti_state){ .name = "hermes.sorted",
+                                      .keep = TUTTI_SCRATCH,
+                                      .dtype = TUTTI_F64,
+                                      .count = (size_t)m->workers },
+                      &s->sorted);
+        tutti_declare(plan,
+                      &(tutti_state){ .name = "hermes.model",
+                                      .keep = TUTTI_SCRATCH,
+                                      .dtype = TUTTI_F32,
+                                      .count = s->wire == FP16 ? m->layout->used : 0 },
+                      &s->model);
     }
     if (m->rank >= m->workers) /* a dedicated server */
         return TUTTI_OK;
-    tutti_declare(plan, &(tutti_state){ .name = "hermes.losses", .keep = TUTTI_OWN_ZERO, .dtype = TUTTI_F64,
-                                        .count = (size_t)s->window }, &s->losses);
+    tutti_declare(plan,
+                  &(tutti_state){ .name = "hermes.losses",
+                                  .keep = TUTTI_OWN_ZERO,
+                                  .dtype = TUTTI_F64,
+                                  .count = (size_t)s->window },
+                  &s->losses);
     tutti_declare_value(plan, "hermes.mine", TUTTI_OWN_ZERO, &s->mine, sizeof s->mine);
     tutti_declare_value(plan, "hermes.round", TUTTI_OWN_ZERO, &s->round, sizeof s->round);
-    tutti_declare(plan, &(tutti_state){ .name = "hermes.batch", .keep = TUTTI_OWN_ZERO, .dtype = TUTTI_I64,
-                                        .count = 3 * (size_t)most_batches(m) }, &s->batch);
+    tutti_declare(plan,
+                  &(tutti_state){ .name = "hermes.batch",
+                                  .keep = TUTTI_OWN_ZERO,
+                                  .dtype = TUTTI_I64,
+                                  .count = 3 * (size_t)most_batches(m) },
+                  &s->batch);
     return TUTTI_OK;
 }
 
@@ -219,11 +262,13 @@ static tutti_status hermes_open(tutti_method *m, tutti_error *err)
     if (s->queue == NULL || s->grants == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method 'hermes'");
     if (s->start != NULL)
-        tutti_copy(m->device, m->layout->used, m->x != NULL ? m->x : tutti_server_values(s->server), s->start);
-    if (m->rank == 0 && m->workers > 1 && s->push == ZSCORE && sqrt((double)(s->window - 1)) < -s->alpha)
+        tutti_copy(m->device, m->layout->used, m->x != NULL ? m->x : tutti_server_values(s->server),
+                   s->start);
+    if (m->rank == 0 && m->workers > 1 && s->push == ZSCORE &&
+        sqrt((double)(s->window - 1)) < -s->alpha)
         tutti_event(m, "never-pushed",
-                    "with a window of %lld losses no z is below %.3g, so no worker pushes until alpha, %g, has been "
-                    "relaxed; give a longer window or an alpha nearer to 0",
+                    "with a window of %lld losses no z is below %.3g, so no worker pushes until "
+                    "alpha, %g, has been relaxed; give a longer window or an alpha nearer to 0",
                     (long long)s->window, -sqrt((double)(s->window - 1)), s->alpha);
     return TUTTI_OK;
 }
@@ -236,10 +281,12 @@ static tutti_status hermes_resized(tutti_method *m, int began, int left, tutti_e
     hermes *s = m->self;
 
     if (began == 1)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'hermes': the checkpoint was saved by one worker, which trains by itself and leaves "
-                          "nothing at a server that others could begin with; resume it with -n 1 instead of %d",
-                          m->workers);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "method 'hermes': the checkpoint was saved by one worker, which trains by itself and "
+            "leaves nothing at a server that others could begin with; resume it with -n 1 instead "
+            "of %d",
+            m->workers);
     for (int i = 0; i < m->workers && left != m->workers && s->size != NULL; i++)
         s->round_seconds[i] = s->push_seconds[i] = 0;
     if (left != m->workers && s->size != NULL)
@@ -283,15 +330,16 @@ static bool next_pass(hermes *s)
 static tutti_status check_round(const tutti_method *m, const hermes *s, tutti_error *err)
 {
     const int64_t batches = s->round.batches, taken = s->round.taken;
-    bool good = batches >= 0 && batches <= most_batches(m) && taken >= 0 && taken < (batches > 0 ? batches : 1) &&
-                (batches == 0 || s->round.minibatch >= 1);
+    bool good = batches >= 0 && batches <= most_batches(m) && taken >= 0 &&
+                taken < (batches > 0 ? batches : 1) && (batches == 0 || s->round.minibatch >= 1);
 
     for (int64_t k = 0; good && k < taken; k++)
         good = s->batch[3 * k + 2] >= 1 && s->batch[3 * k + 2] <= batch_of_run(m);
     return good ? TUTTI_OK
                 : tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                             "method 'hermes': the checkpoint has a round of %lld batches, of which %lld were taken, "
-                             "in mini-batches of %lld, and no round can have such numbers; use another checkpoint",
+                             "method 'hermes': the checkpoint has a round of %lld batches, of "
+                             "which %lld were taken, in mini-batches of %lld, and no round can "
+                             "have such numbers; use another checkpoint",
                              (long long)batches, (long long)taken, (long long)s->round.minibatch);
 }
 
@@ -354,10 +402,11 @@ static tutti_status evaluate(tutti_method *m, double *loss, tutti_error *err)
 {
     TUTTI_TRY(tutti_evaluate(m, loss, err));
     if (!isfinite(*loss))
-        return tutti_fail_rank(err, TUTTI_ERR_NUMBER, m->rank,
-                               "worker %d: the loss on the samples held out is %g in step %llu; lower the learning "
-                               "rate or clip the gradient (clip-norm)",
-                               m->rank, *loss, (unsigned long long)m->step);
+        return tutti_fail_rank(
+            err, TUTTI_ERR_NUMBER, m->rank,
+            "worker %d: the loss on the samples held out is %g in step %llu; lower the learning "
+            "rate or clip the gradient (clip-norm)",
+            m->rank, *loss, (unsigned long long)m->step);
     return TUTTI_OK;
 }
 
@@ -392,8 +441,8 @@ static tutti_status end_round(tutti_method *m, hermes *s, tutti_error *err)
     major = is_major(s, loss);
     s->mine.rounds++;
     if (major || s->resize == IQR)
-        TUTTI_TRY(tutti_server_ask(s->server, 0, major ? MAJOR : MINOR, bits_of((double)s->round.computed_ns * 1e-9),
-                                   &answers, err));
+        TUTTI_TRY(tutti_server_ask(s->server, 0, major ? MAJOR : MINOR,
+                                   bits_of((double)s->round.computed_ns * 1e-9), &answers, err));
     if (major) {
         TUTTI_TRY(push(m, s, loss, err));
         s->mine.losses = s->mine.since = 0;
@@ -403,8 +452,8 @@ static tutti_status end_round(tutti_method *m, hermes *s, tutti_error *err)
     tutti_hermes_decode(answers.kind, &batches, &minibatch);
     if (batches > most_batches(m))
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "the server gave %lld batches a round, and the capacity is %lld; all workers must run one "
-                          "version",
+                          "the server gave %lld batches a round, and the capacity is %lld; all "
+                          "workers must run one version",
                           (long long)batches, (long long)most_batches(m));
     s->round.batches = answers.kind == 0 ? s->round.batches : batches;
     s->round.minibatch = minibatch == 0 ? s->round.minibatch : minibatch;
@@ -434,14 +483,16 @@ static tutti_status report_figures(tutti_method *m, tutti_error *err)
     const hermes *s = m->self;
     const float mine[5] = { (float)s->mine.rounds, (float)s->mine.pushes,
                             (float)(s->alpha * pow(1 - s->beta, (double)s->mine.relaxed)),
-                            (float)(s->round.batches * batch_of_run(m)), (float)s->round.minibatch };
+                            (float)(s->round.batches * batch_of_run(m)),
+                            (float)s->round.minibatch };
     static const char *const names[5] = { "rounds", "pushes", "alpha", "chunk", "minibatch" };
     float *all;
     tutti_status status;
 
     all = tutti_alloc(5 * (size_t)m->workers, sizeof *all);
     if (all == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the reports of %d workers", m->workers);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the reports of %d workers",
+                          m->workers);
     status = tutti_gather(m, mine, 5, all, err);
     for (int k = 0; k < 5 && status == TUTTI_OK && m->all.index == 0; k++)
         for (int i = 0; i < m->all.size; i++) {
@@ -457,7 +508,8 @@ static tutti_status report_figures(tutti_method *m, tutti_error *err)
 static tutti_status ask_pushed(tutti_method *m, bool *pushed, tutti_error *err)
 {
     const hermes *s = m->self;
-    tutti_group everyone = m->everyone; /* a separate group would not learn that a worker gave up before it */
+    /* a separate group would not learn that a worker gave up before it */
+    tutti_group everyone = m->everyone;
     int64_t merges = tutti_server_index(s->server) >= 0 ? s->global.merges : 0;
 
     everyone.uncounted = true;
@@ -470,7 +522,8 @@ static tutti_status ask_pushed(tutti_method *m, bool *pushed, tutti_error *err)
 static tutti_status merge_unpushed(tutti_method *m, tutti_error *err)
 {
     hermes *s = m->self;
-    double sum[2] = { 0, 0 }, mine = 0; /* sums of the weights: of workers with a loss, of all workers */
+    /* sums of the weights: of workers with a loss, of all workers */
+    double sum[2] = { 0, 0 }, mine = 0;
 
     if (m->rank < m->workers) {
         if (s->mine.losses > 0)
@@ -479,15 +532,19 @@ static tutti_status merge_unpushed(tutti_method *m, tutti_error *err)
         sum[1] = 1;
         TUTTI_TRY(tutti_reduce_double(&m->all, TUTTI_SUM, sum, 2, err));
         mine = sum[0] > 0 ? mine / sum[0] : 1 / sum[1];
-        TUTTI_TRY(tutti_allreduce_weighted(&m->all, (float)mine, tutti_f32(m->device, m->x, m->layout->used), err));
+        TUTTI_TRY(tutti_allreduce_weighted(&m->all, (float)mine,
+                                           tutti_f32(m->device, m->x, m->layout->used), err));
     }
     if (m->all.index == 0 && !s->warned && (m->steps == 0 || m->step >= m->steps)) {
         s->warned = true;
-        tutti_event(m, "never-pushed", "method 'hermes': no worker has pushed a model in %llu steps, since no worker's "
-                    "loss on the held-out samples has become low compared with its last ones; the model of the run is "
-                    "the mean of the workers' models, %s. Hold out samples that resemble what workers train on, or "
-                    "give push=always",
-                    (unsigned long long)m->step, s->merge == MEAN ? "all the same" : "each over its last loss");
+        tutti_event(
+            m, "never-pushed",
+            "method 'hermes': no worker has pushed a model in %llu steps, since no worker's loss "
+            "on the held-out samples has become low compared with its last ones; the model of the "
+            "run is the mean of the workers' models, %s. Hold out samples that resemble what "
+            "workers train on, or give push=always",
+            (unsigned long long)m->step,
+            s->merge == MEAN ? "all the same" : "each over its last loss");
     }
     return TUTTI_OK;
 }
@@ -510,20 +567,23 @@ static tutti_status hermes_final_model(tutti_method *m, tutti_error *err)
     return pushed ? tutti_server_final_model(s->server, err) : merge_unpushed(m, err);
 }
 
-static const tutti_service hermes_services[] = { [SERVE] = { "server", tutti_hermes_serve }, { 0 } };
+static const tutti_service hermes_services[] = { [SERVE] = { "server", tutti_hermes_serve },
+                                                 { 0 } };
 
 static const char *const hermes_constraints[] = {
-    "needs samples held out of training (--validation N), by whose loss a worker decides whether to push; "
-    "the test set is not looked at",
-    "asynchronous: --steps N is N x workers batches of new samples by whichever worker is free, each gone over "
-    "local_passes times; runs differ in their bits, except simulated ones",
-    "the model of the run is the server's: what a worker has trained since it last pushed comes with its next push",
-    "before the first push the model of the run is the workers' models, merged by their last losses; the end of the "
-    "run reports it",
-    "the loss of the server ends the run (exit code 3), the others continue without any other lost worker, and without "
-    "what it has not pushed",
-    "optimiser state stays local; a checkpoint is resumed with as many workers as saved it, after a loss with as many "
-    "as were left; another number begins at the server's model, without what was not pushed",
+    "needs samples held out of training (--validation N), by whose loss a worker decides whether "
+    "to push; the test set is not looked at",
+    "asynchronous: --steps N is N x workers batches of new samples by whichever worker is free, "
+    "each gone over local_passes times; runs differ in their bits, except simulated ones",
+    "the model of the run is the server's: what a worker has trained since it last pushed comes "
+    "with its next push",
+    "before the first push the model of the run is the workers' models, merged by their last "
+    "losses; the end of the run reports it",
+    "the loss of the server ends the run (exit code 3), the others continue without any other lost "
+    "worker, and without what it has not pushed",
+    "optimiser state stays local; a checkpoint is resumed with as many workers as saved it, after "
+    "a loss with as many as were left; another number begins at the server's model, without what "
+    "was not pushed",
     NULL
 };
 

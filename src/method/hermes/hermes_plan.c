@@ -34,14 +34,15 @@ double tutti_hermes_quantile(const double *sorted, int n, double q)
 {
     const double at = q * (n - 1);
     const int below = (int)at;
-    return below + 1 < n ? sorted[below] + (at - below) * (sorted[below + 1] - sorted[below]) : sorted[below];
+    return below + 1 < n ? sorted[below] + (at - below) * (sorted[below + 1] - sorted[below])
+                         : sorted[below];
 }
 
 bool tutti_hermes_outside(const double *seconds, int workers, int i, double *sorted)
 {
     const int n = tutti_hermes_sort(seconds, workers, i, sorted);
-    const double q1 = tutti_hermes_quantile(sorted, n, 0.25), q3 = tutti_hermes_quantile(sorted, n, 0.75),
-                 t = seconds[i];
+    const double q1 = tutti_hermes_quantile(sorted, n, 0.25),
+                 q3 = tutti_hermes_quantile(sorted, n, 0.75), t = seconds[i];
     return t >= q3 + 1.5 * (q3 - q1) || t <= q1 - 1.5 * (q3 - q1);
 }
 
@@ -59,7 +60,8 @@ void tutti_hermes_fit(const hermes_bounds *bounds, double seconds, double median
 
     for (int c = -1; c < SIZES; c++) { /* -1: the present one */
         const int64_t candidate = c < 0 ? *minibatch : (int64_t)2 << c;
-        const double wanted = median * (double)candidate / (epochs * k), samples = fmin(wanted, most);
+        const double wanted = median * (double)candidate / (epochs * k),
+                     samples = fmin(wanted, most);
         const int64_t given = tutti_hermes_batches(batch, samples);
         const double off = fabs(epochs * k * (double)(given * batch) / (double)candidate - median),
                      far = fabs(log2((double)candidate / (double)*minibatch));

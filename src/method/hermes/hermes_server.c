@@ -39,8 +39,8 @@ static void report(tutti_method *m, int i, double seconds)
         return;
     s->global.reports++;
     n = tutti_hermes_sort(s->round_seconds, m->workers, -1, s->sorted);
-    if (n == here &&
-        (s->global.reported == 0 || s->global.reports - s->global.reported >= (int64_t)MEDIAN_EVERY * here)) {
+    if (n == here && (s->global.reported == 0 ||
+                      s->global.reports - s->global.reported >= (int64_t)MEDIAN_EVERY * here)) {
         s->global.median = tutti_hermes_quantile(s->sorted, n, 0.5);
         s->global.reported = s->global.reports;
     }
@@ -76,11 +76,13 @@ static tutti_status merge_model(tutti_method *m, const tutti_server_request *r, 
         model = s->model;
     }
     tutti_server_blend(s->server, weight, model);
-    s->global.loss = (1 - (double)weight) * s->global.loss + (double)weight * loss; /* until the worker reports it */
+    /* until the worker reports it */
+    s->global.loss = (1 - (double)weight) * s->global.loss + (double)weight * loss;
     s->global.merges++;
     if (s->wire == FP32)
         return tutti_server_give(s->server, &r->note, 1, 0, err);
-    tutti_diff(m->device, r->count, 1, tutti_server_values(s->server), s->start + r->first, s->model);
+    tutti_diff(m->device, r->count, 1, tutti_server_values(s->server), s->start + r->first,
+               s->model);
     return tutti_server_give_own(s->server, &r->note, 1, 0, s->model, err);
 }
 
@@ -147,7 +149,8 @@ static tutti_status end_turn(tutti_method *m, const tutti_server_request *r, tut
 
     if (r->delay == 0) {
         s->global.loss = fmax(value_of(r->b), least_loss);
-        s->global.since_least = s->global.least > 0 && s->global.loss > s->global.least ? s->global.since_least + 1 : 0;
+        s->global.since_least =
+            s->global.least > 0 && s->global.loss > s->global.least ? s->global.since_least + 1 : 0;
         s->global.least = s->global.since_least == 0 ? s->global.loss : s->global.least;
     }
     s->push_seconds[i] = fmax((double)(tutti_now_ns(m->rt) - s->grants[i].began_ns) * 1e-9, 1e-9);
@@ -184,11 +187,11 @@ tutti_status tutti_hermes_rule(tutti_method *m, const tutti_server_request *r, t
 {
     hermes *s = m->self;
 
-    if (r->kind > LOSS || (r->kind >= PUSH && !has_turn(s, r->worker)) || (r->kind == PUSH) != (r->in != NULL) ||
-        !isfinite(value_of(r->b)))
+    if (r->kind > LOSS || (r->kind >= PUSH && !has_turn(s, r->worker)) ||
+        (r->kind == PUSH) != (r->in != NULL) || !isfinite(value_of(r->b)))
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker,
-                               "worker %d sent a request of kind %lu out of turn; "
-                               "all workers must run one version and one checkpoint",
+                               "worker %d sent a request of kind %lu out of turn; all workers must "
+                               "run one version and one checkpoint",
                                r->worker, (unsigned long)r->kind);
     if (r->kind == PUSH)
         return merge_model(m, r, err);

@@ -65,22 +65,26 @@ typedef struct heterps {
 
 static const tutti_option heterps_options[] = {
     { "schedule", TUTTI_TEXT, TUTTI_AT(heterps, schedule), 0, 0, 0, "",
-      "file that `tutti plan stages --schedule` wrote: the layers and workers of each stage; none: planned here" },
+      "file that `tutti plan stages --schedule` wrote: the layers and workers of each stage; none: "
+      "planned here" },
     { "stages", TUTTI_INT, TUTTI_AT(heterps, stages), 0, 0, TUTTI_PIPELINE_STAGES_MOST, NULL,
-      "stages, cut so that the slowest is fastest by its operations and workers; 0: tables and "
-      "the rest, one without tables", "schedule=none" },
+      "stages, cut so that the slowest is fastest by its operations and workers; 0: tables and the "
+      "rest, one without tables",
+      "schedule=none" },
     { "micro_batches", TUTTI_INT, TUTTI_AT(heterps, micro_batches), 0, 0, 1e6, NULL,
-      "M: micro-batches of a step; 0: one for each batch of each worker, more where a stage takes fewer samples" },
+      "M: micro-batches of a step; 0: one for each batch of each worker, more where a stage takes "
+      "fewer samples" },
     { "in_flight", TUTTI_INT, TUTTI_AT(heterps, in_flight), 0, 0, SLOTS_MOST, NULL,
-      "micro-batches that a worker has between forward and backward, at most; 0: as many as keep it busy" },
+      "micro-batches that a worker has between forward and backward, at most; 0: as many as keep "
+      "it busy" },
     { 0 }
 };
 
 static const char *const heterps_constraints[] = {
     "the workers are those of the schedule: the sum of its units",
-    "the model must have cuts where there are several stages; models with batch norms or a single layer have none",
-    "a lost worker ends the run (exit code 3): its stage, or its rows, are nowhere else",
-    NULL
+    "the model must have cuts where there are several stages; models with batch norms or a single "
+    "layer have none",
+    "a lost worker ends the run (exit code 3): its stage, or its rows, are nowhere else", NULL
 };
 
 /* ---- the plan ---- */
@@ -96,15 +100,17 @@ static bool has_tables(const tutti_method *m, int first, int end)
 }
 
 /* The plan for equal workers: by operations. */
-static tutti_status plan_here(heterps *s, const tutti_method *m, const tutti_model *model, tutti_error *err)
+static tutti_status plan_here(heterps *s, const tutti_method *m, const tutti_model *model,
+                              tutti_error *err)
 {
     const size_t n = (size_t)model->units;
     bool *cut = tutti_alloc(n, sizeof *cut);
     double *operations = tutti_alloc(n, sizeof *operations);
     int last = 0, behind = 0;
-    tutti_status status = cut != NULL && operations != NULL
-                              ? TUTTI_OK
-                              : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "a plan of %d units", model->units);
+    tutti_status status =
+        cut != NULL && operations != NULL
+            ? TUTTI_OK
+            : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "a plan of %d units", model->units);
 
     while (last < model->units && has_tables(m, last, model->units))
         last++;
@@ -121,15 +127,16 @@ static tutti_status plan_here(heterps *s, const tutti_method *m, const tutti_mod
     }
     if (status == TUTTI_OK)
         status = tutti_fail_within(err,
-                                   tutti_pipeline_widths(model->units, cut, operations, s->k, m->workers, s->first,
-                                                         s->width, err),
+                                   tutti_pipeline_widths(model->units, cut, operations, s->k,
+                                                         m->workers, s->first, s->width, err),
                                    "heterps: stages is %lld", (long long)s->stages);
     tutti_free(cut);
     tutti_free(operations);
     return status;
 }
 
-static tutti_status read_text(const heterps *s, tutti_runtime *rt, char **text, size_t *bytes, tutti_error *err)
+static tutti_status read_text(const heterps *s, tutti_runtime *rt, char **text, size_t *bytes,
+                              tutti_error *err)
 {
     tutti_file *f = NULL;
     tutti_status status;
@@ -138,8 +145,8 @@ static tutti_status read_text(const heterps *s, tutti_runtime *rt, char **text, 
     TUTTI_TRY(tutti_file_open(&f, rt, s->schedule, TUTTI_FILE_READ, err));
     *bytes = (size_t)tutti_file_bytes(f);
     if (*bytes > SCHEDULE_BYTES)
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "%.200s: %zu bytes; a schedule has at most %d", s->schedule,
-                            *bytes, SCHEDULE_BYTES);
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "%.200s: %zu bytes; a schedule has at most %d",
+                            s->schedule, *bytes, SCHEDULE_BYTES);
     else if ((*text = tutti_alloc(*bytes + 1, 1)) == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading %.200s", s->schedule);
     else
@@ -156,20 +163,23 @@ static tutti_status take_schedule(heterps *s, const tutti_method *m, const tutti
     for (int q = 0; q < from->stages; q++)
         units += from->stage[q].units;
     if (from->model[0] == 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%.200s: it is for layers that a file lists, not for a model; plan it with --model",
-                          s->schedule);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "%.200s: it is for layers that a file lists, not for a model; plan it with --model",
+            s->schedule);
     if (model->spec != NULL && strcmp(from->model, model->spec) != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%.200s: it is for --model '%.100s', and this run's is '%.100s'; plan it for this one",
-                          s->schedule, from->model, model->spec);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "%.200s: it is for --model '%.100s', and this run's is '%.100s'; plan it for this one",
+            s->schedule, from->model, model->spec);
     if (units != m->workers)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%.200s: its stages have %d units in all, and there are %d workers; give -n %d, or plan with "
-                          "other units or another floor",
+                          "%.200s: its stages have %d units in all, and there are %d workers; give "
+                          "-n %d, or plan with other units or another floor",
                           s->schedule, units, m->workers, units);
     if (from->unit[from->stages] != model->units)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%.200s: its model has %d units, and this one %d; plan it again",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%.200s: its model has %d units, and this one %d; plan it again",
                           s->schedule, from->unit[from->stages], model->units);
     s->k = from->stages;
     for (int q = 0; q < s->k; q++) {
@@ -177,20 +187,23 @@ static tutti_status take_schedule(heterps *s, const tutti_method *m, const tutti
         s->width[q] = from->stage[q].units;
         if (!model->unit[s->first[q]].cut)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "%.200s: stage %d begins with unit %d, where this model cannot be cut; plan it again",
+                              "%.200s: stage %d begins with unit %d, where this model cannot be "
+                              "cut; plan it again",
                               s->schedule, q, s->first[q]);
     }
     s->first[s->k] = model->units;
     return TUTTI_OK;
 }
 
-static tutti_status read_schedule(heterps *s, const tutti_method *m, const tutti_model *model, tutti_error *err)
+static tutti_status read_schedule(heterps *s, const tutti_method *m, const tutti_model *model,
+                                  tutti_error *err)
 {
     tutti_placement_schedule *from = tutti_alloc(1, sizeof *from);
     char *text = NULL;
     size_t bytes = 0;
-    tutti_status status = from != NULL ? read_text(s, m->rt, &text, &bytes, err)
-                                       : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading %.200s", s->schedule);
+    tutti_status status =
+        from != NULL ? read_text(s, m->rt, &text, &bytes, err)
+                     : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading %.200s", s->schedule);
 
     if (status == TUTTI_OK)
         status = tutti_placement_read(s->schedule, text, bytes, from, err);
@@ -202,7 +215,8 @@ static tutti_status read_schedule(heterps *s, const tutti_method *m, const tutti
 }
 
 /* Splits a step's samples into M equal micro-batches. */
-static tutti_status cut_step(heterps *s, const tutti_method *m, const tutti_model *model, tutti_error *err)
+static tutti_status cut_step(heterps *s, const tutti_method *m, const tutti_model *model,
+                             tutti_error *err)
 {
     const int64_t batches = m->share->accumulate * m->workers, step = batches * m->share->batch;
     int64_t parts = 1;
@@ -211,22 +225,23 @@ static tutti_status cut_step(heterps *s, const tutti_method *m, const tutti_mode
         parts++;
     s->passes = s->micro_batches > 0 ? s->micro_batches : batches * parts;
     if (step % s->passes != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "heterps: micro_batches is %lld, which does not divide the %lld samples of a step (%d "
-                          "workers x batch %lld x accumulate %lld); give a divisor",
-                          (long long)s->passes, (long long)step, m->workers, (long long)m->share->batch,
-                          (long long)m->share->accumulate);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "heterps: micro_batches is %lld, which does not divide the %lld samples of a step (%d "
+            "workers x batch %lld x accumulate %lld); give a divisor",
+            (long long)s->passes, (long long)step, m->workers, (long long)m->share->batch,
+            (long long)m->share->accumulate);
     s->micro = step / s->passes;
     if (s->micro > model->samples)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "heterps: micro-batches of %lld samples; a stage takes %lld at most: raise micro_batches or "
-                          "lower batch",
+                          "heterps: micro-batches of %lld samples; a stage takes %lld at most: "
+                          "raise micro_batches or lower batch",
                           (long long)s->micro, (long long)model->samples);
     for (int q = 0; q < s->k; q++)
         if (s->width[q] > s->passes)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "heterps: stage %d has %d workers, and a step %lld micro-batches, so some would have "
-                              "none; raise micro_batches",
+                              "heterps: stage %d has %d workers, and a step %lld micro-batches, so "
+                              "some would have none; raise micro_batches",
                               q, s->width[q], (long long)s->passes);
     return TUTTI_OK;
 }
@@ -235,8 +250,11 @@ static tutti_status cut_step(heterps *s, const tutti_method *m, const tutti_mode
 
 static tutti_pipe_options pipe_of(const heterps *s)
 {
-    return (tutti_pipe_options){ .stages = s->k, .in_flight = s->in_flight > 0 ? (int)s->in_flight : SLOTS_MOST,
-                                 .width = s->width, .period = s->passes, .ranks = s->worker };
+    return (tutti_pipe_options){ .stages = s->k,
+                                 .in_flight = s->in_flight > 0 ? (int)s->in_flight : SLOTS_MOST,
+                                 .width = s->width,
+                                 .period = s->passes,
+                                 .ranks = s->worker };
 }
 
 /* The index of a rank among its stage's workers; *stage: the stage. */
@@ -260,15 +278,20 @@ static tutti_status heterps_declare(tutti_method *m, tutti_plan *plan, tutti_err
     TUTTI_TRY(cut_step(s, m, model, err));
     s->worker = tutti_alloc((size_t)m->workers, sizeof *s->worker);
     if (s->worker == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "placing the stages of %d workers", m->workers);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "placing the stages of %d workers",
+                          m->workers);
     for (int r = 0; r < m->workers; r++)
         s->worker[r] = r;
     replica = mate_of(s, m->rank, &stage);
     pipe = pipe_of(s);
     TUTTI_TRY(tutti_drive_declare(m, plan,
-                                  &(tutti_drive_options){ .pipelines = 1, .stages = s->k, .first = s->first,
-                                                          .worker = s->worker, .width = s->width,
-                                                          .samples = s->micro, .passes = s->passes,
+                                  &(tutti_drive_options){ .pipelines = 1,
+                                                          .stages = s->k,
+                                                          .first = s->first,
+                                                          .worker = s->worker,
+                                                          .width = s->width,
+                                                          .samples = s->micro,
+                                                          .passes = s->passes,
                                                           .slots = tutti_pipe_slots(&pipe, stage) },
                                   err));
     s->enters = stage > 0 ? model->unit[s->first[stage]].enters : 0;
@@ -331,8 +354,8 @@ static tutti_status heterps_serve(tutti_method *m, tutti_error *err)
 
 /* p is the pipe's number of a micro-batch, from the start of this process. A gradient of tables
    is never whole, so it is accumulated from the first one on. */
-static tutti_status forward(void *self, int64_t p, int slot, const float *in, size_t entered, float *out, size_t *left,
-                            tutti_error *err)
+static tutti_status forward(void *self, int64_t p, int slot, const float *in, size_t entered,
+                            float *out, size_t *left, tutti_error *err)
 {
     heterps *s = self;
     tutti_pass *pass = &s->pass[slot];
@@ -345,12 +368,14 @@ static tutti_status forward(void *self, int64_t p, int slot, const float *in, si
     return tutti_drive_forward(s->m, s->step, slot, pass, s->m->own_x, in, out, err);
 }
 
-static tutti_status backward(void *self, int64_t p, int slot, const float *slope, float *back, tutti_error *err)
+static tutti_status backward(void *self, int64_t p, int slot, const float *slope, float *back,
+                             tutti_error *err)
 {
     heterps *s = self;
 
     (void)p;
-    return tutti_drive_backward(s->m, s->step, slot, &s->pass[slot], s->m->own_x, slope, s->m->own_g, back, err);
+    return tutti_drive_backward(s->m, s->step, slot, &s->pass[slot], s->m->own_x, slope,
+                                s->m->own_g, back, err);
 }
 
 static void waits(void *self, bool now)
@@ -359,7 +384,8 @@ static void waits(void *self, bool now)
 }
 
 /* Updates adjacent tensors that are no tables. */
-static tutti_status update_dense(heterps *s, size_t first, size_t count, const tutti_rate *rate, tutti_error *err)
+static tutti_status update_dense(heterps *s, size_t first, size_t count, const tutti_rate *rate,
+                                 tutti_error *err)
 {
     tutti_method *m = s->m;
     float *const g = m->own_g + (first - m->own.first);
@@ -367,7 +393,8 @@ static tutti_status update_dense(heterps *s, size_t first, size_t count, const t
     if (count == 0)
         return TUTTI_OK;
     TUTTI_TRY(tutti_drive_sum(m, g, count, err));
-    TUTTI_TRY(tutti_drive_update_part(m, m->optim, first, count, m->own_x + (first - m->own.first), g, rate, err));
+    TUTTI_TRY(tutti_drive_update_part(m, m->optim, first, count, m->own_x + (first - m->own.first),
+                                      g, rate, err));
     if (s->tables)
         tutti_fill(m->device, count, 0, g);
     return TUTTI_OK;
@@ -396,20 +423,24 @@ static tutti_status update_tables(heterps *s, tutti_error *err)
 static tutti_status heterps_drive(tutti_method *m, uint64_t until, tutti_error *err)
 {
     heterps *s = m->self;
-    const tutti_pipe_work work = { .self = s, .forward = forward, .backward = backward, .waits = waits };
+    const tutti_pipe_work work = {
+        .self = s, .forward = forward, .backward = backward, .waits = waits
+    };
 
     if (!s->begun)
         s->began = m->step;
     s->begun = true;
     for (s->step = m->step; s->step < until; s->step++) {
         s->samples = tutti_share_step(m->share, s->step, -1);
-        TUTTI_TRY(tutti_pipe_run(s->pipe, (int64_t)(s->step + 1 - s->began) * s->passes, &work, err));
+        TUTTI_TRY(
+            tutti_pipe_run(s->pipe, (int64_t)(s->step + 1 - s->began) * s->passes, &work, err));
         TUTTI_TRY(update_tables(s, err));
     }
     return TUTTI_OK;
 }
 
-static tutti_status heterps_rows_acquire(tutti_method *m, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
+static tutti_status heterps_rows_acquire(tutti_method *m, int tensor, const uint32_t *ids, size_t n,
+                                         tutti_error *err)
 {
     return tutti_stage_rows_need(((heterps *)m->self)->rows, tensor, ids, n, err);
 }
@@ -448,14 +479,17 @@ const tutti_method_ops tutti_method_heterps = {
     .authors = "Liu, Wu, Feng, Zhang, Wu, Yao, Yu, Ma, Zhao, Dou",
     .year = 2021,
     .family = "pipeline",
-    .axes = { .topology = "a pipeline, all-reduce and servers by stage", .synchrony = "every step",
-              .codec = "none", .schedule = "one forward, one backward, a flush a step",
-              .placement = "a stage on as many workers as it needs", .update = "any, tables on slices" },
+    .axes = { .topology = "a pipeline, all-reduce and servers by stage",
+              .synchrony = "every step",
+              .codec = "none",
+              .schedule = "one forward, one backward, a flush a step",
+              .placement = "a stage on as many workers as it needs",
+              .update = "any, tables on slices" },
     .constraints = heterps_constraints,
     .options = heterps_options,
     .self_bytes = sizeof(heterps),
-    .traits = TUTTI_PIPELINE_SCHEDULE | TUTTI_REPLICAS_EQUAL | TUTTI_SHARDED_OPTIMIZER | TUTTI_DDP_EQUIVALENT |
-              TUTTI_NEVER_SKIPS,
+    .traits = TUTTI_PIPELINE_SCHEDULE | TUTTI_REPLICAS_EQUAL | TUTTI_SHARDED_OPTIMIZER |
+              TUTTI_DDP_EQUIVALENT | TUTTI_NEVER_SKIPS,
     .services = (const tutti_service[]){ { .name = "rows", .run = heterps_serve }, { 0 } },
     .serves = heterps_serves,
     .declare = heterps_declare,

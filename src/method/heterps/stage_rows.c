@@ -121,14 +121,16 @@ static bool take_lists(tutti_stage_rows *s)
     s->cursor = tutti_alloc(n, sizeof *s->cursor);
     s->end = tutti_alloc(n, sizeof *s->end);
     s->row = tutti_alloc(n, sizeof *s->row);
-    return s->replicas != NULL && s->part != NULL && s->notes != NULL && s->requests != NULL && s->replies != NULL &&
-           s->calls != NULL && s->each != NULL && s->members != NULL && s->has != NULL && s->in != NULL &&
-           s->pushes != NULL && s->answers != NULL && s->cursor != NULL && s->end != NULL && s->row != NULL;
+    return s->replicas != NULL && s->part != NULL && s->notes != NULL && s->requests != NULL &&
+           s->replies != NULL && s->calls != NULL && s->each != NULL && s->members != NULL &&
+           s->has != NULL && s->in != NULL && s->pushes != NULL && s->answers != NULL &&
+           s->cursor != NULL && s->end != NULL && s->row != NULL;
 }
 
 static tutti_status no_memory(const tutti_stage_rows *s, tutti_error *err)
 {
-    return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the tables of a stage of method '%s'", s->m->ops->name);
+    return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the tables of a stage of method '%s'",
+                      s->m->ops->name);
 }
 
 static tutti_status find_tables(tutti_stage_rows *s, tutti_error *err)
@@ -143,7 +145,10 @@ static tutti_status find_tables(tutti_stage_rows *s, tutti_error *err)
         const tutti_tensor *t = &l->tensor[i];
         if (!t->row_sparse || t->first < own.first || t->first >= own.first + own.count)
             continue;
-        s->table[s->n] = (table){ .tensor = i, .at = t->first - own.first, .rows = t->rows, .cols = t->cols,
+        s->table[s->n] = (table){ .tensor = i,
+                                  .at = t->first - own.first,
+                                  .rows = t->rows,
+                                  .cols = t->cols,
                                   .marks = tutti_alloc(t->rows / WORD + 1, sizeof(uint64_t)) };
         if (s->table[s->n++].marks == NULL)
             return no_memory(s, err);
@@ -170,13 +175,14 @@ static void declare_memory(tutti_stage_rows *s, tutti_plan *plan)
     tutti_declare(plan, &rooms, &s->rooms);
 }
 
-tutti_status tutti_stage_rows_declare(tutti_stage_rows **out, tutti_method *m, tutti_plan *plan, int service,
-                                      const int *replicas, tutti_error *err)
+tutti_status tutti_stage_rows_declare(tutti_stage_rows **out, tutti_method *m, tutti_plan *plan,
+                                      int service, const int *replicas, tutti_error *err)
 {
     tutti_stage_rows *s = *out = tutti_alloc(1, sizeof *s);
 
     if (s == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the tables of method '%s'", m->ops->name);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the tables of method '%s'",
+                          m->ops->name);
     s->m = m;
     s->service = service;
     tutti_facility_add(m, &facility, s);
@@ -185,8 +191,8 @@ tutti_status tutti_stage_rows_declare(tutti_stage_rows **out, tutti_method *m, t
         return TUTTI_OK;
     if (m->replicas > REPLICAS_MOST)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s': %d workers serve the tables of a stage; at most %d can", m->ops->name,
-                          m->replicas, REPLICAS_MOST);
+                          "method '%s': %d workers serve the tables of a stage; at most %d can",
+                          m->ops->name, m->replicas, REPLICAS_MOST);
     if (!take_lists(s))
         return no_memory(s, err);
     memcpy(s->replicas, replicas, (size_t)m->replicas * sizeof *s->replicas);
@@ -241,7 +247,8 @@ static void close_rows(void *self)
 
 /* Gathers a table's rows of one state, which begins with element 0 of m->own: values, or a slot of
    the optimiser. */
-static tutti_status gather_state(tutti_stage_rows *s, const table *t, float *state, bool uncounted, tutti_error *err)
+static tutti_status gather_state(tutti_stage_rows *s, const table *t, float *state, bool uncounted,
+                                 tutti_error *err)
 {
     tutti_method *m = s->m;
     const size_t first = first_row(s, t, m->replica) * t->cols;
@@ -262,7 +269,8 @@ static tutti_status quiesce(void *self, tutti_error *err)
 
     for (int k = 0; k < s->n && s->rooms != NULL; k++) {
         TUTTI_TRY(gather_state(s, &s->table[k], s->m->own_x, false, err));
-        for (int i = 0; i < slots; i++) /* uncounted: it is for checkpoints; the model is the result of a run */
+        for (int i = 0; i < slots;
+             i++) /* uncounted: it is for checkpoints; the model is the result of a run */
             TUTTI_TRY(gather_state(s, &s->table[k], s->m->optim->slot[i], true, err));
     }
     return TUTTI_OK;
@@ -295,15 +303,14 @@ static size_t next_marked(const table *t, size_t row, size_t end)
 }
 
 /* Updates rows [first, end) along own_g. */
-static tutti_status update_rows(tutti_stage_rows *s, const table *t, size_t first, size_t end, const tutti_rate *rate,
-                                tutti_error *err)
+static tutti_status update_rows(tutti_stage_rows *s, const table *t, size_t first, size_t end,
+                                const tutti_rate *rate, tutti_error *err)
 {
     tutti_method *m = s->m;
     const size_t at = t->at + first * t->cols;
 
-    return tutti_drive_update_part(m, m->optim, m->own.first + at, (end - first) * t->cols, m->own_x + at,
-                                   m->own_g + at, rate,
-                                   err);
+    return tutti_drive_update_part(m, m->optim, m->own.first + at, (end - first) * t->cols,
+                                   m->own_x + at, m->own_g + at, rate, err);
 }
 
 static void clear(tutti_stage_rows *s, const table *t, size_t row)
@@ -312,7 +319,8 @@ static void clear(tutti_stage_rows *s, const table *t, size_t row)
 }
 
 /* In a stage with one worker: updates all rows, and clears gradients and marks. */
-static tutti_status update_own(tutti_stage_rows *s, table *t, const tutti_rate *rate, tutti_error *err)
+static tutti_status update_own(tutti_stage_rows *s, table *t, const tutti_rate *rate,
+                               tutti_error *err)
 {
     const bool by_rows = tutti_optim_by_rows(s->m->optim);
 
@@ -338,8 +346,8 @@ static tutti_status call(tutti_stage_rows *s, const char *what, int n, tutti_err
     tutti_status status;
 
     memset(s->calls, 0, (size_t)n * sizeof *s->calls);
-    status = tutti_engine_calls(e, s->service, n, s->members, s->notes, s->requests, NULL, s->replies, s->calls,
-                                s->each, err);
+    status = tutti_engine_calls(e, s->service, n, s->members, s->notes, s->requests, NULL,
+                                s->replies, s->calls, s->each, err);
     tutti_engine_comm(e, what, 0, begin_ns, tutti_now_ns(s->m->rt));
     tutti_engine_doing(e, was);
     return status;
@@ -365,7 +373,8 @@ static size_t wanted(tutti_stage_rows *s, table *t, const uint32_t *ids, size_t 
     return count;
 }
 
-tutti_status tutti_stage_rows_need(tutti_stage_rows *s, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
+tutti_status tutti_stage_rows_need(tutti_stage_rows *s, int tensor, const uint32_t *ids, size_t n,
+                                   tutti_error *err)
 {
     tutti_method *m = s->m;
     int k = 0, calls = 0;
@@ -393,7 +402,8 @@ tutti_status tutti_stage_rows_need(tutti_stage_rows *s, int tensor, const uint32
         return TUTTI_OK;
     TUTTI_TRY(call(s, "rows", calls, err));
     for (size_t i = 0; i < count; i++)
-        memcpy(m->own_x + t->at + s->ids[i] * t->cols, s->words + i * t->cols, t->cols * sizeof(float));
+        memcpy(m->own_x + t->at + s->ids[i] * t->cols, s->words + i * t->cols,
+               t->cols * sizeof(float));
     s->pulled += count;
     return TUTTI_OK;
 }
@@ -409,12 +419,14 @@ static size_t write_push(tutti_stage_rows *s, int replica, uint32_t *words)
         table *t = &s->table[k];
         const size_t end = first_row(s, t, replica + 1), ids = at;
         size_t rows;
-        for (size_t r = next_marked(t, first_row(s, t, replica), end); r < end; r = next_marked(t, r + 1, end))
+        for (size_t r = next_marked(t, first_row(s, t, replica), end); r < end;
+             r = next_marked(t, r + 1, end))
             words[at++] = (uint32_t)r;
         rows = at - ids;
         words[k] = (uint32_t)rows;
         for (size_t i = 0; i < rows; i++, at += t->cols) {
-            memcpy(words + at, m->own_g + t->at + words[ids + i] * t->cols, t->cols * sizeof(float));
+            memcpy(words + at, m->own_g + t->at + words[ids + i] * t->cols,
+                   t->cols * sizeof(float));
             clear(s, t, words[ids + i]);
         }
         s->pushed += replica != m->replica ? rows : 0;
@@ -422,7 +434,8 @@ static size_t write_push(tutti_stage_rows *s, int replica, uint32_t *words)
     return at;
 }
 
-tutti_status tutti_stage_rows_push(tutti_stage_rows *s, uint64_t step, const tutti_rate *rate, tutti_error *err)
+tutti_status tutti_stage_rows_push(tutti_stage_rows *s, uint64_t step, const tutti_rate *rate,
+                                   tutti_error *err)
 {
     size_t at = 0;
 
@@ -448,10 +461,11 @@ tutti_status tutti_stage_rows_push(tutti_stage_rows *s, uint64_t step, const tut
 
 static tutti_status corrupt(const tutti_header *note, tutti_error *err)
 {
-    return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note->from,
-                           "worker %d asks for rows of a table, or sent some, that are not served here; all workers "
-                           "must run one version and one schedule",
-                           note->from);
+    return tutti_fail_rank(
+        err, TUTTI_ERR_CORRUPT, note->from,
+        "worker %d asks for rows of a table, or sent some, that are not served here; all workers "
+        "must run one version and one schedule",
+        note->from);
 }
 
 /* Are the ids ascending, and does this worker serve them? */
@@ -466,7 +480,8 @@ static bool are_mine(const tutti_stage_rows *s, const table *t, const uint32_t *
 }
 
 /* Answers a pull: replaces the ids in `in` by their rows, from the last one on. */
-static tutti_status send_rows(tutti_stage_rows *s, const tutti_header *note, uint32_t *in, tutti_error *err)
+static tutti_status send_rows(tutti_stage_rows *s, const tutti_header *note, uint32_t *in,
+                              tutti_error *err)
 {
     tutti_engine *e = s->m->engine;
     const size_t n = (size_t)note->bytes / sizeof *in;
@@ -572,11 +587,12 @@ static tutti_status end_step(tutti_stage_rows *s, tutti_error *err)
     memset(s->answers, 0, (size_t)s->m->replicas * sizeof *s->answers);
     for (int j = 0; j < s->m->replicas; j++)
         tutti_engine_answered(e, &s->pushes[j]);
-    return tutti_requests_reply(tutti_request_queue_of(e, s->service), s->pushes, s->answers, s->m->replicas,
-                                tutti_nothing(), NULL, err);
+    return tutti_requests_reply(tutti_request_queue_of(e, s->service), s->pushes, s->answers,
+                                s->m->replicas, tutti_nothing(), NULL, err);
 }
 
-static tutti_status receive_push(tutti_stage_rows *s, const tutti_header *note, uint32_t *in, tutti_error *err)
+static tutti_status receive_push(tutti_stage_rows *s, const tutti_header *note, uint32_t *in,
+                                 tutti_error *err)
 {
     size_t words = (size_t)note->bytes / sizeof *in, at = (size_t)s->n;
     int replica = 0;
@@ -587,7 +603,8 @@ static tutti_status receive_push(tutti_stage_rows *s, const tutti_header *note, 
         return corrupt(note, err);
     if (note->kind == PULL)
         return send_rows(s, note, in, err);
-    if (note->kind != PUSH || s->has[replica] || words < at || (s->arrived > 0 && note->a != s->pushes[0].a))
+    if (note->kind != PUSH || s->has[replica] || words < at ||
+        (s->arrived > 0 && note->a != s->pushes[0].a))
         return corrupt(note, err);
     for (int k = 0; k < s->n; k++) {
         const table *t = &s->table[k];
@@ -618,4 +635,6 @@ tutti_status tutti_stage_rows_run(tutti_stage_rows *s, tutti_error *err)
     return status;
 }
 
-static const tutti_facility_ops facility = { .open = open_rows, .close = close_rows, .quiesce = quiesce };
+static const tutti_facility_ops facility = { .open = open_rows,
+                                             .close = close_rows,
+                                             .quiesce = quiesce };

@@ -72,26 +72,33 @@ typedef struct hetpipe {
     bool begun;
     int64_t last;                        /* last micro-batch of this call of drive */
     int64_t gate;                        /* the first micro-batch that needs the pull in flight */
-    int64_t kept;                        /* gradients that wait for the pull, from gate - W + 1 on */
+    /* gradients that wait for the pull, from gate - W + 1 on */
+    int64_t kept;
     tutti_pass pass[SLOTS_MOST];         /* by slot */
     int64_t missing_most;
 } hetpipe;
 
 static const tutti_option hetpipe_options[] = {
     { "stages", TUTTI_INT, TUTTI_AT(hetpipe, asked.stages), 0, 0, TUTTI_PIPELINE_STAGES_MOST, NULL,
-      "k: workers of a virtual worker; 0: the least divisor of the workers above 1 that the model has cuts for" },
+      "k: workers of a virtual worker; 0: the least divisor of the workers above 1 that the model "
+      "has cuts for" },
     { "in_flight", TUTTI_INT, TUTTI_AT(hetpipe, asked.in_flight), 0, 0, 256, NULL,
-      "Nm: micro-batches of a wave, which are under way at a time; 0: the fewest with the best predicted rate" },
+      "Nm: micro-batches of a wave, which are under way at a time; 0: the fewest with the best "
+      "predicted rate" },
     { "clock_distance", TUTTI_INT, TUTTI_AT(hetpipe, distance), 0, 0, 1e6, NULL,
       "D: waves that a virtual worker may be ahead of the slowest" },
     { "allocation", TUTTI_CHOICE, TUTTI_AT(hetpipe, asked.allocation), 1, 0, 0, "np|ed|hd",
-      "workers of a virtual worker: all of a node, one of each, or halves of a fast and a slow node" },
+      "workers of a virtual worker: all of a node, one of each, or halves of a fast and a slow "
+      "node" },
     { "node", TUTTI_INT, TUTTI_AT(hetpipe, asked.node), 0, 0, 1e6, NULL,
       "workers of a node, of consecutive ranks; 0: as many as `stages` and `allocation` need" },
     { "update", TUTTI_CHOICE, TUTTI_AT(hetpipe, update), AVERAGE, 0, 0, "average|sum",
-      "what servers add of a wave: its updates over the number of virtual workers, or as they are" },
-    { "profile", TUTTI_CHOICE, TUTTI_AT(hetpipe, asked.profile), HETPIPE_MODELLED, 0, 0, "modelled|measured",
-      "what cuts go by: operations, gflops and speeds, or what each worker measures before the run" },
+      "what servers add of a wave: its updates over the number of virtual workers, or as they "
+      "are" },
+    { "profile", TUTTI_CHOICE, TUTTI_AT(hetpipe, asked.profile), HETPIPE_MODELLED, 0, 0,
+      "modelled|measured",
+      "what cuts go by: operations, gflops and speeds, or what each worker measures before the "
+      "run" },
     { "speeds", TUTTI_TEXT, TUTTI_AT(hetpipe, asked.speeds), 0, 0, 0, "",
       "how fast each worker is relative to the others, a:b:c; all equal without" },
     { "memory", TUTTI_TEXT, TUTTI_AT(hetpipe, asked.memory), 0, 0, 0, "",
@@ -104,11 +111,12 @@ static const tutti_option hetpipe_options[] = {
 };
 
 static const char *const hetpipe_constraints[] = {
-    "each micro-batch makes an update, W - 1 updates late, and with several virtual workers later: a learning rate or "
-    "a momentum that ddp is stable with may be too great",
-    "without an optimizer given it is sgd(lr=0.1), without momentum: with 0.9 it may diverge from four "
-    "micro-batches in flight on",
-    "the model must have cuts where there are several stages; models with batch norms or a single layer have none",
+    "each micro-batch makes an update, W - 1 updates late, and with several virtual workers later: "
+    "a learning rate or a momentum that ddp is stable with may be too great",
+    "without an optimizer given it is sgd(lr=0.1), without momentum: with 0.9 it may diverge from "
+    "four micro-batches in flight on",
+    "the model must have cuts where there are several stages; models with batch norms or a single "
+    "layer have none",
     NULL
 };
 static const tutti_method_default hetpipe_defaults[] = { { "optimizer", "sgd(lr=0.1)" }, { 0 } };
@@ -127,16 +135,24 @@ static tutti_status declare_servers(tutti_method *m, hetpipe *s, tutti_plan *pla
     tutti_status status;
 
     if (range == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "the servers of %d virtual workers", s->plan.pipelines);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "the servers of %d virtual workers",
+                          s->plan.pipelines);
     for (int v = 0; v < s->plan.pipelines; v++)
         for (int q = 0; q < s->plan.k; q++)
             range[v * s->plan.k + q] = tutti_drive_range(m, cuts_of(s, v)[q], cuts_of(s, v)[q + 1]);
-    tutti_declare(plan, &(tutti_state){ .name = "hetpipe.push", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
-                                        .count = m->own.count }, &s->push);
+    tutti_declare(plan,
+                  &(tutti_state){ .name = "hetpipe.push",
+                                  .keep = TUTTI_SCRATCH,
+                                  .dtype = TUTTI_F32,
+                                  .count = m->own.count },
+                  &s->push);
     status = tutti_waves_declare(&s->servers, m, plan,
-                                 &(tutti_waves_options){ .pipelines = s->plan.pipelines, .stages = s->plan.k,
-                                                         .worker = s->plan.worker, .range = range,
-                                                         .distance = s->distance, .step = s->waves },
+                                 &(tutti_waves_options){ .pipelines = s->plan.pipelines,
+                                                         .stages = s->plan.k,
+                                                         .worker = s->plan.worker,
+                                                         .range = range,
+                                                         .distance = s->distance,
+                                                         .step = s->waves },
                                  err);
     tutti_free(range);
     return status;
@@ -167,19 +183,28 @@ static tutti_status hetpipe_declare(tutti_method *m, tutti_plan *plan, tutti_err
     if (s->ring == NULL || s->version == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "a ring of %d versions", s->plan.window);
     TUTTI_TRY(tutti_drive_declare(m, plan,
-                                  &(tutti_drive_options){ .pipelines = s->plan.pipelines, .stages = s->plan.k,
-                                                          .first = s->plan.first, .worker = s->plan.worker,
+                                  &(tutti_drive_options){ .pipelines = s->plan.pipelines,
+                                                          .stages = s->plan.k,
+                                                          .first = s->plan.first,
+                                                          .worker = s->plan.worker,
                                                           .samples = s->plan.micro,
                                                           .passes = s->waves * s->plan.window,
-                                                          .slots = under_way(s, m), .own_cuts = true },
+                                                          .slots = under_way(s, m),
+                                                          .own_cuts = true },
                                   err));
     s->enters = m->stage > 0 ? model->unit[cuts_of(s, m->member)[m->stage]].enters : 0;
-    s->leaves = m->stage < s->plan.k - 1 ? model->unit[cuts_of(s, m->member)[m->stage + 1]].enters : 0;
+    s->leaves =
+        m->stage < s->plan.k - 1 ? model->unit[cuts_of(s, m->member)[m->stage + 1]].enters : 0;
     for (int j = 1; j < s->plan.window; j++) {
         char name[48];
         snprintf(name, sizeof name, "hetpipe-%d.version-%d", m->member, j);
-        tutti_declare(plan, &(tutti_state){ .name = name, .keep = TUTTI_SLICE, .dtype = TUTTI_F32,
-                                            .first = m->own.first, .count = m->own.count, .placed = true },
+        tutti_declare(plan,
+                      &(tutti_state){ .name = name,
+                                      .keep = TUTTI_SLICE,
+                                      .dtype = TUTTI_F32,
+                                      .first = m->own.first,
+                                      .count = m->own.count,
+                                      .placed = true },
                       &s->version[j - 1]);
     }
     return s->plan.pipelines > 1 ? declare_servers(m, s, plan, err) : TUTTI_OK;
@@ -196,15 +221,18 @@ static tutti_status hetpipe_open(tutti_method *m, tutti_error *err)
     }
     if (s->distance > 8)
         tutti_event(m, "clock-distance",
-                    "virtual workers may be %lld waves apart, so updates of the others may be missing for %lld "
-                    "micro-batches; the paper's best is 4, and its 32 took longer",
-                    (long long)s->distance, (long long)tutti_wave_staleness(s->plan.window, s->distance));
+                    "virtual workers may be %lld waves apart, so updates of the others may be "
+                    "missing for %lld micro-batches; the paper's best is 4, and its 32 took longer",
+                    (long long)s->distance,
+                    (long long)tutti_wave_staleness(s->plan.window, s->distance));
     tutti_metric(m, "stages", -1, s->plan.k);
     tutti_metric(m, "virtual_workers", -1, s->plan.pipelines);
     tutti_metric(m, "in_flight", -1, s->plan.window);
     tutti_metric(m, "predicted_stage_seconds", -1, s->plan.predicted);
     return tutti_pipe_open(&s->pipe, m->world,
-                           &(tutti_pipe_options){ .stages = s->plan.k, .stage = m->stage, .in_flight = s->plan.window,
+                           &(tutti_pipe_options){ .stages = s->plan.k,
+                                                  .stage = m->stage,
+                                                  .in_flight = s->plan.window,
                                                   .ranks = s->plan.worker + m->member * s->plan.k,
                                                   .enters = s->enters * (size_t)s->plan.micro,
                                                   .leaves = s->leaves * (size_t)s->plan.micro },
@@ -263,7 +291,9 @@ static uint64_t updates(const hetpipe *s, int64_t p)
 static int64_t wanted(const hetpipe *s, int64_t p)
 {
     const int64_t wave = tutti_wave_of(p, s->plan.window),
-                  needed = p == s->last ? wave + 1 : tutti_wave_gate(p + s->plan.window, s->plan.window, s->distance);
+                  needed = p == s->last
+                               ? wave + 1
+                               : tutti_wave_gate(p + s->plan.window, s->plan.window, s->distance);
 
     return needed > tutti_waves_clock(s->servers) ? needed : 0;
 }
@@ -302,10 +332,11 @@ static tutti_status apply_micro_batch(hetpipe *s, int64_t p, bool samples, tutti
     }
     if (!ends)
         return TUTTI_OK;
-    tutti_diff(m->device, m->own.count, s->update == AVERAGE ? 1.0F / (float)s->plan.pipelines : 1, to, s->push,
-               s->push);
+    tutti_diff(m->device, m->own.count, s->update == AVERAGE ? 1.0F / (float)s->plan.pipelines : 1,
+               to, s->push, s->push);
     s->gate = p + s->plan.window;
-    return tutti_waves_push(s->servers, tutti_wave_of(p, s->plan.window), s->push, wanted(s, p), s->ring[0], err);
+    return tutti_waves_push(s->servers, tutti_wave_of(p, s->plan.window), s->push, wanted(s, p),
+                            s->ring[0], err);
 }
 
 static bool has_samples(const hetpipe *s, int64_t p)
@@ -337,8 +368,8 @@ static tutti_status await_pull(hetpipe *s, tutti_error *err)
 
 /* ---- the pipe's callbacks; micro-batches are numbered from this process's start ---- */
 
-static tutti_status forward(void *self, int64_t at, int slot, const float *in, size_t entered, float *out, size_t *left,
-                            tutti_error *err)
+static tutti_status forward(void *self, int64_t at, int slot, const float *in, size_t entered,
+                            float *out, size_t *left, tutti_error *err)
 {
     hetpipe *s = self;
     const int64_t p = s->began + at;
@@ -350,20 +381,23 @@ static tutti_status forward(void *self, int64_t at, int slot, const float *in, s
     tutti_drive_pass(s->m, step_of(s, p), (p - 1) % of_step(s), pass);
     *left = (size_t)pass->samples * s->leaves;
     if (s->m->stage == 0) {
-        const int64_t others = s->servers != NULL ? p - 1 - tutti_waves_clock(s->servers) * s->plan.window : 0;
+        const int64_t others =
+            s->servers != NULL ? p - 1 - tutti_waves_clock(s->servers) * s->plan.window : 0;
         s->missing_most = others > s->missing_most ? others : s->missing_most;
         tutti_stale(s->m, (uint64_t)(p - 1 - tutti_wave_version(p, s->plan.window)));
     }
     return tutti_drive_forward(s->m, step_of(s, p), slot, pass, ring_entry(s, p), in, out, err);
 }
 
-static tutti_status backward(void *self, int64_t at, int slot, const float *slope, float *back, tutti_error *err)
+static tutti_status backward(void *self, int64_t at, int slot, const float *slope, float *back,
+                             tutti_error *err)
 {
     hetpipe *s = self;
     const int64_t p = s->began + at;
     const tutti_pass *pass = &s->pass[slot];
 
-    TUTTI_TRY(tutti_drive_backward(s->m, step_of(s, p), slot, pass, ring_entry(s, p), slope, s->m->own_g, back, err));
+    TUTTI_TRY(tutti_drive_backward(s->m, step_of(s, p), slot, pass, ring_entry(s, p), slope,
+                                   s->m->own_g, back, err));
     if (s->servers == NULL || !tutti_waves_pulls(s->servers))
         return apply_micro_batch(s, p, pass->samples > 0, err);
     tutti_copy(s->m->device, s->m->own.count, s->m->own_g, ring_entry(s, p));
@@ -383,7 +417,8 @@ static int64_t admitted(void *self)
 static tutti_request *admits(void *self)
 {
     hetpipe *s = self;
-    return s->servers != NULL && tutti_waves_pulls(s->servers) ? tutti_waves_awaited(s->servers) : NULL;
+    return s->servers != NULL && tutti_waves_pulls(s->servers) ? tutti_waves_awaited(s->servers)
+                                                               : NULL;
 }
 
 static tutti_status await_pass(void *self, int64_t at, tutti_error *err)
@@ -400,8 +435,13 @@ static void waits(void *self, bool now)
 static tutti_status hetpipe_drive(tutti_method *m, uint64_t until, tutti_error *err)
 {
     hetpipe *s = m->self;
-    const tutti_pipe_work work = { .self = s, .forward = forward, .backward = backward, .admitted = admitted,
-                                   .await = await_pass, .admits = admits, .waits = waits };
+    const tutti_pipe_work work = { .self = s,
+                                   .forward = forward,
+                                   .backward = backward,
+                                   .admitted = admitted,
+                                   .await = await_pass,
+                                   .admits = admits,
+                                   .waits = waits };
 
     if (!s->begun)
         s->began = (int64_t)m->step * of_step(s);
@@ -425,7 +465,10 @@ static tutti_status hetpipe_final_model(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-enum { TRAITS = TUTTI_PIPELINE_SCHEDULE | TUTTI_REPLICAS_EQUAL | TUTTI_SHARDED_OPTIMIZER | TUTTI_NEVER_SKIPS };
+enum {
+    TRAITS =
+        TUTTI_PIPELINE_SCHEDULE | TUTTI_REPLICAS_EQUAL | TUTTI_SHARDED_OPTIMIZER | TUTTI_NEVER_SKIPS
+};
 
 /* One stage with one micro-batch at a time is `single`. */
 static unsigned hetpipe_traits(const void *self)
@@ -464,8 +507,11 @@ const tutti_method_ops tutti_method_hetpipe = {
     .authors = "Park, Yun, Yi, Nguyen, Lee, Choi, Noh, Choi",
     .year = 2020,
     .family = "pipeline",
-    .axes = { .topology = "pipelines and servers by stage", .synchrony = "by waves, updates late",
-              .codec = "none", .schedule = "one forward, one backward", .placement = "a stage a worker",
+    .axes = { .topology = "pipelines and servers by stage",
+              .synchrony = "by waves, updates late",
+              .codec = "none",
+              .schedule = "one forward, one backward",
+              .placement = "a stage a worker",
               .update = "delayed within a wave" },
     .constraints = hetpipe_constraints,
     .options = hetpipe_options,

@@ -8,24 +8,25 @@
 #include "pipeline/allocate.h"
 
 /* Reads a list with one value per worker. TUTTI_ERR_USAGE: it is not such a list. */
-static tutti_status read_list(const tutti_method *m, const char *option, const char *text, double *value,
-                              double otherwise, tutti_error *err)
+static tutti_status read_list(const tutti_method *m, const char *option, const char *text,
+                              double *value, double otherwise, tutti_error *err)
 {
     const int n = tutti_option_positives(text, value, m->workers);
 
     for (int w = 0; w < m->workers && n == 0; w++)
         value[w] = otherwise;
-    return n == 0 || n == m->workers
-               ? TUTTI_OK
-               : tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "hetpipe: %s is '%.80s'; it is one number above 0 for each of the %d workers, as 1:1:0.5",
-                            option, text, m->workers);
+    return n == 0 || n == m->workers ? TUTTI_OK
+                                     : tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                                                  "hetpipe: %s is '%.80s'; it is one number above "
+                                                  "0 for each of the %d workers, as 1:1:0.5",
+                                                  option, text, m->workers);
 }
 
 /* Finds the number of stages of a pipeline, and the workers of each pipeline: worker[], in the
    order of ranks. */
-static tutti_status allocate(const tutti_method *m, const tutti_model *model, const hetpipe_asked *a,
-                             const double *speed, hetpipe_plan *p, tutti_error *err)
+static tutti_status allocate(const tutti_method *m, const tutti_model *model,
+                             const hetpipe_asked *a, const double *speed, hetpipe_plan *p,
+                             tutti_error *err)
 {
     const int n = m->workers, cuts = tutti_cut_most(model);
     int *node = tutti_alloc((size_t)n, sizeof *node), each = (int)a->node, k = (int)a->stages;
@@ -40,28 +41,30 @@ static tutti_status allocate(const tutti_method *m, const tutti_model *model, co
         each = a->allocation == TUTTI_PIPELINE_EQUAL ? n / k : k;
     status = n % k == 0 ? TUTTI_OK
                         : tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                                     "hetpipe: stages is %d, and %d workers make no whole number of virtual workers of "
-                                     "that size; give a divisor of %d",
+                                     "hetpipe: stages is %d, and %d workers make no whole number "
+                                     "of virtual workers of that size; give a divisor of %d",
                                      k, n, n);
     for (int w = 0; w < n && status == TUTTI_OK; w++)
         node[w] = w / each;
     if (status == TUTTI_OK)
         status = tutti_fail_within(err,
-                                   tutti_pipeline_allocate((tutti_pipeline_allocation)a->allocation, n, node, speed,
-                                                           p->worker, &p->pipelines, &p->k, err),
+                                   tutti_pipeline_allocate((tutti_pipeline_allocation)a->allocation,
+                                                           n, node, speed, p->worker, &p->pipelines,
+                                                           &p->k, err),
                                    "hetpipe: allocation");
     tutti_free(node);
     TUTTI_TRY(status);
     if (a->stages > 0 && p->k != a->stages)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "hetpipe: stages is %lld, but %d workers a node make virtual workers of %d; omit stages or "
-                          "node",
+                          "hetpipe: stages is %lld, but %d workers a node make virtual workers of "
+                          "%d; omit stages or node",
                           (long long)a->stages, each, p->k);
     if (p->k > TUTTI_PIPELINE_STAGES_MOST || p->k > cuts)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "hetpipe: %d stages, but this model of %d units can be cut into %d at most%s; give stages, "
-                          "or take other numbers of workers",
-                          p->k, model->units, cuts < TUTTI_PIPELINE_STAGES_MOST ? cuts : TUTTI_PIPELINE_STAGES_MOST,
+                          "hetpipe: %d stages, but this model of %d units can be cut into %d at "
+                          "most%s; give stages, or take other numbers of workers",
+                          p->k, model->units,
+                          cuts < TUTTI_PIPELINE_STAGES_MOST ? cuts : TUTTI_PIPELINE_STAGES_MOST,
                           cuts == 1 ? ", that is not at all" : "");
     return TUTTI_OK;
 }
@@ -69,7 +72,8 @@ static tutti_status allocate(const tutti_method *m, const tutti_model *model, co
 /* The speed and memory of each worker, by which pipelines are partitioned. */
 typedef struct workers {
     const double *speed, *memory;        /* [workers] */
-    const double *seconds;               /* workers x units, measured; NULL: by operations and speed */
+    /* workers x units, measured; NULL: by operations and speed */
+    const double *seconds;
 } workers;
 
 /* Within a pipeline, stages are assigned by memory, then by speed, the largest first, since early
@@ -95,8 +99,8 @@ static void order(hetpipe_plan *p, const workers *of)
 static bool alike(const workers *of, int units, int a, int b)
 {
     return of->speed[a] == of->speed[b] && of->memory[a] == of->memory[b] &&
-           (of->seconds == NULL ||
-            memcmp(of->seconds + a * units, of->seconds + b * units, (size_t)units * sizeof *of->seconds) == 0);
+           (of->seconds == NULL || memcmp(of->seconds + a * units, of->seconds + b * units,
+                                          (size_t)units * sizeof *of->seconds) == 0);
 }
 
 /* A pipeline before v with the same workers stage by stage; v: there is none. */
@@ -147,7 +151,8 @@ static tutti_status cut_one(const planner *t, const hetpipe_plan *p, int v, doub
         return tutti_cut_stages(t->m, model, o, plan, err);
     status = tutti_cut_stages(t->m, model, o, plan, &why);
     return status == TUTTI_OK ? status
-                              : tutti_fail(err, status, 0, "virtual worker %d of %d: %s", v, p->pipelines, why.text);
+                              : tutti_fail(err, status, 0, "virtual worker %d of %d: %s", v,
+                                           p->pipelines, why.text);
 }
 
 /* Partitions the model for each pipeline; plan: pipelines. Pipelines run in lock-step, or nearly,
@@ -203,7 +208,8 @@ static tutti_status choose_stages(const planner *t, const hetpipe_asked *a, hetp
     const tutti_model *model = t->model;
     tutti_cut_options *o = t->o;
     const int64_t wave = m->share->batch * p->k,
-                  least = a->in_flight > 0 ? a->in_flight : (wave + model->samples - 1) / model->samples,
+                  least = a->in_flight > 0 ? a->in_flight
+                                           : (wave + model->samples - 1) / model->samples,
                   most = a->in_flight > 0 ? a->in_flight : 2 * (least > p->k ? least : p->k);
     tutti_pipeline_plan *const best = t->plans, *const plan = t->plans + p->pipelines;
     double rate = 0, here = 0;
@@ -212,15 +218,17 @@ static tutti_status choose_stages(const planner *t, const hetpipe_asked *a, hetp
 
     if (a->in_flight > 0 && wave % a->in_flight != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "hetpipe: in_flight is %lld, which does not divide the %lld samples of a wave (%d stages x "
-                          "batch %lld); give a divisor",
-                          (long long)a->in_flight, (long long)wave, p->k, (long long)m->share->batch);
+                          "hetpipe: in_flight is %lld, which does not divide the %lld samples of a "
+                          "wave (%d stages x batch %lld); give a divisor",
+                          (long long)a->in_flight, (long long)wave, p->k,
+                          (long long)m->share->batch);
     if (a->in_flight > 0 && wave / a->in_flight > model->samples)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "hetpipe: micro-batches of %lld samples (%d stages x batch %lld / in_flight %lld); a stage "
-                          "takes %lld at most: raise in_flight or lower batch",
-                          (long long)(wave / a->in_flight), p->k, (long long)m->share->batch, (long long)a->in_flight,
-                          (long long)model->samples);
+                          "hetpipe: micro-batches of %lld samples (%d stages x batch %lld / "
+                          "in_flight %lld); a stage takes %lld at most: raise in_flight or lower "
+                          "batch",
+                          (long long)(wave / a->in_flight), p->k, (long long)m->share->batch,
+                          (long long)a->in_flight, (long long)model->samples);
     for (int64_t w = least, micro; w <= most && w <= wave; w++) {
         tutti_status now;
         if (wave % w != 0)
@@ -240,10 +248,11 @@ static tutti_status choose_stages(const planner *t, const hetpipe_asked *a, hetp
     if (status != TUTTI_OK && why.text[0] != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "hetpipe: %s", why.text);
     if (status != TUTTI_OK)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "hetpipe: a wave of %lld samples (%d stages x batch %lld) cannot be cut into equal "
-                          "micro-batches of %lld at most; take another batch",
-                          (long long)wave, p->k, (long long)m->share->batch, (long long)model->samples);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "hetpipe: a wave of %lld samples (%d stages x batch %lld) cannot be cut into equal "
+            "micro-batches of %lld at most; take another batch",
+            (long long)wave, p->k, (long long)m->share->batch, (long long)model->samples);
     o->in_flight = p->window = best->in_flight;
     o->samples = p->micro = wave / p->window;
     set_workers(p, best);
@@ -262,9 +271,10 @@ static tutti_status measured(const planner *t, double *fast, hetpipe_plan *p, tu
     tutti_status status;
 
     if (model->seconds == NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "hetpipe: profile is measured, but this client has not measured its model; take "
-                          "profile=modelled, with speeds");
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "hetpipe: profile is measured, but this client has not measured its model; take "
+            "profile=modelled, with speeds");
     for (int w = 0; w < m->workers; w++) {
         double all = 0;
         for (int u = 0; u < model->units; u++)
@@ -303,13 +313,14 @@ static tutti_status with_room(const tutti_method *m, const tutti_model *model,
     TUTTI_TRY(allocate(m, model, a, speed, p, err));
     order(p, &of);
     o.stages = p->k;
-    o.more = p->pipelines > 1 ? 2 + 1.0 / p->pipelines : 0; /* a wave's sum, this worker's part and its buffers */
+    /* a wave's sum, this worker's part and its buffers */
+    o.more = p->pipelines > 1 ? 2 + 1.0 / p->pipelines : 0;
     TUTTI_TRY(choose_stages(&t, a, p, err));
     return a->profile == HETPIPE_MEASURED ? measured(&t, speed, p, err) : TUTTI_OK;
 }
 
-tutti_status tutti_hetpipe_plan(const tutti_method *m, const tutti_model *model, const hetpipe_asked *asked,
-                                hetpipe_plan *plan, tutti_error *err)
+tutti_status tutti_hetpipe_plan(const tutti_method *m, const tutti_model *model,
+                                const hetpipe_asked *asked, hetpipe_plan *plan, tutti_error *err)
 {
     const size_t n = (size_t)m->workers; /* at most that many pipelines */
     double *scratch = tutti_alloc(2 * n, sizeof *scratch);

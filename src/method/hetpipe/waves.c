@@ -75,8 +75,8 @@ static bool take_memory(tutti_waves *w)
     w->answers = tutti_alloc((size_t)w->o.pipelines, sizeof *w->answers);
     w->call = tutti_alloc(n, sizeof *w->call);
     w->each = tutti_alloc(n, sizeof *w->each);
-    return w->segment != NULL && w->worker != NULL && w->part != NULL && w->pusher != NULL && w->requests != NULL &&
-           w->answers != NULL && w->call != NULL && w->each != NULL;
+    return w->segment != NULL && w->worker != NULL && w->part != NULL && w->pusher != NULL &&
+           w->requests != NULL && w->answers != NULL && w->call != NULL && w->each != NULL;
 }
 
 /* Divides a segment into one part per pipeline, equal up to a cache line. */
@@ -134,8 +134,10 @@ static int list_segments(const tutti_waves *w, const tutti_waves_options *o, seg
             continue;
         if (to != NULL) {
             segment *const s = &to[n];
-            *s = (segment){ .index = (uint32_t)index, .own = { first - w->m->own.first, end - first },
-                            .worker = w->worker + n * o->pipelines, .part = w->part + n * o->pipelines,
+            *s = (segment){ .index = (uint32_t)index,
+                            .own = { first - w->m->own.first, end - first },
+                            .worker = w->worker + n * o->pipelines,
+                            .part = w->part + n * o->pipelines,
                             .pusher = w->pusher + n * o->pipelines };
             for (int v = 0; v < o->pipelines; v++)
                 s->worker[v] = worker_with(o, v, first);
@@ -158,7 +160,8 @@ tutti_status tutti_waves_declare(tutti_waves **out, tutti_method *m, tutti_plan 
     tutti_waves *w = *out = tutti_alloc(1, sizeof *w);
 
     if (w == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the servers of method '%s'", m->ops->name);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the servers of method '%s'",
+                          m->ops->name);
     w->m = m;
     w->o = *options;
     w->o.worker = NULL; /* they belong to the caller */
@@ -167,14 +170,22 @@ tutti_status tutti_waves_declare(tutti_waves **out, tutti_method *m, tutti_plan 
     w->calls = w->segments * options->pipelines;
     tutti_facility_add(m, &facility, w);
     if (!take_memory(w))
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the servers of %d pipelines", options->pipelines);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the servers of %d pipelines",
+                          options->pipelines);
     list_segments(w, options, w->segment);
     for (int k = 0; k < w->segments; k++)
         w->mine += my_part(w, k).count;
-    tutti_declare(plan, &(tutti_state){ .name = "waves.values", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
-                                        .count = w->mine }, &w->values);
-    tutti_declare(plan, &(tutti_state){ .name = "waves.rooms", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
-                                        .count = w->mine * (size_t)options->pipelines }, &w->rooms);
+    tutti_declare(
+        plan,
+        &(tutti_state){
+            .name = "waves.values", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = w->mine },
+        &w->values);
+    tutti_declare(plan,
+                  &(tutti_state){ .name = "waves.rooms",
+                                  .keep = TUTTI_SCRATCH,
+                                  .dtype = TUTTI_F32,
+                                  .count = w->mine * (size_t)options->pipelines },
+                  &w->rooms);
     return TUTTI_OK;
 }
 
@@ -184,7 +195,9 @@ tutti_status tutti_waves_declare(tutti_waves **out, tutti_method *m, tutti_plan 
 static tutti_status open_queue(tutti_waves *w, size_t *bytes, int *of, tutti_error *err)
 {
     tutti_engine *e = w->m->engine;
-    tutti_requests_setup queue = { .sources = of, .in = w->rooms, .bytes = bytes, .keep_until_answered = true };
+    tutti_requests_setup queue = {
+        .sources = of, .in = w->rooms, .bytes = bytes, .keep_until_answered = true
+    };
 
     if (bytes == NULL || of == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "rooms for %d pushes", w->calls);
@@ -193,7 +206,8 @@ static tutti_status open_queue(tutti_waves *w, size_t *bytes, int *of, tutti_err
             bytes[queue.buffers] = my_part(w, k).count * sizeof(float);
             of[queue.buffers++] = w->segment[k].worker[v];
         }
-    return tutti_requests_open(tutti_request_queue_of(e, w->o.service), e, w->o.service, &queue, err);
+    return tutti_requests_open(tutti_request_queue_of(e, w->o.service), e, w->o.service, &queue,
+                               err);
 }
 
 static tutti_status open_waves(void *self, tutti_error *err)
@@ -244,7 +258,8 @@ static tutti_status waves_resume(void *self, tutti_error *err)
     for (int i = 0; i < w->calls; i++)
         w->pusher[i] = (pusher){ .clock = w->clock };
     for (int k = 0; k < w->segments; k++)
-        tutti_copy(w->m->device, my_part(w, k).count, w->m->own_x + my_part(w, k).first, w->segment[k].values);
+        tutti_copy(w->m->device, my_part(w, k).count, w->m->own_x + my_part(w, k).first,
+                   w->segment[k].values);
     return TUTTI_OK;
 }
 
@@ -290,7 +305,8 @@ static void add_wave(tutti_waves *w, const segment *s)
 
 /* Answers the pending requests whose clock is reached, those with values (pulls) or those without
    (pushes only). */
-static tutti_status answer_pulls(tutti_waves *w, const segment *s, bool values, int64_t clock, tutti_error *err)
+static tutti_status answer_pulls(tutti_waves *w, const segment *s, bool values, int64_t clock,
+                                 tutti_error *err)
 {
     tutti_engine *e = w->m->engine;
     int n = 0;
@@ -305,13 +321,15 @@ static tutti_status answer_pulls(tutti_waves *w, const segment *s, bool values, 
         tutti_engine_answered(e, &w->requests[n++]);
     }
     return n == 0 ? TUTTI_OK
-                  : tutti_requests_reply(tutti_request_queue_of(e, w->o.service), w->requests, w->answers, n,
-                                         values ? tutti_f32(w->m->device, s->values, s->part[w->m->member].count)
-                                             : tutti_nothing(),
-                                         NULL, err);
+                  : tutti_requests_reply(
+                        tutti_request_queue_of(e, w->o.service), w->requests, w->answers, n,
+                        values ? tutti_f32(w->m->device, s->values, s->part[w->m->member].count)
+                               : tutti_nothing(),
+                        NULL, err);
 }
 
-static tutti_status receive_push(tutti_waves *w, const tutti_header *note, const float *in, tutti_error *err)
+static tutti_status receive_push(tutti_waves *w, const tutti_header *note, const float *in,
+                                 tutti_error *err)
 {
     const segment *s = w->segment;
     int64_t least;
@@ -322,11 +340,12 @@ static tutti_status receive_push(tutti_waves *w, const tutti_header *note, const
         s++;
     while (s < w->segment + w->segments && v < w->o.pipelines && s->worker[v] != note->from)
         v++;
-    if (s == w->segment + w->segments || v == w->o.pipelines || s->pusher[v].asks || note->a != s->pusher[v].clock ||
-        note->bytes != s->part[w->m->member].count * sizeof(float))
-        return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "worker %d pushed wave %lld of segment %lu to a server of a stage out of its turn",
-                          note->from, (long long)note->a, (unsigned long)note->kind);
+    if (s == w->segment + w->segments || v == w->o.pipelines || s->pusher[v].asks ||
+        note->a != s->pusher[v].clock || note->bytes != s->part[w->m->member].count * sizeof(float))
+        return tutti_fail(
+            err, TUTTI_ERR_STATE, 0,
+            "worker %d pushed wave %lld of segment %lu to a server of a stage out of its turn",
+            note->from, (long long)note->a, (unsigned long)note->kind);
     p = &s->pusher[v];
     p->asks = true;
     p->wants = note->b;
@@ -388,8 +407,8 @@ static tutti_status end_calls(tutti_waves *w, tutti_error *err)
     return status;
 }
 
-tutti_status tutti_waves_push(tutti_waves *w, int64_t wave, const float *sum, int64_t clock, float *into,
-                              tutti_error *err)
+tutti_status tutti_waves_push(tutti_waves *w, int64_t wave, const float *sum, int64_t clock,
+                              float *into, tutti_error *err)
 {
     tutti_method *m = w->m;
 
@@ -402,11 +421,10 @@ tutti_status tutti_waves_push(tutti_waves *w, int64_t wave, const float *sum, in
             continue;
         w->call[w->pending] = (tutti_engine_call){ 0 };
         w->each[w->pending] = &w->call[w->pending].reply;
-        TUTTI_TRY(tutti_engine_call_start(m->engine, &w->call[w->pending], w->o.service, w->worker[i], &note,
-                                          tutti_f32(m->device, (float *)(uintptr_t)sum + part.first, part.count), 0,
-                                          w->pulls ? tutti_f32(m->device, into + part.first, part.count)
-                                                   : tutti_nothing(),
-                                          err));
+        TUTTI_TRY(tutti_engine_call_start(
+            m->engine, &w->call[w->pending], w->o.service, w->worker[i], &note,
+            tutti_f32(m->device, (float *)(uintptr_t)sum + part.first, part.count), 0,
+            w->pulls ? tutti_f32(m->device, into + part.first, part.count) : tutti_nothing(), err));
         w->pending++;
     }
     return TUTTI_OK;

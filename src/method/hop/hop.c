@@ -54,24 +54,27 @@ enum { SKIPPED, DROPPED, TOKENS_S, MODELS_S, GAP, TOLD = GAP + TUTTI_QUEUES_GAPS
 
 static const tutti_option hop_options[] = {
     { "graph", TUTTI_SPEC, TUTTI_AT(hop, options.graph), 0, 0, 0, "",
-      "which workers average with each other; `tutti topology` lists them; none: ring-based, ring for an odd number of "
-      "workers" },
-    { "mode", TUTTI_CHOICE, TUTTI_AT(hop, options.mode), TUTTI_QUEUES_STANDARD, 0, 1, "standard|notify-ack",
-      "standard: tokens bound how far workers are apart; notify-ack: a model is sent once all have mixed the last" },
+      "which workers average with each other; `tutti topology` lists them; none: ring-based, ring "
+      "for an odd number of workers" },
+    { "mode", TUTTI_CHOICE, TUTTI_AT(hop, options.mode), TUTTI_QUEUES_STANDARD, 0, 1,
+      "standard|notify-ack",
+      "standard: tokens bound how far workers are apart; notify-ack: a model is sent once all have "
+      "mixed the last" },
     { "max_gap", TUTTI_INT, TUTTI_AT(hop, options.max_gap), 8, 0, 1024, NULL,
-      "iterations that a worker may be ahead of one that takes its models; 0: no tokens", "mode=standard" },
+      "iterations that a worker may be ahead of one that takes its models; 0: no tokens",
+      "mode=standard" },
     { "backup", TUTTI_INT, TUTTI_AT(hop, options.backup), 0, 0, 65536, NULL,
       "neighbours whose models are not waited for, whichever are last" },
     { "staleness", TUTTI_INT, TUTTI_AT(hop, options.staleness), 0, 0, 1023, NULL,
       "iterations that a neighbour's model may be old; below max_gap" },
-    { "staleness_weights", TUTTI_CHOICE, TUTTI_AT(hop, options.weights), TUTTI_QUEUES_LINEAR, 0, 1, "linear|uniform",
-      "with staleness: linear: a newer model weighs more", "staleness>0" },
+    { "staleness_weights", TUTTI_CHOICE, TUTTI_AT(hop, options.weights), TUTTI_QUEUES_LINEAR, 0, 1,
+      "linear|uniform", "with staleness: linear: a newer model weighs more", "staleness>0" },
     { "skip", TUTTI_BOOL, TUTTI_AT(hop, skip), 0, 0, 1, NULL,
       "a worker that is behind jumps over iterations; with backup or staleness" },
-    { "trigger", TUTTI_INT, TUTTI_AT(hop, trigger), 2, 1, 1024, NULL, "iterations behind that make a worker jump",
-      "skip=on" },
-    { "max_jump", TUTTI_INT, TUTTI_AT(hop, max_jump), 4, 1, 1024, NULL, "iterations jumped at once, at most max_gap",
-      "skip=on" },
+    { "trigger", TUTTI_INT, TUTTI_AT(hop, trigger), 2, 1, 1024, NULL,
+      "iterations behind that make a worker jump", "skip=on" },
+    { "max_jump", TUTTI_INT, TUTTI_AT(hop, max_jump), 4, 1, 1024, NULL,
+      "iterations jumped at once, at most max_gap", "skip=on" },
     { "order", TUTTI_CHOICE, TUTTI_AT(hop, order), PARALLEL, 0, 1, "parallel|serial",
       "parallel: the models travel that gradients are taken at; serial: update, then send" },
     { 0 }
@@ -83,12 +86,14 @@ static tutti_status check_skip(const hop *s, tutti_error *err)
 
     if (s->skip && o->backup == 0 && o->staleness == 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'hop': skip is on, but with backup=0 and staleness=0 all wait for a slow worker, so "
-                          "it is never behind; give backup=1, or a staleness");
+                          "method 'hop': skip is on, but with backup=0 and staleness=0 all wait "
+                          "for a slow worker, so it is never behind; give backup=1, or a "
+                          "staleness");
     if (s->skip && (o->max_gap == 0 || s->max_jump > o->max_gap))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'hop': max_jump is %lld and max_gap %lld: tokens show how far a worker is behind, "
-                          "and no worker is further than max_gap; give max_jump at most max_gap, which is 1 or more",
+                          "method 'hop': max_jump is %lld and max_gap %lld: tokens show how far a "
+                          "worker is behind, and no worker is further than max_gap; give max_jump "
+                          "at most max_gap, which is 1 or more",
                           (long long)s->max_jump, (long long)o->max_gap);
     return TUTTI_OK;
 }
@@ -97,9 +102,10 @@ static tutti_status hop_declare(tutti_method *m, tutti_plan *plan, tutti_error *
 {
     static const int services[2] = { MODELS, TOKENS };
     hop *s = m->self;
-    const tutti_state figures = {
-        .name = "hop.told", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = (size_t)m->workers * TOLD
-    };
+    const tutti_state figures = { .name = "hop.told",
+                                  .keep = TUTTI_SCRATCH,
+                                  .dtype = TUTTI_F32,
+                                  .count = (size_t)m->workers * TOLD };
 
     TUTTI_TRY(check_skip(s, err));
     tutti_sit_out_declare(m, plan);
@@ -121,7 +127,8 @@ static tutti_status hop_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
         p->samples = p->divisor = 0;
         return TUTTI_OK;
     }
-    return p->index == 0 && s->order == PARALLEL ? tutti_queues_send(s->queues, m->x, err) : TUTTI_OK;
+    return p->index == 0 && s->order == PARALLEL ? tutti_queues_send(s->queues, m->x, err)
+                                                 : TUTTI_OK;
 }
 
 /* Makes the whole jump in the first of its steps. */
@@ -219,18 +226,21 @@ static const tutti_service hop_services[] = {
 };
 
 static const char *const hop_constraints[] = {
-    "the graph must stay the same in every round, and exist for the number of workers; "
-    "ring-based takes an even number, ring any",
-    "with backup or staleness which models are mixed depends on which workers are early, so runs differ in their bits, "
-    "except simulated ones; without them the bits are d-psgd's",
-    "backup needs tokens (max_gap) and leaves every worker a neighbour to wait for; a worker that stays slow holds the "
-    "others at max_gap iterations ahead of it, unless it jumps (skip=on)",
-    "skip needs backup or staleness: the samples of steps that are jumped over are skipped in that epoch",
-    "memory: a model for each neighbour and each iteration that it may be ahead, as many more to send",
-    "a lost worker is excluded where the transport survives the loss (shm, tcp, sim): its weight goes to its "
-    "neighbours' own models, its samples are not computed; with on-loss=stop, on other transports, and on a "
-    "directed graph without tokens, it ends the run (exit code 3)",
-    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it",
+    "the graph must stay the same in every round, and exist for the number of workers; ring-based "
+    "takes an even number, ring any",
+    "with backup or staleness which models are mixed depends on which workers are early, so runs "
+    "differ in their bits, except simulated ones; without them the bits are d-psgd's",
+    "backup needs tokens (max_gap) and leaves every worker a neighbour to wait for; a worker that "
+    "stays slow holds the others at max_gap iterations ahead of it, unless it jumps (skip=on)",
+    "skip needs backup or staleness: the samples of steps that are jumped over are skipped in that "
+    "epoch",
+    "memory: a model for each neighbour and each iteration that it may be ahead, as many more to "
+    "send",
+    "a lost worker is excluded where the transport survives the loss (shm, tcp, sim): its weight "
+    "goes to its neighbours' own models, its samples are not computed; with on-loss=stop, on other "
+    "transports, and on a directed graph without tokens, it ends the run (exit code 3)",
+    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved "
+    "it",
     NULL
 };
 

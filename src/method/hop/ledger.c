@@ -40,7 +40,8 @@ static bool take_neighbours(const tutti_graph *graph, neighbours *n)
 
 static void neighbours_of(const tutti_graph *graph, int rank, neighbours *n)
 {
-    tutti_graph_round(graph, 0, rank, n->in, n->w_in, &n->n_in, n->out, n->w_out, &n->n_out, &n->self);
+    tutti_graph_round(graph, 0, rank, n->in, n->w_in, &n->n_in, n->out, n->w_out, &n->n_out,
+                      &n->self);
 }
 
 /* ---- the table of gaps ---- */
@@ -49,7 +50,8 @@ static void neighbours_of(const tutti_graph *graph, int rank, neighbours *n)
 static int64_t length(const tutti_graph *graph, int from, int to)
 {
     const int n = tutti_graph_size(graph);
-    int *line = tutti_alloc((size_t)n, sizeof *line), *far = tutti_alloc((size_t)n, sizeof *far), end = 0;
+    int *line = tutti_alloc((size_t)n, sizeof *line), *far = tutti_alloc((size_t)n, sizeof *far),
+        end = 0;
     neighbours near = { 0 };
     int64_t found = -1;
 
@@ -79,7 +81,8 @@ static int64_t along(int64_t edge, int64_t edges)
     return edge == 0 ? INT64_MAX : edge * edges;
 }
 
-int64_t tutti_ledger_bound(const tutti_graph *graph, const tutti_ledger_rules *rules, int ahead, int behind)
+int64_t tutti_ledger_bound(const tutti_graph *graph, const tutti_ledger_rules *rules, int ahead,
+                           int behind)
 {
     const int64_t back = length(graph, behind, ahead), there = length(graph, ahead, behind);
     int64_t by_models, by_tokens;
@@ -93,29 +96,31 @@ int64_t tutti_ledger_bound(const tutti_graph *graph, const tutti_ledger_rules *r
 
 /* ---- from open to close ---- */
 
-static tutti_status check_rules(const tutti_graph *graph, const tutti_ledger_rules *r, tutti_error *err)
+static tutti_status check_rules(const tutti_graph *graph, const tutti_ledger_rules *r,
+                                tutti_error *err)
 {
     const long long gap = r->max_gap, backup = r->backup, staleness = r->staleness;
     neighbours near = { 0 };
     tutti_status status = TUTTI_OK;
 
-    TUTTI_TRY(tutti_fail_within(err, tutti_graph_require(graph, "static", err),
-                                "models that are matched by iteration need a fixed graph, say ring-based"));
+    TUTTI_TRY(tutti_fail_within(
+        err, tutti_graph_require(graph, "static", err),
+        "models that are matched by iteration need a fixed graph, say ring-based"));
     if (r->acks && (backup > 0 || staleness > 0))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "mode=notify-ack waits for every neighbour's word in each iteration, so backup (%lld) and "
-                          "staleness (%lld) must be 0; take mode=standard",
+                          "mode=notify-ack waits for every neighbour's word in each iteration, so "
+                          "backup (%lld) and staleness (%lld) must be 0; take mode=standard",
                           backup, staleness);
     if (backup > 0 && gap == 0)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "backup is %lld and max_gap 0: without tokens a worker that does not wait for a slow one runs "
-            "ahead of it without bound; set max_gap, say 8",
-            backup);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "backup is %lld and max_gap 0: without tokens a worker that does not "
+                          "wait for a slow one runs ahead of it without bound; set max_gap, say 8",
+                          backup);
     if (gap > 0 && staleness >= gap)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "staleness is %lld and max_gap %lld: tokens would hold workers back before any model is so "
-                          "old; set max_gap above staleness, or 0 for no tokens",
+                          "staleness is %lld and max_gap %lld: tokens would hold workers back "
+                          "before any model is so old; set max_gap above staleness, or 0 for no "
+                          "tokens",
                           staleness, gap);
     if (!take_neighbours(graph, &near))
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "looking at the graph");
@@ -123,8 +128,9 @@ static tutti_status check_rules(const tutti_graph *graph, const tutti_ledger_rul
         neighbours_of(graph, rank, &near);
         if (near.n_in > 0 && backup >= near.n_in)
             status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                                "backup is %lld, but worker %d takes the models of only %d others and would wait for "
-                                "none; give at most %d, or a graph with more neighbours",
+                                "backup is %lld, but worker %d takes the models of only %d others "
+                                "and would wait for none; give at most %d, or a graph with more "
+                                "neighbours",
                                 backup, rank, near.n_in, near.n_in - 1);
     }
     drop_neighbours(&near);
@@ -142,14 +148,17 @@ static bool is_among(const int *list, int n, int rank)
 /* The most iterations that a model of `of` can be ahead of the next that `to` mixes, over an edge
    of->to, whichever other workers are lost. Always finite: check_rules rejects backup without
    tokens, the only rules under which nothing bounds the gap. -1: no memory. */
-static int64_t most_ahead(const tutti_graph *graph, const tutti_ledger_rules *r, int of, int to, bool edge_back)
+static int64_t most_ahead(const tutti_graph *graph, const tutti_ledger_rules *r, int of, int to,
+                          bool edge_back)
 {
     if (r->acks)
         return 0;
-    return r->max_gap > 0 && (r->backup > 0 || !edge_back) ? r->max_gap : tutti_ledger_bound(graph, r, of, to);
+    return r->max_gap > 0 && (r->backup > 0 || !edge_back) ? r->max_gap
+                                                           : tutti_ledger_bound(graph, r, of, to);
 }
 
-static tutti_status open_in(tutti_ledger *l, const tutti_graph *graph, const neighbours *near, tutti_error *err)
+static tutti_status open_in(tutti_ledger *l, const tutti_graph *graph, const neighbours *near,
+                            tutti_error *err)
 {
     l->n_in = near->n_in;
     l->in = tutti_alloc((size_t)near->n_in + 1, sizeof *l->in);
@@ -163,31 +172,37 @@ static tutti_status open_in(tutti_ledger *l, const tutti_graph *graph, const nei
         in->held = in->ahead >= 0 ? tutti_alloc((size_t)in->slots, sizeof *in->held) : NULL;
         in->mixed = in->ahead >= 0 ? tutti_alloc((size_t)in->slots, sizeof *in->mixed) : NULL;
         if (in->held == NULL || in->mixed == NULL)
-            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the state of worker %d", in->rank);
+            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the state of worker %d",
+                              in->rank);
     }
-    return l->in != NULL ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %d neighbours", near->n_in);
+    return l->in != NULL
+               ? TUTTI_OK
+               : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %d neighbours", near->n_in);
 }
 
-static tutti_status open_out(tutti_ledger *l, const tutti_graph *graph, const neighbours *near, tutti_error *err)
+static tutti_status open_out(tutti_ledger *l, const tutti_graph *graph, const neighbours *near,
+                             tutti_error *err)
 {
     l->n_out = near->n_out;
     l->out = tutti_alloc((size_t)near->n_out + 1, sizeof *l->out);
     l->copies = 1;
     for (int b = 0; b < near->n_out && l->out != NULL; b++) {
         const int rank = near->out[b];
-        const int64_t ahead = most_ahead(graph, &l->rules, l->rank, rank, is_among(near->in, near->n_in, rank));
+        const int64_t ahead =
+            most_ahead(graph, &l->rules, l->rank, rank, is_among(near->in, near->n_in, rank));
         if (ahead < 0)
             return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "looking at the graph");
         l->out[b].rank = rank;
         if (ahead >= l->copies)
             l->copies = ahead < COPIES_MOST ? (int)ahead + 1 : COPIES_MOST;
     }
-    return l->out != NULL ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %d neighbours",
-                                                  near->n_out);
+    return l->out != NULL
+               ? TUTTI_OK
+               : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %d neighbours", near->n_out);
 }
 
-tutti_status tutti_ledger_open(tutti_ledger **out, const tutti_graph *graph, int rank, const tutti_ledger_rules *rules,
-                               tutti_error *err)
+tutti_status tutti_ledger_open(tutti_ledger **out, const tutti_graph *graph, int rank,
+                               const tutti_ledger_rules *rules, tutti_error *err)
 {
     tutti_ledger *l = tutti_alloc(1, sizeof *l);
     neighbours near = { 0 };
@@ -268,7 +283,8 @@ static int newest_slot(const tutti_ledger_in *in)
 
 static int put_newest(tutti_ledger *l, tutti_ledger_in *in, int64_t iter)
 {
-    const int newest = newest_slot(in), s = newest >= 0 && in->reading != 1 - newest ? 1 - newest : newest;
+    const int newest = newest_slot(in),
+              s = newest >= 0 && in->reading != 1 - newest ? 1 - newest : newest;
 
     if (newest < 0) {
         in->held[0] = iter;
@@ -345,11 +361,13 @@ bool tutti_ledger_may_mix(const tutti_ledger *l, int64_t iter)
    iteration that it is newer. */
 static double freshness(const tutti_ledger *l, int64_t iter, int64_t of)
 {
-    return l->rules.staleness > 0 && l->rules.linear ? (double)(of - (iter - l->rules.staleness) + 1) : 1;
+    return l->rules.staleness > 0 && l->rules.linear
+               ? (double)(of - (iter - l->rules.staleness) + 1)
+               : 1;
 }
 
-void tutti_ledger_mix(tutti_ledger *l, int64_t iter, bool alone, int *slot, double *weight, double *own,
-                      int64_t *oldest)
+void tutti_ledger_mix(tutti_ledger *l, int64_t iter, bool alone, int *slot, double *weight,
+                      double *own, int64_t *oldest)
 {
     double sum;
     bool all = !alone && l->rules.staleness == 0;
@@ -449,7 +467,9 @@ int64_t tutti_ledger_ahead(const tutti_ledger *l)
     int64_t ahead = 0;
 
     for (int b = 0; b < l->n_out; b++) {
-        int64_t at = !l->rules.acks && l->rules.max_gap > 0 ? l->iter + l->out[b].tokens - l->rules.max_gap : -1;
+        int64_t at = !l->rules.acks && l->rules.max_gap > 0
+                         ? l->iter + l->out[b].tokens - l->rules.max_gap
+                         : -1;
         for (int a = 0; a < l->n_in; a++)
             if (l->in[a].rank == l->out[b].rank && l->in[a].newest > at)
                 at = l->in[a].newest;

@@ -86,27 +86,33 @@ static tutti_status open_ledger(tutti_queues *q, tutti_error *err)
     const tutti_queues_options *o = q->o;
     const tutti_ledger_rules rules = { .acks = o->mode == TUTTI_QUEUES_NOTIFY_ACK,
                                        .linear = o->weights == TUTTI_QUEUES_LINEAR,
-                                       .max_gap = o->mode == TUTTI_QUEUES_NOTIFY_ACK ? 0 : o->max_gap,
+                                       .max_gap =
+                                           o->mode == TUTTI_QUEUES_NOTIFY_ACK ? 0 : o->max_gap,
                                        .backup = o->backup,
                                        .staleness = o->staleness };
     const char *spec = o->graph[0] != 0 ? o->graph : q->m->workers % 2 == 0 ? "ring-based" : "ring";
 
-    TUTTI_TRY(
-        tutti_fail_within(err, tutti_graph_open(&q->graph, spec, q->m->workers, err), "method '%s'", q->m->ops->name));
-    return tutti_fail_within(err, tutti_ledger_open(&q->ledger, q->graph, q->m->rank, &rules, err), "method '%s'",
-                             q->m->ops->name);
+    TUTTI_TRY(tutti_fail_within(err, tutti_graph_open(&q->graph, spec, q->m->workers, err),
+                                "method '%s'", q->m->ops->name));
+    return tutti_fail_within(err, tutti_ledger_open(&q->ledger, q->graph, q->m->rank, &rules, err),
+                             "method '%s'", q->m->ops->name);
 }
 
-static void declare_models(const tutti_queues *q, tutti_plan *plan, const char *name, size_t models, float **slot)
+static void declare_models(const tutti_queues *q, tutti_plan *plan, const char *name, size_t models,
+                           float **slot)
 {
     if (models > 0)
-        tutti_declare(
-            plan, &(tutti_state){ .name = name, .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = models * q->m->n },
-            slot);
+        tutti_declare(plan,
+                      &(tutti_state){ .name = name,
+                                      .keep = TUTTI_SCRATCH,
+                                      .dtype = TUTTI_F32,
+                                      .count = models * q->m->n },
+                      slot);
 }
 
 tutti_status tutti_queues_declare(tutti_queues **out, tutti_method *m, tutti_plan *plan,
-                                  const tutti_queues_options *options, const int services[2], tutti_error *err)
+                                  const tutti_queues_options *options, const int services[2],
+                                  tutti_error *err)
 {
     tutti_queues *q = tutti_alloc(1, sizeof *q);
     size_t slots = 0, in, to;
@@ -134,8 +140,8 @@ tutti_status tutti_queues_declare(tutti_queues **out, tutti_method *m, tutti_pla
     q->sends = tutti_alloc((size_t)q->ledger->copies * to + 1, sizeof *q->sends);
     q->figures = tutti_alloc(1, sizeof *q->figures);
     q->lost = tutti_alloc((size_t)m->workers, sizeof *q->lost);
-    if (q->of == NULL || q->slot == NULL || q->weight == NULL || q->term == NULL || q->by == NULL || q->notes == NULL ||
-        q->sends == NULL || q->figures == NULL || q->lost == NULL)
+    if (q->of == NULL || q->slot == NULL || q->weight == NULL || q->term == NULL || q->by == NULL ||
+        q->notes == NULL || q->sends == NULL || q->figures == NULL || q->lost == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method '%s'", m->ops->name);
     for (size_t a = 0; a < in; a++)
         q->of[a] = q->ledger->in[a].rank;
@@ -150,22 +156,26 @@ static tutti_status open_queues(void *self, tutti_error *err)
 {
     tutti_queues *q = self;
     tutti_engine *e = q->m->engine;
-    const tutti_requests_setup models = {
-        .buffers = q->ledger->n_in, .sources = q->of, .in = q->rooms, .in_bytes = q->m->n * sizeof(float)
-    };
+    const tutti_requests_setup models = { .buffers = q->ledger->n_in,
+                                          .sources = q->of,
+                                          .in = q->rooms,
+                                          .in_bytes = q->m->n * sizeof(float) };
 
     TUTTI_TRY(tutti_monitor_open(&q->lock, q->m->rt, err));
     if (q->ledger->n_in == 0)
         return TUTTI_OK;
-    TUTTI_TRY(tutti_requests_open(tutti_request_queue_of(e, q->updates), e, q->updates, &models, err));
-    return tutti_requests_open(tutti_request_queue_of(e, q->tokens), e, q->tokens, &(tutti_requests_setup){ 0 }, err);
+    TUTTI_TRY(
+        tutti_requests_open(tutti_request_queue_of(e, q->updates), e, q->updates, &models, err));
+    return tutti_requests_open(tutti_request_queue_of(e, q->tokens), e, q->tokens,
+                               &(tutti_requests_setup){ 0 }, err);
 }
 
 static void close_queues(void *self)
 {
     tutti_queues *q = self;
 
-    for (int k = 0; q->ledger != NULL && q->sends != NULL && k < q->ledger->copies * q->ledger->n_out; k++)
+    for (int k = 0;
+         q->ledger != NULL && q->sends != NULL && k < q->ledger->copies * q->ledger->n_out; k++)
         tutti_cancel(q->m->world, &q->sends[k]);
     for (int a = 0; q->ledger != NULL && q->notes != NULL && a < q->ledger->n_in; a++)
         for (int k = 0; k < NOTES; k++)
@@ -225,12 +235,14 @@ static tutti_status without(const void *self, int rank, const char *why, tutti_e
 {
     const tutti_queues *q = self;
 
-    if (q->o->mode == TUTTI_QUEUES_NOTIFY_ACK || q->o->max_gap > 0 || tutti_graph_is(q->graph, "symmetric"))
+    if (q->o->mode == TUTTI_QUEUES_NOTIFY_ACK || q->o->max_gap > 0 ||
+        tutti_graph_is(q->graph, "symmetric"))
         return TUTTI_OK;
-    return tutti_fail_rank(err, TUTTI_ERR_PEER, rank,
-                           "worker %d was lost (%s), and without tokens only the path through it may have kept two "
-                           "others within the number of models that their buffers hold; set max_gap, say 8",
-                           rank, why);
+    return tutti_fail_rank(
+        err, TUTTI_ERR_PEER, rank,
+        "worker %d was lost (%s), and without tokens only the path through it may have kept two "
+        "others within the number of models that their buffers hold; set max_gap, say 8",
+        rank, why);
 }
 
 /* ---- client: sending ---- */
@@ -248,7 +260,8 @@ static tutti_status reuse(tutti_queues *q, tutti_request *const *r, size_t n, tu
         done = done && (!r[k]->posted || tutti_request_done(r[k]));
     was = done ? TUTTI_DOING_OTHER : tutti_engine_expose(e);
     for (size_t k = 0; k < n && status == TUTTI_OK; k++) {
-        status = r[k]->posted ? tutti_wait_some(q->m->world, &r[k], 1, 1, TUTTI_FOREVER, NULL, err) : TUTTI_OK;
+        status = r[k]->posted ? tutti_wait_some(q->m->world, &r[k], 1, 1, TUTTI_FOREVER, NULL, err)
+                              : TUTTI_OK;
         status = tutti_is_left_out(q->m, status, err) ? TUTTI_OK : status;
     }
     if (!done)
@@ -264,7 +277,8 @@ static tutti_status send_note(tutti_queues *q, tutti_request *r, int service, in
     *r = (tutti_request){ 0 };
     if (tutti_engine_misses(q->m->engine, member))
         return TUTTI_OK;
-    status = tutti_engine_tell(q->m->engine, r, service, member, &(tutti_header){ .a = a }, payload, err);
+    status = tutti_engine_tell(q->m->engine, r, service, member, &(tutti_header){ .a = a }, payload,
+                               err);
     return tutti_is_left_out(q->m, status, err) ? TUTTI_OK : status;
 }
 
@@ -274,7 +288,8 @@ static bool may_send(void *of)
 }
 
 /* Waits, and adds the duration in seconds to *sum. */
-static tutti_status await_peers(tutti_queues *q, bool (*ready)(void *of), void *of, double *sum, tutti_error *err)
+static tutti_status await_peers(tutti_queues *q, bool (*ready)(void *of), void *of, double *sum,
+                                tutti_error *err)
 {
     const int64_t begin_ns = tutti_now_ns(q->m->rt);
     const tutti_status status = tutti_await(q->m, q->lock, ready, of, TUTTI_FOREVER, err);
@@ -364,8 +379,8 @@ static int list_terms(tutti_queues *q, const float *own, double self)
 
 /* Waits for the models of iteration iter and sets x to their weighted sum. own: as in list_terms.
    *oldest: the age of the oldest of them, in iterations. */
-static tutti_status mix_models(tutti_queues *q, int64_t iter, const float *own, float *x, int64_t *oldest,
-                               tutti_error *err)
+static tutti_status mix_models(tutti_queues *q, int64_t iter, const float *own, float *x,
+                               int64_t *oldest, tutti_error *err)
 {
     wanted w = { q, iter };
     int terms = 0;
@@ -498,7 +513,8 @@ static int in_of(const tutti_queues *q, int rank)
     return -1;
 }
 
-static tutti_status take_model(tutti_queues *q, const tutti_header *note, const float *got, tutti_error *err)
+static tutti_status take_model(tutti_queues *q, const tutti_header *note, const float *got,
+                               tutti_error *err)
 {
     const size_t d = q->m->layout->used;
     const int a = in_of(q, note->from);
@@ -516,11 +532,12 @@ static tutti_status take_model(tutti_queues *q, const tutti_header *note, const 
     tutti_unlock(q->lock);
     if (slot != TUTTI_LEDGER_WRONG)
         return TUTTI_OK;
-    return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note->from,
-                           "worker %d sent %llu bytes of its model of iteration %lld to worker %d, which is in "
-                           "iteration %lld and has no buffer for it; all workers must run one version with one graph",
-                           note->from, (unsigned long long)note->bytes, (long long)note->a, q->m->rank,
-                           (long long)iter);
+    return tutti_fail_rank(
+        err, TUTTI_ERR_CORRUPT, note->from,
+        "worker %d sent %llu bytes of its model of iteration %lld to worker %d, which is in "
+        "iteration %lld and has no buffer for it; all workers must run one version with one graph",
+        note->from, (unsigned long long)note->bytes, (long long)note->a, q->m->rank,
+        (long long)iter);
 }
 
 tutti_status tutti_queues_take_models(tutti_queues *q, tutti_error *err)
@@ -530,8 +547,8 @@ tutti_status tutti_queues_take_models(tutti_queues *q, tutti_error *err)
     void *got;
     tutti_status status = TUTTI_OK;
 
-    while (q->ledger->n_in > 0 &&
-           (status = tutti_engine_serve(e, q->updates, &note, &got, TUTTI_FOREVER, err)) == TUTTI_OK) {
+    while (q->ledger->n_in > 0 && (status = tutti_engine_serve(e, q->updates, &note, &got,
+                                                               TUTTI_FOREVER, err)) == TUTTI_OK) {
         if (tutti_engine_is_pending(e, &note)) {
             look_for_losses(q);
             continue;
@@ -549,9 +566,10 @@ static tutti_status take_tokens(tutti_queues *q, const tutti_header *note, tutti
     while (b < q->ledger->n_out && q->ledger->out[b].rank != note->from)
         b++;
     if (b == q->ledger->n_out || note->a <= 0)
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note->from,
-                               "worker %d gave worker %d %lld tokens; all workers must run one version with one graph",
-                               note->from, q->m->rank, (long long)note->a);
+        return tutti_fail_rank(
+            err, TUTTI_ERR_CORRUPT, note->from,
+            "worker %d gave worker %d %lld tokens; all workers must run one version with one graph",
+            note->from, q->m->rank, (long long)note->a);
     tutti_lock(q->lock);
     tutti_ledger_grant(q->ledger, b, note->a);
     tutti_wake(q->lock);
@@ -565,14 +583,16 @@ tutti_status tutti_queues_take_tokens(tutti_queues *q, tutti_error *err)
     tutti_header note;
     tutti_status status = TUTTI_OK;
 
-    while (q->ledger->n_in > 0 &&
-           (status = tutti_engine_serve(e, q->tokens, &note, NULL, TUTTI_FOREVER, err)) == TUTTI_OK) {
+    while (q->ledger->n_in > 0 && (status = tutti_engine_serve(e, q->tokens, &note, NULL,
+                                                               TUTTI_FOREVER, err)) == TUTTI_OK) {
         TUTTI_TRY(take_tokens(q, &note, err));
         tutti_engine_answered(e, &note);
     }
     return status;
 }
 
-static const tutti_facility_ops facility = {
-    .open = open_queues, .close = close_queues, .quiesce = quiesce, .resume = queues_resume, .without = without
-};
+static const tutti_facility_ops facility = { .open = open_queues,
+                                             .close = close_queues,
+                                             .quiesce = quiesce,
+                                             .resume = queues_resume,
+                                             .without = without };

@@ -24,7 +24,8 @@
 
 /* ---- from open to close ---- */
 
-tutti_status tutti_groups_open(tutti_groups **out, const tutti_groups_setup *setup, tutti_error *err)
+tutti_status tutti_groups_open(tutti_groups **out, const tutti_groups_setup *setup,
+                               tutti_error *err)
 {
     const size_t n = (size_t)setup->workers;
     tutti_groups *g = tutti_alloc(1, sizeof *g);
@@ -40,11 +41,12 @@ tutti_status tutti_groups_open(tutti_groups **out, const tutti_groups_setup *set
         g->asked = tutti_alloc(n, sizeof *g->asked);
         g->sorted = tutti_alloc(n, sizeof *g->sorted);
     }
-    if (g == NULL || g->w == NULL || g->pick == NULL || g->deal == NULL || g->taken == NULL || g->asked == NULL ||
-        g->sorted == NULL) {
+    if (g == NULL || g->w == NULL || g->pick == NULL || g->deal == NULL || g->taken == NULL ||
+        g->asked == NULL || g->sorted == NULL) {
         tutti_groups_close(g);
         *out = NULL;
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the group generator for %zu workers", n);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                          "opening the group generator for %zu workers", n);
     }
     return TUTTI_OK;
 }
@@ -144,8 +146,8 @@ tutti_groups_entry *tutti_groups_planned(const tutti_groups *g, int v)
     return NULL;
 }
 
-tutti_status tutti_groups_reply(tutti_groups *g, int v, tutti_groups_decision decision, const tutti_groups_entry *p,
-                                tutti_error *err)
+tutti_status tutti_groups_reply(tutti_groups *g, int v, tutti_groups_decision decision,
+                                const tutti_groups_entry *p, tutti_error *err)
 {
     const tutti_groups_answer a = { .worker = v,
                                     .decision = decision,
@@ -200,7 +202,8 @@ tutti_groups_entry *tutti_groups_to_join(const tutti_groups *g, int v)
 
 /* ---- starts ---- */
 
-static tutti_status start_group(tutti_groups *g, tutti_groups_entry *p, int64_t now_ns, tutti_error *err)
+static tutti_status start_group(tutti_groups *g, tutti_groups_entry *p, int64_t now_ns,
+                                tutti_error *err)
 {
     p->started = true;
     p->apart = g->apart;
@@ -270,8 +273,8 @@ tutti_status tutti_groups_settle(tutti_groups *g, int64_t now_ns, tutti_error *e
 
 /* ---- what happens ---- */
 
-tutti_status tutti_groups_request(tutti_groups *g, int v, int64_t count, tutti_groups_times takes, bool leaves,
-                                  int64_t now_ns, tutti_error *err)
+tutti_status tutti_groups_request(tutti_groups *g, int v, int64_t count, tutti_groups_times takes,
+                                  bool leaves, int64_t now_ns, tutti_error *err)
 {
     tutti_groups_peer *const w = &g->w[v];
     tutti_groups_entry *in = w->in;
@@ -314,8 +317,9 @@ tutti_status tutti_groups_late(tutti_groups *g, int64_t now_ns, tutti_error *err
     bool late = false;
 
     for (tutti_groups_entry *p = g->queue; p != NULL; p = p->next)
-        for (int k = 0;
-             k < p->n && !p->started && p->since_ns != TUTTI_FOREVER && now_ns >= p->since_ns + g->o.timeout_ns; k++) {
+        for (int k = 0; k < p->n && !p->started && p->since_ns != TUTTI_FOREVER &&
+                        now_ns >= p->since_ns + g->o.timeout_ns;
+             k++) {
             tutti_groups_peer *const w = &g->w[p->member[k]];
             if (!w->asks && !w->absent) { /* it computes, or its group is still running */
                 w->absent = late = true;

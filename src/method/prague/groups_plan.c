@@ -34,7 +34,8 @@
 
 static uint64_t draw_below(tutti_groups *g, uint64_t below)
 {
-    return tutti_random((tutti_rng){ g->o.seed, tutti_hash("prague", 6), 0 }, (*g->o.draws)++) % below;
+    return tutti_random((tutti_rng){ g->o.seed, tutti_hash("prague", 6), 0 }, (*g->o.draws)++) %
+           below;
 }
 
 static void shuffle(tutti_groups *g, int *list, int n)
@@ -118,7 +119,8 @@ static tutti_status plan_rounds(tutti_groups *g, int n, bool behind, tutti_error
     for (int at = 0; at < n;) { /* w is the head of its machine if it is behind: then it is
                                    grouped with another head now */
         const int there = gather_machine(g, g->pick, at, n);
-        const int head = at == 0 && behind ? 0 : (int)draw_below(g, (uint64_t)there), v = g->pick[at + head];
+        const int head = at == 0 && behind ? 0 : (int)draw_below(g, (uint64_t)there),
+                  v = g->pick[at + head];
         memmove(g->pick + at + 1, g->pick + at, (size_t)head * sizeof *g->pick);
         g->pick[at] = v;
         g->deal[heads++] = v;
@@ -188,7 +190,8 @@ void tutti_groups_lag(tutti_groups *g, int v, tutti_groups_times takes)
     w->takes_ns = takes.computes_ns + takes.reduces_ns;
     g->usual_ns = usual_ns(g);
     late = (double)w->takes_ns / (double)g->usual_ns - 1;
-    g->o.lag[v] += (int64_t)((late < MOST ? late : MOST) * TUTTI_GROUPS_REQUEST) - g->o.lag[v] / FORGETS;
+    g->o.lag[v] +=
+        (int64_t)((late < MOST ? late : MOST) * TUTTI_GROUPS_REQUEST) - g->o.lag[v] / FORGETS;
 }
 
 /* Returns true if v's P-Reduce, with the member that has the slowest link, will take at least the
@@ -199,7 +202,8 @@ static bool is_held(tutti_groups *g, int v, int64_t now_ns)
     int64_t reduces_ns = 0;
 
     for (int k = 0; p != NULL && k < p->n; k++)
-        reduces_ns = g->w[p->member[k]].reduces_ns > reduces_ns ? g->w[p->member[k]].reduces_ns : reduces_ns;
+        reduces_ns =
+            g->w[p->member[k]].reduces_ns > reduces_ns ? g->w[p->member[k]].reduces_ns : reduces_ns;
     return g->o.filter > 0 && reduces_ns > 0 && p->go_ns + reduces_ns - now_ns >= g->usual_ns;
 }
 
@@ -210,8 +214,8 @@ static tutti_status plan_division(tutti_groups *g, int w, tutti_error *err)
 
     g->pick[0] = w;
     for (int v = 0; v < g->o.workers; v++) {
-        if (v == w || !tutti_groups_is_free(g, v) || tutti_groups_planned(g, v) != NULL || lags(g, v, w) ||
-            is_held(g, v, g->w[w].asked_ns))
+        if (v == w || !tutti_groups_is_free(g, v) || tutti_groups_planned(g, v) != NULL ||
+            lags(g, v, w) || is_held(g, v, g->w[w].asked_ns))
             continue;
         behind = behind || lags(g, w, v);
         g->pick[n++] = v;

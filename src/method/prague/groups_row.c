@@ -146,8 +146,10 @@ static tutti_status mix_groups(const members *of, uint64_t k, const double *x, d
             sum += x[row[j]];
         }
         if (!mine)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the static schedule leaves worker %d out of its own group in "
-                              "phase %llu", w, (unsigned long long)k);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "the static schedule leaves worker %d out of its own group in phase "
+                              "%llu",
+                              w, (unsigned long long)k);
         y[w] = sum / some;
     }
     return TUTTI_OK;
@@ -186,14 +188,16 @@ static tutti_status check_contraction(const members *of, double *x, double *y, i
                 if (tutti_groups_row(n, size, machine, k, row[j], other) != some ||
                     memcmp(row, other, (size_t)some * sizeof *row) != 0)
                     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                                      "the static schedule is no partition: workers %d and %d differ on the group of "
-                                      "phase %llu", w, row[j], (unsigned long long)k);
+                                      "the static schedule is no partition: workers %d and %d "
+                                      "differ on the group of phase %llu",
+                                      w, row[j], (unsigned long long)k);
         }
     for (int w = 0; w < n; w++)
         x[w] = tutti_normal((tutti_rng){ 1, 0, 0 }, (uint64_t)w);
     centre(n, x);
     for (int round = 0; round < (n > MANY ? ROUNDS_OF_MANY : ROUNDS); round++) {
-        for (uint64_t k = 0; k < 2 * period; k++) { /* F, then its transpose: each F_k is symmetric */
+        for (uint64_t k = 0; k < 2 * period; k++) {
+            /* F, then its transpose: each F_k is symmetric */
             TUTTI_TRY(mix_groups(of, k < period ? k : 2 * period - 1 - k, x, y, row, err));
             memcpy(x, y, (size_t)n * sizeof *x);
         }
@@ -203,11 +207,14 @@ static tutti_status check_contraction(const members *of, double *x, double *y, i
         *lambda = sqrt(shrinks);
     return shrinks < 1 - 1e-9
                ? TUTTI_OK
-               : tutti_fail(err, TUTTI_ERR_USAGE, 0, "the static schedule does not connect all %d workers in a cycle "
-                            "of %llu phases; take another group_size", n, (unsigned long long)period);
+               : tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                            "the static schedule does not connect all %d workers in a cycle of "
+                            "%llu phases; take another group_size",
+                            n, (unsigned long long)period);
 }
 
-tutti_status tutti_groups_check(int workers, int size, const int *machine, double *lambda, tutti_error *err)
+tutti_status tutti_groups_check(int workers, int size, const int *machine, double *lambda,
+                                tutti_error *err)
 {
     const size_t n = (size_t)workers;
     double *const x = tutti_alloc(2 * n, sizeof *x);

@@ -37,7 +37,8 @@ static void part(tutti_groups *g, tutti_groups_entry *p)
     }
 }
 
-static tutti_status judge_group(tutti_groups *g, tutti_groups_entry *p, int64_t now_ns, tutti_error *err)
+static tutti_status judge_group(tutti_groups *g, tutti_groups_entry *p, int64_t now_ns,
+                                tutti_error *err)
 {
     const bool again = (tutti_groups_count_of(p, SPOILT) > 0 || p->undone) && !p->kept;
     tutti_groups_entry *next = NULL;
@@ -71,8 +72,11 @@ static tutti_status judge_group(tutti_groups *g, tutti_groups_entry *p, int64_t 
             w->last = stays ? next->id : w->last;
         }
         if (w->awaits_verdict && w->reported_id == p->id)
-            TUTTI_TRY(tutti_groups_reply(
-                g, v, !again ? TUTTI_GROUPS_KEEP : stays ? TUTTI_GROUPS_AGAIN : TUTTI_GROUPS_UNDO, next, err));
+            TUTTI_TRY(tutti_groups_reply(g, v,
+                                         !again  ? TUTTI_GROUPS_KEEP
+                                         : stays ? TUTTI_GROUPS_AGAIN
+                                                 : TUTTI_GROUPS_UNDO,
+                                         next, err));
         if (w->shunned)
             tutti_groups_forget(g, v);
     }
@@ -95,8 +99,9 @@ static tutti_status take_over(tutti_groups *g, const tutti_groups_last *last, tu
     p->apart = last->apart;
     for (int k = 0; k < n; k++) {
         tutti_groups_peer *const w = &g->w[member[k]];
-        const bool past = w->last > id || (w->last == id && w->kept), knows = w->last == id ||
-                                (g->o.kind == TUTTI_GROUPS_STATIC && !tutti_groups_supersedes(id, w->last));
+        const bool past = w->last > id || (w->last == id && w->kept),
+                   knows = w->last == id || (g->o.kind == TUTTI_GROUPS_STATIC &&
+                                             !tutti_groups_supersedes(id, w->last));
         p->state[k] = w->lost || w->undone == id ? OUT : past ? WELL : knows ? RUNS : TO_JOIN;
         p->kept = p->kept || past;
         p->undone = p->undone || w->undone == id;
@@ -116,7 +121,8 @@ static tutti_groups_entry *started(const tutti_groups *g, int64_t id)
 
 /* True if a later attempt at this group exists: its generator was lost after it had notified only
    some members to repeat the group. The others are notified now. */
-static bool is_superseded(const tutti_groups *g, int64_t id, const int *member, int n, tutti_groups_entry **by)
+static bool is_superseded(const tutti_groups *g, int64_t id, const int *member, int n,
+                          tutti_groups_entry **by)
 {
     *by = NULL;
     for (tutti_groups_entry *p = g->queue; p != NULL; p = p->next)
@@ -127,8 +133,8 @@ static bool is_superseded(const tutti_groups *g, int64_t id, const int *member, 
     return *by != NULL;
 }
 
-tutti_status tutti_groups_over(tutti_groups *g, int v, const tutti_groups_last *last, int blame, int64_t now_ns,
-                               tutti_error *err)
+tutti_status tutti_groups_over(tutti_groups *g, int v, const tutti_groups_last *last, int blame,
+                               int64_t now_ns, tutti_error *err)
 {
     const int64_t id = last->id;
     tutti_groups_entry *p = started(g, id), *by;
@@ -154,8 +160,8 @@ tutti_status tutti_groups_over(tutti_groups *g, int v, const tutti_groups_last *
     }
     k = tutti_groups_index_of(p, v);
     if (k < 0)
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, v, "worker %d has made a P-Reduce of a group that it is not in",
-                               v);
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, v,
+                               "worker %d has made a P-Reduce of a group that it is not in", v);
     g->w[v].in = p;
     p->state[k] = blame < 0 ? WELL : SPOILT;
     p->blame[k] = blame;
@@ -192,7 +198,8 @@ tutti_status tutti_groups_lost(tutti_groups *g, int v, int64_t now_ns, tutti_err
     return tutti_groups_settle(g, now_ns, err);
 }
 
-tutti_status tutti_groups_report(tutti_groups *g, int v, const tutti_groups_last *last, tutti_error *err)
+tutti_status tutti_groups_report(tutti_groups *g, int v, const tutti_groups_last *last,
+                                 tutti_error *err)
 {
     const int64_t id = last->id;
     const bool kept = last->kept;
@@ -211,7 +218,8 @@ tutti_status tutti_groups_report(tutti_groups *g, int v, const tutti_groups_last
         next = q->next;
         if (k < 0 || !q->started || g->w[v].lost)
             continue;
-        if (tutti_groups_supersedes(id, q->id)) /* it was spoilt, and some members do not know it yet */
+        if (tutti_groups_supersedes(id,
+                                    q->id)) /* it was spoilt, and some members do not know it yet */
             tutti_groups_remove(g, q);
         else if (tutti_groups_supersedes(q->id, id))
             q->state[k] = TO_JOIN;

@@ -35,23 +35,27 @@ enum { REDUCE, GENERATE, TELL }; /* services */
 enum { RANDOM, STATIC, SMART };
 
 static const tutti_option prague_options[] = {
-    { "generator", TUTTI_CHOICE, TUTTI_AT(prague, options.generator), SMART, 0, 2, "random|static|smart",
-      "which workers average with each other: drawn at each request; a schedule, for equal workers; planned so that "
-      "groups hardly ever conflict and no group waits for a slow worker" },
+    { "generator", TUTTI_CHOICE, TUTTI_AT(prague, options.generator), SMART, 0, 2,
+      "random|static|smart",
+      "which workers average with each other: drawn at each request; a schedule, for equal "
+      "workers; planned so that groups hardly ever conflict and no group waits for a slow worker" },
     { "group_size", TUTTI_INT, TUTTI_AT(prague, options.group_size), 0, 0, 65536, NULL,
       "workers of a group; 0: 3, or 2 of up to four workers" },
     { "sync_every", TUTTI_INT, TUTTI_AT(prague, options.sync_every), 1, 1, 1e9, NULL,
       "gradients of a worker from one averaging to the next" },
     { "filter_threshold", TUTTI_INT, TUTTI_AT(prague, options.filter_threshold), 4, 0, 1e9, NULL,
-      "smart: requests that a worker may lag behind the one that asks and still be put in a group with it; 0: any "
-      "number", "generator=smart" },
+      "smart: requests that a worker may lag behind the one that asks and still be put in a group "
+      "with it; 0: any number",
+      "generator=smart" },
     { "inter_intra", TUTTI_TEXT, TUTTI_AT(prague, options.inter_intra), 0, 0, 0, "auto",
-      "machines, which average inside and between in turn: auto, where there are several with several workers; off; "
-      "or how many workers of consecutive ranks make one" },
+      "machines, which average inside and between in turn: auto, where there are several with "
+      "several workers; off; or how many workers of consecutive ranks make one" },
     { "group_timeout", TUTTI_REAL, TUTTI_AT(prague, options.group_timeout), 30, 0.001, 1e6, NULL,
       "seconds that a group waits for a member before it continues without it" },
-    { "overlap", TUTTI_CHOICE, TUTTI_AT(prague, options.overlap), TUTTI_PREDUCE_AUTO, 0, 2, "auto|on|off",
-      "compute the next gradient during the averaging; auto: except with generator=static or groups of all workers" },
+    { "overlap", TUTTI_CHOICE, TUTTI_AT(prague, options.overlap), TUTTI_PREDUCE_AUTO, 0, 2,
+      "auto|on|off",
+      "compute the next gradient during the averaging; auto: except with generator=static or "
+      "groups of all workers" },
     { "log", TUTTI_BOOL, TUTTI_AT(prague, options.log), 0, 0, 1, NULL,
       "an event of each group that a worker averages in" },
     { 0 }
@@ -59,7 +63,8 @@ static const tutti_option prague_options[] = {
 
 static unsigned prague_traits(const void *self)
 {
-    return TUTTI_FAULT_TOLERANT | (tutti_preduce_is_static(&((const prague *)self)->options) ? 0 : TUTTI_ASYNC);
+    return TUTTI_FAULT_TOLERANT |
+           (tutti_preduce_is_static(&((const prague *)self)->options) ? 0 : TUTTI_ASYNC);
 }
 
 static tutti_status prague_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
@@ -104,19 +109,24 @@ static tutti_status report_thread(tutti_method *m, tutti_error *err)
     return tutti_preduce_tell(((prague *)m->self)->preduce, err);
 }
 
-static const tutti_service prague_services[] = { [REDUCE] = { "reduce", reduce },
-                                                 [GENERATE] = { "generate", generate, .receives_losses = true },
-                                                 [TELL] = { "tell", report_thread, .receives_losses = true },
-                                                 { 0 } };
+static const tutti_service prague_services[] = {
+    [REDUCE] = { "reduce", reduce },
+    [GENERATE] = { "generate", generate, .receives_losses = true },
+    [TELL] = { "tell", report_thread, .receives_losses = true },
+    { 0 }
+};
 
 static const char *const prague_constraints[] = {
-    "random and smart are asynchronous: --steps N is N x workers gradients by whichever worker is free; runs differ in "
-    "their bits, except simulated ones",
+    "random and smart are asynchronous: --steps N is N x workers gradients by whichever worker is "
+    "free; runs differ in their bits, except simulated ones",
     "static has common steps and the same bits every time; a late worker delays its groups",
-    "a lost worker is excluded where the transport survives the loss (shm, tcp, sim): no worker averages with it, a "
-    "group that its loss spoils is formed again by the others, what it was given to compute is not computed; with "
-    "on-loss=stop, and on other transports, it ends the run (exit code 3)",
-    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it", NULL
+    "a lost worker is excluded where the transport survives the loss (shm, tcp, sim): no worker "
+    "averages with it, a group that its loss spoils is formed again by the others, what it was "
+    "given to compute is not computed; with on-loss=stop, and on other transports, it ends the run "
+    "(exit code 3)",
+    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved "
+    "it",
+    NULL
 };
 
 const tutti_method_ops tutti_method_prague = {
@@ -125,7 +135,8 @@ const tutti_method_ops tutti_method_prague = {
     .authors = "Luo, He, Zhuo, Qian",
     .year = 2020,
     .family = "gossip",
-    .axes = { "groups", "none, groups; or a schedule", "fp32", "blocking, or overlap", "a model each", "any" },
+    .axes = { "groups", "none, groups; or a schedule", "fp32", "blocking, or overlap",
+              "a model each", "any" },
     .constraints = prague_constraints,
     .options = prague_options,
     .self_bytes = sizeof(prague),

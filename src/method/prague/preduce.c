@@ -72,17 +72,19 @@ static tutti_status find_machines(tutti_preduce *p, tutti_error *err)
     if (!by_host) {
         each = strtol(value, &end, 10);
         if (errno != 0 || end == value || *end != 0 || each < 2 || each >= m->workers)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "method '%s': inter_intra is '%.40s'; it must be auto, off, or how many workers of "
-                              "consecutive ranks make a machine: 2 to %d of these %d",
-                              m->ops->name, value, m->workers - 1, m->workers);
+            return tutti_fail(
+                err, TUTTI_ERR_USAGE, 0,
+                "method '%s': inter_intra is '%.40s'; it must be auto, off, or how many workers of "
+                "consecutive ranks make a machine: 2 to %d of these %d",
+                m->ops->name, value, m->workers - 1, m->workers);
     }
     p->machine = tutti_alloc((size_t)m->workers, sizeof *p->machine);
     if (p->machine == NULL)
         return no_memory(p, err);
     for (int r = 0; r < m->workers; r++) {
         int first = 0;
-        while (by_host ? tutti_world_host(m->world, first) != tutti_world_host(m->world, r) : first / each != r / each)
+        while (by_host ? tutti_world_host(m->world, first) != tutti_world_host(m->world, r)
+                       : first / each != r / each)
             first++;
         p->machine[r] = first == r ? machines++ : p->machine[first];
     }
@@ -103,15 +105,17 @@ static tutti_status find_rows(tutti_preduce *p, tutti_error *err)
     if (p->row == NULL || p->row_n == NULL)
         return no_memory(p, err);
     for (uint64_t k = 0; k < p->period; k++)
-        p->row_n[k] = tutti_groups_row(n, p->size, p->machine, k, p->m->rank, p->row + k * (uint64_t)n);
-    return tutti_fail_within(err, tutti_groups_check(n, p->size, p->machine, &p->lambda, err), "method '%s'",
-                             p->m->ops->name);
+        p->row_n[k] =
+            tutti_groups_row(n, p->size, p->machine, k, p->m->rank, p->row + k * (uint64_t)n);
+    return tutti_fail_within(err, tutti_groups_check(n, p->size, p->machine, &p->lambda, err),
+                             "method '%s'", p->m->ops->name);
 }
 
 static const tutti_facility_ops facility; /* at the end */
 
 tutti_status tutti_preduce_declare(tutti_preduce **out, tutti_method *m, tutti_plan *plan,
-                                   const tutti_preduce_options *options, const int services[3], tutti_error *err)
+                                   const tutti_preduce_options *options, const int services[3],
+                                   tutti_error *err)
 {
     const int usual = m->workers <= 4 ? m->workers < 2 ? m->workers : 2 : 3;
     tutti_preduce *p = tutti_alloc(1, sizeof *p);
@@ -130,19 +134,21 @@ tutti_status tutti_preduce_declare(tutti_preduce **out, tutti_method *m, tutti_p
                                                          : options->overlap == TUTTI_PREDUCE_ON;
     if (options->group_size == 1)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s': group_size is 1, and a group of one averages nothing; it must be 2 to the "
-                          "number of workers, or 0 for %d",
+                          "method '%s': group_size is 1, and a group of one averages nothing; it "
+                          "must be 2 to the number of workers, or 0 for %d",
                           m->ops->name, usual);
     if (p->size > m->workers)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s': group_size is %d and there are %d workers; ask for no more than that, or for "
-                          "0",
+                          "method '%s': group_size is %d and there are %d workers; ask for no more "
+                          "than that, or for 0",
                           m->ops->name, p->size, m->workers);
     if (m->workers > TUTTI_GROUPS_WORKERS_MOST)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s': there are %d workers, and groups are of %d at most",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s': there are %d workers, and groups are of %d at most",
                           m->ops->name, m->workers, TUTTI_GROUPS_WORKERS_MOST);
     tutti_declare_vector(plan, "preduce.s", TUTTI_SCRATCH, &p->s); /* x holds it at quiescence */
-    tutti_declare_value(plan, "preduce.gradients", TUTTI_OWN_ZERO, &p->gradients, sizeof p->gradients);
+    tutti_declare_value(plan, "preduce.gradients", TUTTI_OWN_ZERO, &p->gradients,
+                        sizeof p->gradients);
     if (m->workers == 1)
         return TUTTI_OK;
     TUTTI_TRY(find_machines(p, err));
@@ -172,8 +178,8 @@ static void warn_of_all(const tutti_preduce *p)
         return;
     if (n == 2)
         tutti_event(p->m, "groups-of-all",
-                    "both workers are in every group, so each waits for the slower one; groups "
-                    "are smaller than all from 3 workers on");
+                    "both workers are in every group, so each waits for the slower one; groups are "
+                    "smaller than all from 3 workers on");
     else
         tutti_event(p->m, "groups-of-all",
                     "group_size is %d, so all %d workers are in every group, and each waits for "
@@ -230,7 +236,8 @@ static void tell_figures(tutti_preduce *p)
     tutti_metric(m, "skipped", -1, (double)f->nothing);
     tutti_metric(m, "made_again", -1, (double)f->again);
     tutti_metric(m, "left_out", -1, (double)f->left_out);
-    tutti_metric(m, "wait_for_go", -1, f->waits > 0 ? (double)f->wait_ns * 1e-9 / (double)f->waits : 0);
+    tutti_metric(m, "wait_for_go", -1,
+                 f->waits > 0 ? (double)f->wait_ns * 1e-9 / (double)f->waits : 0);
     for (int r = 0; r < m->workers; r++)
         tutti_metric(m, "requests", r, (double)tutti_groups_requests_of(p->groups, r));
 }
@@ -241,9 +248,11 @@ static void tell_log(tutti_preduce *p)
         const tutti_preduce_entry *e = &p->log[k];
         char list[400] = "";
         for (int j = 0, used = 0; j < e->n && used < (int)sizeof list - 16; j++)
-            used += snprintf(list + used, sizeof list - (size_t)used, j > 0 ? ",%d" : "%d", e->member[j]);
-        tutti_event_of(p->m, p->m->rank, e->counts ? "group" : "spoilt group", "%lld by %d: %s from %lld to %lld ns",
-                       (long long)e->id, p->m->rank, list, (long long)e->begin_ns, (long long)e->end_ns);
+            used += snprintf(list + used, sizeof list - (size_t)used, j > 0 ? ",%d" : "%d",
+                             e->member[j]);
+        tutti_event_of(p->m, p->m->rank, e->counts ? "group" : "spoilt group",
+                       "%lld by %d: %s from %lld to %lld ns", (long long)e->id, p->m->rank, list,
+                       (long long)e->begin_ns, (long long)e->end_ns);
         tutti_free(e->member);
     }
     p->logged = 0;
@@ -334,8 +343,8 @@ void tutti_preduce_leave(tutti_preduce *p)
 
 /* Asks the generator, and the next one as long as it is replaced. *decision: its answer; MOVED: no
    worker generates any more. After GO and AGAIN p->last is the group. */
-static tutti_status ask_generator(tutti_preduce *p, const tutti_header *question, tutti_buffer payload,
-                                  uint32_t *decision, tutti_error *err)
+static tutti_status ask_generator(tutti_preduce *p, const tutti_header *question,
+                                  tutti_buffer payload, uint32_t *decision, tutti_error *err)
 {
     tutti_method *m = p->m;
 
@@ -370,7 +379,8 @@ static tutti_status ask_generator(tutti_preduce *p, const tutti_header *question
             tutti_preduce_note(p);
         }
         p->last.kept = p->last.kept || (!moved && note.kind == TUTTI_GROUPS_KEEP);
-        p->left = p->left || (!moved && question->kind == LEAVE && note.kind == TUTTI_GROUPS_NOTHING);
+        p->left =
+            p->left || (!moved && question->kind == LEAVE && note.kind == TUTTI_GROUPS_NOTHING);
         if (!moved && note.kind == TUTTI_GROUPS_UNDO)
             p->last.n = 0; /* it is over, and does not count */
         tutti_unlock(p->lock);
@@ -399,9 +409,11 @@ static void log_one(tutti_preduce *p, int64_t begin_ns, bool counts)
         p->log_room = room;
     }
     e = &p->log[p->logged];
-    *e = (tutti_preduce_entry){
-        .id = t->id, .begin_ns = begin_ns, .end_ns = tutti_now_ns(p->m->rt), .n = t->n, .counts = counts
-    };
+    *e = (tutti_preduce_entry){ .id = t->id,
+                                .begin_ns = begin_ns,
+                                .end_ns = tutti_now_ns(p->m->rt),
+                                .n = t->n,
+                                .counts = counts };
     e->member = tutti_alloc((size_t)t->n, sizeof *e->member);
     if (e->member == NULL)
         return;
@@ -417,8 +429,8 @@ static tutti_status average(tutti_preduce *p, uint64_t *before, tutti_error *err
                                 sends no more than "direct" */
     tutti_method *m = p->m;
     const size_t d = m->layout->used;
-    tutti_group group =
-        tutti_group_of(m->world, p->last.member, p->last.n, tutti_port_of("preduce", (uint64_t)p->last.id, 0));
+    tutti_group group = tutti_group_of(m->world, p->last.member, p->last.n,
+                                       tutti_port_of("preduce", (uint64_t)p->last.id, 0));
 
     group.apart = p->last.apart;
     group.algorithm = d < MANY ? "direct" : NULL;
@@ -426,8 +438,8 @@ static tutti_status average(tutti_preduce *p, uint64_t *before, tutti_error *err
     tutti_copy(m->device, m->n, p->s, p->sent);
     *before = p->moved;
     tutti_unlock(p->lock);
-    return tutti_allreduce_from(&group, TUTTI_MEAN, tutti_f32(m->device, p->sent, d), tutti_f32(m->device, p->mean, d),
-                                err);
+    return tutti_allreduce_from(&group, TUTTI_MEAN, tutti_f32(m->device, p->sent, d),
+                                tutti_f32(m->device, p->mean, d), err);
 }
 
 /* Adds to - from to s. If the client has not changed s since `before`, s becomes `to` itself. */
@@ -466,8 +478,9 @@ static tutti_status run_preduce(tutti_preduce *p, tutti_error *err)
         if (p->o->log)
             log_one(p, from_ns, well);
         if (tutti_engine_fault_tolerant(m->engine))
-            TUTTI_TRY(ask_generator(p, &over, tutti_host(p->last.member, (size_t)p->last.n, TUTTI_I32), &decision,
-                                    err));
+            TUTTI_TRY(ask_generator(p, &over,
+                                    tutti_host(p->last.member, (size_t)p->last.n, TUTTI_I32),
+                                    &decision, err));
         if (well && (decision == TUTTI_GROUPS_AGAIN || decision == TUTTI_GROUPS_UNDO)) {
             move_model(p, p->sent, p->mean, before);
             if (p->o->log && p->logged > 0)

@@ -89,17 +89,19 @@ static tutti_status announce(tutti_preduce *p, tutti_error *err)
     news = p->view > p->spread;
     p->spread = p->view;
     report.a = p->last.id;
-    report.b = p->phase << 32 | (int64_t)p->view << 3 | (int64_t)p->last.apart << 2 | (int64_t)p->left << 1 |
-             p->last.kept;
+    report.b = p->phase << 32 | (int64_t)p->view << 3 | (int64_t)p->last.apart << 2 |
+               (int64_t)p->left << 1 | p->last.kept;
     n = p->last.n;
     memcpy(p->report_members, p->last.member, (size_t)n * sizeof *p->report_members);
     tutti_unlock(p->lock);
     for (int r = 0; r < m->workers && news; r++) {
         tutti_header note = report;
         tutti_status status;
-        if (tutti_engine_misses(m->engine, r)) /* to this worker, too: its own generator thread needs it */
+        if (tutti_engine_misses(m->engine,
+                                r)) /* to this worker, too: its own generator thread needs it */
             continue;
-        status = tutti_rpc_call(m, p->service[GENERATE], r, &note, tutti_host(p->report_members, (size_t)n, TUTTI_I32),
+        status = tutti_rpc_call(m, p->service[GENERATE], r, &note,
+                                tutti_host(p->report_members, (size_t)n, TUTTI_I32),
                                 tutti_nothing(), err);
         if (status != TUTTI_OK && !tutti_is_left_out(m, status, err))
             return status;
@@ -127,35 +129,39 @@ static tutti_request_queue *queue_of(const tutti_preduce *p)
     return tutti_request_queue_of(p->m->engine, p->service[GENERATE]);
 }
 
-static tutti_status send_answer(tutti_preduce *p, int worker, const tutti_header *note, const int *member, int n,
-                                tutti_error *err)
+static tutti_status send_answer(tutti_preduce *p, int worker, const tutti_header *note,
+                                const int *member, int n, tutti_error *err)
 {
     const tutti_header request = p->held[worker].note;
 
     p->held[worker].note.kind = 0;
     tutti_engine_answered(p->m->engine, &request);
-    return tutti_requests_reply(queue_of(p), &request, note, 1, tutti_host((void *)member, (size_t)n, TUTTI_I32), NULL,
-                                err);
+    return tutti_requests_reply(queue_of(p), &request, note, 1,
+                                tutti_host((void *)member, (size_t)n, TUTTI_I32), NULL, err);
 }
 
 static tutti_status send_group(void *to, const tutti_groups_answer *a, tutti_error *err)
 {
-    const tutti_header note = { .kind = a->decision, .a = a->id, .b = a->n + (a->apart ? APART : 0) };
+    const tutti_header note = { .kind = a->decision,
+                                .a = a->id,
+                                .b = a->n + (a->apart ? APART : 0) };
     return send_answer(to, a->worker, &note, a->member, a->n, err);
 }
 
 /* Copies a worker's list of members from a request's payload. */
-static tutti_status copy_members(tutti_preduce *p, int **to, int *n, const tutti_header *note, const int *in,
-                                 tutti_error *err)
+static tutti_status copy_members(tutti_preduce *p, int **to, int *n, const tutti_header *note,
+                                 const int *in, tutti_error *err)
 {
     if (*to == NULL && (*to = tutti_alloc((size_t)p->m->workers, sizeof **to)) == NULL)
         return no_memory(p, err);
     *n = (int)(note->bytes / sizeof *in);
     for (int k = 0; k < *n; k++)
         if (in[k] < 0 || in[k] >= p->m->workers)
-            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note->from,
-                                   "worker %d reports a group with member %d of %d workers; all workers must run one "
-                                   "version", note->from, in[k], p->m->workers);
+            return tutti_fail_rank(
+                err, TUTTI_ERR_CORRUPT, note->from,
+                "worker %d reports a group with member %d of %d workers; all workers must run one "
+                "version",
+                note->from, in[k], p->m->workers);
     if (*n > 0)
         memcpy(*to, in, note->bytes);
     return TUTTI_OK;
@@ -169,13 +175,13 @@ static tutti_status serve_held(tutti_preduce *p, int worker, tutti_error *err)
     if (h->note.kind == 0)
         return TUTTI_OK;
     if (h->note.kind == OVER)
-        return tutti_groups_over(p->groups, worker,
-                                 &(tutti_groups_last){
-                                     .id = h->note.a, .member = h->member, .n = h->n, .apart = h->note.b >= APART
-                                 },
-                                 (int)(h->note.b % APART) - 1, now_ns, err);
-    return tutti_groups_request(p->groups, worker, h->note.a, tutti_preduce_unpack(h->note.b), h->note.kind == LEAVE,
-                                now_ns, err);
+        return tutti_groups_over(
+            p->groups, worker,
+            &(tutti_groups_last){
+                .id = h->note.a, .member = h->member, .n = h->n, .apart = h->note.b >= APART },
+            (int)(h->note.b % APART) - 1, now_ns, err);
+    return tutti_groups_request(p->groups, worker, h->note.a, tutti_preduce_unpack(h->note.b),
+                                h->note.kind == LEAVE, now_ns, err);
 }
 
 /* Removes the workers that this worker misses from all groups. */
@@ -290,14 +296,16 @@ void tutti_preduce_give_up(tutti_preduce *p)
         tutti_group group;
         if (!is_stillborn(p, t))
             continue;
-        group = tutti_group_of(p->m->world, t->member, t->n, tutti_port_of("preduce", (uint64_t)t->id, 0));
+        group = tutti_group_of(p->m->world, t->member, t->n,
+                               tutti_port_of("preduce", (uint64_t)t->id, 0));
         tutti_group_give_up(&group, p->m->rank);
         t->given_up = true; /* once is enough */
     }
     tutti_unlock(p->lock);
 }
 
-static tutti_status receive_report(tutti_preduce *p, const tutti_header *note, const int *in, tutti_error *err)
+static tutti_status receive_report(tutti_preduce *p, const tutti_header *note, const int *in,
+                                   tutti_error *err)
 {
     tutti_preduce_notice *const t = &p->report[note->from];
     const int64_t phase = note->b >> 32;
@@ -326,14 +334,18 @@ static tutti_status receive_report(tutti_preduce *p, const tutti_header *note, c
     return status == TUTTI_OK ? tutti_rpc_reply(p->m, note, NULL, err) : status;
 }
 
-static tutti_status receive_request(tutti_preduce *p, const tutti_header *note, const int *in, tutti_error *err)
+static tutti_status receive_request(tutti_preduce *p, const tutti_header *note, const int *in,
+                                    tutti_error *err)
 {
     const int from = note->from;
 
     if (note->bytes % sizeof *in != 0 || note->kind < ASK || note->kind > REPORT)
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, from,
-                               "worker %d asks for something that is no group; all workers must run one version", from);
-    if (p->known[from]) { /* lost since its request was received: it takes part in nothing any more */
+        return tutti_fail_rank(
+            err, TUTTI_ERR_CORRUPT, from,
+            "worker %d asks for something that is no group; all workers must run one version",
+            from);
+    if (p->known[from]) {
+        /* lost since its request was received: it takes part in nothing any more */
         tutti_engine_answered(p->m->engine, note);
         return TUTTI_OK;
     }
@@ -341,8 +353,10 @@ static tutti_status receive_request(tutti_preduce *p, const tutti_header *note, 
         return receive_report(p, note, in, err);
     p->held[from].note = *note;
     TUTTI_TRY(copy_members(p, &p->held[from].member, &p->held[from].n, note, in, err));
-    tutti_preduce_dismiss(p, p->m->rank); /* a worker that asks this one has dismissed all below it */
-    return p->generates && tutti_preduce_view(p) == p->m->rank ? serve_held(p, from, err) : TUTTI_OK;
+    /* a worker that asks this one has dismissed all below it */
+    tutti_preduce_dismiss(p, p->m->rank);
+    return p->generates && tutti_preduce_view(p) == p->m->rank ? serve_held(p, from, err)
+                                                               : TUTTI_OK;
 }
 
 /* Resets the state of this thread when the client has begun a new phase. */
@@ -389,7 +403,8 @@ tutti_status tutti_preduce_generate(tutti_preduce *p, tutti_error *err)
         TUTTI_TRY(follow_phase(p, err));
         TUTTI_TRY(handle_losses(p, err));
         if (status == TUTTI_TIMEOUT)
-            TUTTI_TRY(p->generates ? tutti_groups_late(p->groups, tutti_now_ns(p->m->rt), err) : TUTTI_OK);
+            TUTTI_TRY(p->generates ? tutti_groups_late(p->groups, tutti_now_ns(p->m->rt), err)
+                                   : TUTTI_OK);
         else if (!tutti_engine_is_pending(e, &note))
             TUTTI_TRY(receive_request(p, &note, in, err));
         TUTTI_TRY(step_down(p, err));
@@ -415,8 +430,9 @@ tutti_status tutti_preduce_generator_open(tutti_preduce *p, tutti_error *err)
     p->report_members = tutti_alloc(n, sizeof *p->report_members);
     p->in = tutti_alloc((size_t)p->rooms * n, sizeof *p->in);
     p->out = tutti_alloc((size_t)p->rooms * n, sizeof *p->out);
-    if (p->gone == NULL || p->known == NULL || p->held == NULL || p->received == NULL || p->report_phase == NULL ||
-        p->report == NULL || p->report_members == NULL || p->in == NULL || p->out == NULL)
+    if (p->gone == NULL || p->known == NULL || p->held == NULL || p->received == NULL ||
+        p->report_phase == NULL || p->report == NULL || p->report_members == NULL ||
+        p->in == NULL || p->out == NULL)
         return no_memory(p, err);
     TUTTI_TRY(tutti_groups_open(&p->groups,
                                 &(tutti_groups_setup){
@@ -435,7 +451,8 @@ tutti_status tutti_preduce_generator_open(tutti_preduce *p, tutti_error *err)
                                     .to = p,
                                 },
                                 err));
-    return tutti_requests_open(tutti_request_queue_of(m->engine, p->service[GENERATE]), m->engine, p->service[GENERATE],
+    return tutti_requests_open(tutti_request_queue_of(m->engine, p->service[GENERATE]), m->engine,
+                               p->service[GENERATE],
                                &(tutti_requests_setup){ .buffers = p->rooms,
                                                         .copies = p->rooms,
                                                         .in = p->in,

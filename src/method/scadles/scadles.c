@@ -90,48 +90,58 @@ typedef struct scadles {
 
 static const tutti_option scadles_options[] = {
     { "rates", TUTTI_TEXT, TUTTI_AT(scadles, rates), 0, 0, 0, "uniform",
-      "samples a second that come to each worker: r0:r1:..., one for all, or a draw by the seed: uniform (between "
-      "rate_low and rate_high), normal (around their middle, half as wide)" },
-    { "rate_low", TUTTI_REAL, TUTTI_AT(scadles, rate_low), 20, 1e-3, 1e9, NULL, "least rate of a draw",
-      "rates=uniform|normal" },
-    { "rate_high", TUTTI_REAL, TUTTI_AT(scadles, rate_high), 100, 1e-3, 1e9, NULL, "greatest rate of a draw",
-      "rates=uniform|normal" },
+      "samples a second that come to each worker: r0:r1:..., one for all, or a draw by the seed: "
+      "uniform (between rate_low and rate_high), normal (around their middle, half as wide)" },
+    { "rate_low", TUTTI_REAL, TUTTI_AT(scadles, rate_low), 20, 1e-3, 1e9, NULL,
+      "least rate of a draw", "rates=uniform|normal" },
+    { "rate_high", TUTTI_REAL, TUTTI_AT(scadles, rate_high), 100, 1e-3, 1e9, NULL,
+      "greatest rate of a draw", "rates=uniform|normal" },
     { "window_s", TUTTI_REAL, TUTTI_AT(scadles, window_s), 1, 1e-6, 1e6, NULL,
       "seconds from one batch to the next, at least, unless batch_max samples are there" },
     { "batch_min", TUTTI_INT, TUTTI_AT(scadles, batch_min), 0, 0, 1 << 24, NULL,
-      "a worker with fewer samples sits the round out and keeps them; 0: 8, or batch_max where that is less" },
+      "a worker with fewer samples sits the round out and keeps them; 0: 8, or batch_max where "
+      "that is less" },
     { "batch_max", TUTTI_INT, TUTTI_AT(scadles, batch_max), 0, 0, 1 << 24, NULL,
       "samples of its own that a worker takes in a round at most; 0: the run's batch" },
-    { "policy", TUTTI_CHOICE, TUTTI_AT(scadles, policy), TRUNCATION, 0, 0, "persistence|truncation|cap",
+    { "policy", TUTTI_CHOICE, TUTTI_AT(scadles, policy), TRUNCATION, 0, 0,
+      "persistence|truncation|cap",
       "samples that are not taken: all wait, all are dropped, or `cap` may wait" },
-    { "cap", TUTTI_INT, TUTTI_AT(scadles, cap), 4096, 1, 1e12, NULL, "samples that may wait; later ones are dropped",
-      "policy=cap" },
+    { "cap", TUTTI_INT, TUTTI_AT(scadles, cap), 4096, 1, 1e12, NULL,
+      "samples that may wait; later ones are dropped", "policy=cap" },
     { "ref_batch", TUTTI_INT, TUTTI_AT(scadles, ref_batch), 0, 0, 1e12, NULL,
-      "samples of a round, of all workers, for which the learning rate is meant; 0: workers x batch" },
+      "samples of a round, of all workers, for which the learning rate is meant; 0: workers x "
+      "batch" },
     { "lr_scale_max", TUTTI_REAL, TUTTI_AT(scadles, lr_scale_max), 4, 1e-6, 1e6, NULL,
       "the learning rate grows with the samples of a round, up to this many times" },
     { "compress", TUTTI_BOOL, TUTTI_AT(scadles, compress), 1, 0, 1, NULL,
       "rounds that would lose little are compressed; off: none is" },
     { "compress_ratio", TUTTI_REAL, TUTTI_AT(scadles, ratio), 0.1, 1e-9, 1, NULL,
-      "share of each tensor's elements that a compressed round sends, one at least", "compress=on" },
-    { "delta", TUTTI_REAL, TUTTI_AT(scadles, delta), 0.3, 0, 1, NULL,
-      "a worker is for compression while it would lose at most this share of the norm, on average; 1: always",
+      "share of each tensor's elements that a compressed round sends, one at least",
       "compress=on" },
-    { "rho_form", TUTTI_CHOICE, TUTTI_AT(scadles, rho_form), OF_ONE_VECTOR, 0, 0, "default|reference",
-      "what is lost: of the vector that is encoded, whole; or as in the authors' code, the gradient's norm against "
-      "that of what is sent, layers' norms added up", "compress=on" },
+    { "delta", TUTTI_REAL, TUTTI_AT(scadles, delta), 0.3, 0, 1, NULL,
+      "a worker is for compression while it would lose at most this share of the norm, on average; "
+      "1: always",
+      "compress=on" },
+    { "rho_form", TUTTI_CHOICE, TUTTI_AT(scadles, rho_form), OF_ONE_VECTOR, 0, 0,
+      "default|reference",
+      "what is lost: of the vector that is encoded, whole; or as in the authors' code, the "
+      "gradient's norm against that of what is sent, layers' norms added up",
+      "compress=on" },
     { "memory", TUTTI_REAL, TUTTI_AT(scadles, memory), 0.9, 0, 0.9999, NULL,
       "of the mean of what would be lost: what is kept of it from round to round", "compress=on" },
     { "server_ef", TUTTI_BOOL, TUTTI_AT(scadles, server_ef), 1, 0, 1, NULL,
-      "error feedback of the owners of the mean too: a second residual, of what they lose when they encode it; off: "
-      "what each worker encodes goes to all", "compress=on" },
+      "error feedback of the owners of the mean too: a second residual, of what they lose when "
+      "they encode it; off: what each worker encodes goes to all",
+      "compress=on" },
     { "inject_alpha", TUTTI_REAL, TUTTI_AT(scadles, inject.alpha), 0, 0, 1, NULL,
-      "share of the workers from which each gets samples of classes that it has not, in every round; RAW SAMPLES "
-      "LEAVE THEIR COMPUTER; 0: none do", "inject_beta>0" },
+      "share of the workers from which each gets samples of classes that it has not, in every "
+      "round; RAW SAMPLES LEAVE THEIR COMPUTER; 0: none do",
+      "inject_beta>0" },
     { "inject_beta", TUTTI_REAL, TUTTI_AT(scadles, inject.beta), 0, 0, 1, NULL,
       "how many come of each, as a share of the worker's own batch; 0: none", "inject_alpha>0" },
     { "simulate_clock", TUTTI_BOOL, TUTTI_AT(scadles, simulate_clock), 0, 0, 1, NULL,
-      "samples come by a clock of `window_s` a round, and no worker waits: a run that repeats to the bit" },
+      "samples come by a clock of `window_s` a round, and no worker waits: a run that repeats to "
+      "the bit" },
     TUTTI_BATCH_RECORD(TUTTI_AT(scadles, record)),
     TUTTI_BATCH_REPLAY(TUTTI_AT(scadles, replay)),
     CODED_BUCKET(TUTTI_AT(scadles, bucket_mb), "gradients in MiB that are", NULL),
@@ -146,15 +156,18 @@ static tutti_status find_rates(const tutti_method *m, double *rate, tutti_error 
     const scadles *s = m->self;
     const tutti_rng rng = { m->share->seed, RATES, 0 };
     const bool uniform = strcmp(s->rates, "uniform") == 0, normal = strcmp(s->rates, "normal") == 0;
-    const double middle = (s->rate_low + s->rate_high) / 2, quarter = (s->rate_high - s->rate_low) / 4;
+    const double middle = (s->rate_low + s->rate_high) / 2,
+                 quarter = (s->rate_high - s->rate_low) / 4;
     int given;
 
     if ((uniform || normal) && s->rate_low > s->rate_high)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'scadles': rate_low is %g and rate_high %g; swap them",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'scadles': rate_low is %g and rate_high %g; swap them",
                           s->rate_low, s->rate_high);
     for (int r = 0; (uniform || normal) && r < m->workers && rate != NULL; r++) {
-        const double drawn = uniform ? s->rate_low + (s->rate_high - s->rate_low) * tutti_uniform(rng, (uint64_t)r)
-                                     : middle + quarter * tutti_normal(rng, (uint64_t)r);
+        const double drawn =
+            uniform ? s->rate_low + (s->rate_high - s->rate_low) * tutti_uniform(rng, (uint64_t)r)
+                    : middle + quarter * tutti_normal(rng, (uint64_t)r);
         rate[r] = fmin(fmax(drawn, s->rate_low), s->rate_high);
     }
     if (uniform || normal)
@@ -162,8 +175,8 @@ static tutti_status find_rates(const tutti_method *m, double *rate, tutti_error 
     given = tutti_option_positives(s->rates, rate, rate != NULL ? m->workers : 0);
     if (given != 1 && given != m->workers)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'scadles': rates is '%.80s'; write uniform, normal, the samples a second of every "
-                          "worker, or of each of the %d: r0:r1:...",
+                          "method 'scadles': rates is '%.80s'; write uniform, normal, the samples "
+                          "a second of every worker, or of each of the %d: r0:r1:...",
                           s->rates, m->workers);
     for (int r = 1; r < m->workers && given == 1 && rate != NULL; r++)
         rate[r] = rate[0];
@@ -180,8 +193,8 @@ static tutti_status fill_in(const tutti_method *m, tutti_error *err)
 
     if (s->batch_max == 0 && s->batch_min > batch)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'scadles': batch_min is %lld, but a worker takes at most the run's batch, %lld; give "
-                          "a larger batch_max or a smaller batch_min",
+                          "method 'scadles': batch_min is %lld, but a worker takes at most the "
+                          "run's batch, %lld; give a larger batch_max or a smaller batch_min",
                           (long long)s->batch_min, (long long)batch);
     s->batch_max = s->batch_max > 0 ? s->batch_max : batch;
     if (s->batch_min == 0)
@@ -195,17 +208,17 @@ static tutti_status check_options(const tutti_method *m, tutti_error *err)
 
     if (s->batch_min > s->batch_max)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'scadles': batch_min is %lld and batch_max %lld; swap them", (long long)s->batch_min,
-                          (long long)s->batch_max);
+                          "method 'scadles': batch_min is %lld and batch_max %lld; swap them",
+                          (long long)s->batch_min, (long long)s->batch_max);
     if (s->policy == CAP && s->cap < s->batch_min)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'scadles': cap is %lld samples, and batch_min, which would never wait at once, %lld; "
-                          "make cap as large at least",
+                          "method 'scadles': cap is %lld samples, and batch_min, which would never "
+                          "wait at once, %lld; make cap as large at least",
                           (long long)s->cap, (long long)s->batch_min);
     if (m->share->accumulate > 1)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'scadles': accumulate is %lld, but what has come is one pass; leave accumulate at 1 "
-                          "and raise batch_max",
+                          "method 'scadles': accumulate is %lld, but what has come is one pass; "
+                          "leave accumulate at 1 and raise batch_max",
                           (long long)m->share->accumulate);
     return find_rates(m, NULL, err);
 }
@@ -222,25 +235,42 @@ static tutti_status scadles_declare(tutti_method *m, tutti_plan *plan, tutti_err
     coded_cut(m, s->bucket_mb);
     m->whole = true;
     s->usual = m->workers * m->share->batch;
-    tutti_declare(plan, &(tutti_state){ .name = "scadles.rates", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F64,
-                                        .count = workers }, &s->rate);
-    tutti_declare(plan, &(tutti_state){ .name = "scadles.took", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64,
-                                        .count = workers }, &s->took);
-    tutti_declare(plan, &(tutti_state){ .name = "scadles.told", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F64,
-                                        .count = workers * FIGURES }, &s->figures);
+    tutti_declare(
+        plan,
+        &(tutti_state){
+            .name = "scadles.rates", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F64, .count = workers },
+        &s->rate);
+    tutti_declare(
+        plan,
+        &(tutti_state){
+            .name = "scadles.took", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64, .count = workers },
+        &s->took);
+    tutti_declare(plan,
+                  &(tutti_state){ .name = "scadles.told",
+                                  .keep = TUTTI_SCRATCH,
+                                  .dtype = TUTTI_F64,
+                                  .count = workers * FIGURES },
+                  &s->figures);
     tutti_declare_value(plan, "scadles.now", TUTTI_OWN_ZERO, &s->now, sizeof s->now);
-    TUTTI_TRY(tutti_batch_declare(m, plan,
-                                  &(tutti_batch_options){ .pass = s->batch_max, .most = s->batch_max,
-                                                          .record = s->record, .replay = s->replay },
-                                  err));
+    TUTTI_TRY(tutti_batch_declare(
+        m, plan,
+        &(tutti_batch_options){
+            .pass = s->batch_max, .most = s->batch_max, .record = s->record, .replay = s->replay },
+        err));
     if (s->inject.alpha > 0 && s->inject.beta > 0 && m->workers > 1)
         TUTTI_TRY(tutti_scadles_inject_declare(m, plan, &s->inject, s->batch_max, err));
     if (!s->compress || m->workers == 1)
         return TUTTI_OK;
-    tutti_declare(plan, &(tutti_state){ .name = "scadles.whole", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F64,
-                                        .count = tensors }, &s->whole);
-    tutti_declare(plan, &(tutti_state){ .name = "scadles.sent", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F64,
-                                        .count = tensors }, &s->sent);
+    tutti_declare(
+        plan,
+        &(tutti_state){
+            .name = "scadles.whole", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F64, .count = tensors },
+        &s->whole);
+    tutti_declare(
+        plan,
+        &(tutti_state){
+            .name = "scadles.sent", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F64, .count = tensors },
+        &s->sent);
     coded_print(spec, "ef(topk(ratio=%.17g),server=%s)", s->ratio, s->server_ef ? "on" : "off");
     TUTTI_TRY(tutti_exchange_declare(m, plan, spec, err));
     return tutti_exchange_ask_declare(m, plan, err);
@@ -277,17 +307,18 @@ static void advance_clock(tutti_method *m)
 static tutti_status check_stream(const scadles *s, tutti_error *err)
 {
     const tutti_arrivals *a = &s->now.stream;
-    const bool good = a->begin_ns == 0 && s->now.took_ns >= 0 && s->now.took_ns <= s->now.clock_ns &&
-                      s->now.clock_ns < INT64_C(1) << 62 && a->taken <= a->arrived &&
-                      a->dropped <= a->arrived - a->taken;
+    const bool good = a->begin_ns == 0 && s->now.took_ns >= 0 &&
+                      s->now.took_ns <= s->now.clock_ns && s->now.clock_ns < INT64_C(1) << 62 &&
+                      a->taken <= a->arrived && a->dropped <= a->arrived - a->taken;
 
     return good ? TUTTI_OK
                 : tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                             "method 'scadles': the checkpoint has a stream with %llu samples received, %llu taken and "
-                             "%llu dropped, the last at %lld ns of %lld, and no stream can have such numbers; use "
-                             "another checkpoint",
+                             "method 'scadles': the checkpoint has a stream with %llu samples "
+                             "received, %llu taken and %llu dropped, the last at %lld ns of %lld, "
+                             "and no stream can have such numbers; use another checkpoint",
                              (unsigned long long)a->arrived, (unsigned long long)a->taken,
-                             (unsigned long long)a->dropped, (long long)s->now.took_ns, (long long)s->now.clock_ns);
+                             (unsigned long long)a->dropped, (long long)s->now.took_ns,
+                             (long long)s->now.clock_ns);
 }
 
 /* The number of samples that this worker may take now. */
@@ -446,13 +477,17 @@ static tutti_status scadles_final_model(tutti_method *m, tutti_error *err)
                                                "injected", "given", "waited_seconds", "loses" };
     scadles *s = m->self;
     const tutti_arrivals *a = &s->now.stream;
-    const double mine[FIGURES] = { (double)a->arrived, (double)a->taken, (double)a->dropped,
-                                   (double)(a->arrived - a->taken - a->dropped), (double)s->now.received,
-                                   (double)s->now.given, (double)a->waited_ns * 1e-9, fmax(s->now.rho, 0) };
+    const double mine[FIGURES] = {
+        (double)a->arrived,          (double)a->taken,
+        (double)a->dropped,          (double)(a->arrived - a->taken - a->dropped),
+        (double)s->now.received,     (double)s->now.given,
+        (double)a->waited_ns * 1e-9, fmax(s->now.rho, 0)
+    };
 
     if (m->workers > 1)
-        TUTTI_TRY(tutti_allgather(&m->all, tutti_host((double *)(uintptr_t)mine, FIGURES, TUTTI_F64),
-                                  tutti_host(s->figures, FIGURES * (size_t)m->workers, TUTTI_F64), err));
+        TUTTI_TRY(
+            tutti_allgather(&m->all, tutti_host((double *)(uintptr_t)mine, FIGURES, TUTTI_F64),
+                            tutti_host(s->figures, FIGURES * (size_t)m->workers, TUTTI_F64), err));
     else
         memcpy(s->figures, mine, sizeof mine);
     for (int w = 0; w < m->workers && m->rank == 0; w++) {
@@ -463,25 +498,28 @@ static tutti_status scadles_final_model(tutti_method *m, tutti_error *err)
     if (m->rank == 0) {
         tutti_metric(m, "rounds", -1, (double)s->now.rounds);
         tutti_metric(m, "compressed_rounds", -1, (double)s->now.sparse);
-        tutti_metric(m, "samples_a_round", -1, (double)s->now.samples / fmax((double)s->now.rounds, 1));
+        tutti_metric(m, "samples_a_round", -1,
+                     (double)s->now.samples / fmax((double)s->now.rounds, 1));
     }
     return TUTTI_OK;
 }
 
 static const char *const scadles_constraints[] = {
-    "rates are a model of streams: where the data lie on a disk, training waits for them all the same; simulate_clock "
-    "does not wait",
-    "an epoch has every sample once, whichever worker takes it; what is dropped is counted, and no sample is missing "
-    "for it",
-    "samples of a round are what has come, up to batch_max, which is batch unless given; accumulate stays at 1",
-    "batches follow from the clock, so runs differ in their bits, except simulated ones (simulate_clock, too) and "
-    "replayed ones (replay)",
-    "compression is decided when the whole gradient is there, so nothing is exchanged during the computation",
-    "injection sends raw samples to other computers; it needs a partition, samples with classes, and a client that can "
-    "give them",
+    "rates are a model of streams: where the data lie on a disk, training waits for them all the "
+    "same; simulate_clock does not wait",
+    "an epoch has every sample once, whichever worker takes it; what is dropped is counted, and no "
+    "sample is missing for it",
+    "samples of a round are what has come, up to batch_max, which is batch unless given; "
+    "accumulate stays at 1",
+    "batches follow from the clock, so runs differ in their bits, except simulated ones "
+    "(simulate_clock, too) and replayed ones (replay)",
+    "compression is decided when the whole gradient is there, so nothing is exchanged during the "
+    "computation",
+    "injection sends raw samples to other computers; it needs a partition, samples with classes, "
+    "and a client that can give them",
     "clip-norm acts on the decoded mean; codec is part of the method: codec must be omitted",
-    "a lost worker ends the run; resumed with another number of workers, streams start again, and each has the mean of "
-    "the residuals",
+    "a lost worker ends the run; resumed with another number of workers, streams start again, and "
+    "each has the mean of the residuals",
     NULL
 };
 
@@ -495,8 +533,9 @@ const tutti_method_ops tutti_method_scadles = {
     .options = scadles_options,
     .self_bytes = sizeof(scadles),
     .traits = TUTTI_REPLICAS_EQUAL,
-    .axes = { "all-reduce; all-gather, owners from 4", "every step, what has come", "top-k while it loses little",
-              "whole gradients", "replicated", "any, rate by samples" },
+    .axes = { "all-reduce; all-gather, owners from 4", "every step, what has come",
+              "top-k while it loses little", "whole gradients", "replicated",
+              "any, rate by samples" },
     .declare = scadles_declare,
     .open = scadles_open,
     .pass = scadles_pass,

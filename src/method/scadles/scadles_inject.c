@@ -10,8 +10,8 @@ enum { CLASSES = 256 };
 /* draws that are the same on all workers: of classes and of the workers that give them */
 enum { DRAWS = 0x7364 };
 
-tutti_status tutti_scadles_inject_declare(tutti_method *m, tutti_plan *plan, scadles_injection *s, int64_t batch_most,
-                                          tutti_error *err)
+tutti_status tutti_scadles_inject_declare(tutti_method *m, tutti_plan *plan, scadles_injection *s,
+                                          int64_t batch_most, tutti_error *err)
 {
     const tutti_parts *parts = m->share->parts;
     const size_t workers = (size_t)m->workers;
@@ -20,33 +20,61 @@ tutti_status tutti_scadles_inject_declare(tutti_method *m, tutti_plan *plan, sca
     s->most = (int64_t)floor(s->beta * (double)batch_most);
     if (s->most == 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'scadles': inject_beta is %g, and that share of a batch of batch_max, %lld, is less "
-                          "than one sample; raise one of them, or omit injection",
+                          "method 'scadles': inject_beta is %g, and that share of a batch of "
+                          "batch_max, %lld, is less than one sample; raise one of them, or omit "
+                          "injection",
                           s->beta, (long long)batch_most);
     if (parts == NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'scadles': inject_alpha is %g, but all workers draw from one common set, so that no "
-                          "class is foreign to any; give each its own (partition), or omit injection",
-                          s->alpha);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "method 'scadles': inject_alpha is %g, but all workers draw from one common set, so "
+            "that no class is foreign to any; give each its own (partition), or omit injection",
+            s->alpha);
     if (tutti_sample_label(m, parts->sample[parts->first[m->rank]]) < 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'scadles': inject_alpha is %g, but the samples have no classes, so none can be "
-                          "foreign; omit injection",
-                          s->alpha);
-    tutti_declare(plan, &(tutti_state){ .name = "scadles.first", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64,
-                                        .count = CLASSES + 1 }, &s->first);
-    tutti_declare(plan, &(tutti_state){ .name = "scadles.samples", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64,
-                                        .count = parts->first[m->rank + 1] - parts->first[m->rank] }, &s->own);
-    tutti_declare(plan, &(tutti_state){ .name = "scadles.has", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
-                                        .count = workers * CLASSES }, &s->has);
-    tutti_declare(plan, &(tutti_state){ .name = "scadles.mine", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
-                                        .count = CLASSES }, &s->mine);
-    tutti_declare(plan, &(tutti_state){ .name = "scadles.to", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64,
-                                        .count = workers }, &s->to);
-    tutti_declare(plan, &(tutti_state){ .name = "scadles.from", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64,
-                                        .count = workers }, &s->from);
-    tutti_declare(plan, &(tutti_state){ .name = "scadles.gives", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64,
-                                        .count = workers * (size_t)(s->draws * s->most) }, &s->gives);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "method 'scadles': inject_alpha is %g, but the samples have no classes, so none can be "
+            "foreign; omit injection",
+            s->alpha);
+    tutti_declare(plan,
+                  &(tutti_state){ .name = "scadles.first",
+                                  .keep = TUTTI_SCRATCH,
+                                  .dtype = TUTTI_I64,
+                                  .count = CLASSES + 1 },
+                  &s->first);
+    tutti_declare(plan,
+                  &(tutti_state){ .name = "scadles.samples",
+                                  .keep = TUTTI_SCRATCH,
+                                  .dtype = TUTTI_I64,
+                                  .count = parts->first[m->rank + 1] - parts->first[m->rank] },
+                  &s->own);
+    tutti_declare(plan,
+                  &(tutti_state){ .name = "scadles.has",
+                                  .keep = TUTTI_SCRATCH,
+                                  .dtype = TUTTI_F32,
+                                  .count = workers * CLASSES },
+                  &s->has);
+    tutti_declare(
+        plan,
+        &(tutti_state){
+            .name = "scadles.mine", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = CLASSES },
+        &s->mine);
+    tutti_declare(
+        plan,
+        &(tutti_state){
+            .name = "scadles.to", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64, .count = workers },
+        &s->to);
+    tutti_declare(
+        plan,
+        &(tutti_state){
+            .name = "scadles.from", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64, .count = workers },
+        &s->from);
+    tutti_declare(plan,
+                  &(tutti_state){ .name = "scadles.gives",
+                                  .keep = TUTTI_SCRATCH,
+                                  .dtype = TUTTI_I64,
+                                  .count = workers * (size_t)(s->draws * s->most) },
+                  &s->gives);
     return tutti_samples_send_declare(m, plan, s->draws * s->most, err);
 }
 
@@ -73,7 +101,8 @@ static tutti_status list_classes(tutti_method *m, scadles_injection *s, tutti_er
 }
 
 /* The k-th class that the worker does not have and another one has; k < 0: *n := their number. */
-static int foreign(const tutti_method *m, const scadles_injection *s, int worker, int64_t k, int64_t *n)
+static int foreign(const tutti_method *m, const scadles_injection *s, int worker, int64_t k,
+                   int64_t *n)
 {
     int64_t found = 0;
 
@@ -98,15 +127,15 @@ tutti_status tutti_scadles_inject_open(tutti_method *m, scadles_injection *s, tu
         foreign(m, s, w, -1, &n);
         if (n == 0)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "method 'scadles': inject_alpha is %g, but worker %d has samples of every class, so that "
-                              "none is foreign to it; take a partition that gives each some classes only, such as "
-                              "class(k=2), or omit injection",
+                              "method 'scadles': inject_alpha is %g, but worker %d has samples of "
+                              "every class, so that none is foreign to it; take a partition that "
+                              "gives each some classes only, such as class(k=2), or omit injection",
                               s->alpha, w);
     }
     if (m->rank == 0)
         tutti_event(m, "injection",
-                    "scadles: raw samples go from worker to worker: in each round every one gets %lld x %g of its "
-                    "batch",
+                    "scadles: raw samples go from worker to worker: in each round every one gets "
+                    "%lld x %g of its batch",
                     (long long)s->draws, s->beta);
     return TUTTI_OK;
 }
@@ -123,7 +152,8 @@ int64_t tutti_scadles_injected(const scadles_injection *s, int64_t batch)
 }
 
 /* Draw j of a worker: the class, and the worker that gives it. The same on all. */
-static int draw_sample(const tutti_method *m, const scadles_injection *s, int worker, int64_t j, int *class)
+static int draw_sample(const tutti_method *m, const scadles_injection *s, int worker, int64_t j,
+                       int *class)
 {
     const tutti_rng rng = { m->rng.seed, DRAWS, m->step };
     const uint64_t at = 2 * ((uint64_t)worker * (uint64_t)s->draws + (uint64_t)j);
@@ -141,18 +171,20 @@ static int draw_sample(const tutti_method *m, const scadles_injection *s, int wo
 
 /* Chooses n samples of a class, from a random position on, wrapping around if the class has
    fewer. */
-static void choose_samples(const tutti_method *m, const scadles_injection *s, int worker, int64_t j, int class,
-                           int64_t n, uint64_t *ids)
+static void choose_samples(const tutti_method *m, const scadles_injection *s, int worker, int64_t j,
+                           int class, int64_t n, uint64_t *ids)
 {
     const uint64_t held = (uint64_t)(s->first[class + 1] - s->first[class]),
-                   begin = tutti_random(m->rng, (uint64_t)worker * (uint64_t)s->draws + (uint64_t)j) % held;
+                   begin =
+                       tutti_random(m->rng, (uint64_t)worker * (uint64_t)s->draws + (uint64_t)j) %
+                       held;
 
     for (int64_t i = 0; i < n; i++)
         ids[i] = (uint64_t)s->own[s->first[class] + (int64_t)((begin + (uint64_t)i) % held)];
 }
 
-tutti_status tutti_scadles_inject(tutti_method *m, tutti_pass *p, scadles_injection *s, const int64_t *took,
-                                  uint64_t *given_in_all, tutti_error *err)
+tutti_status tutti_scadles_inject(tutti_method *m, tutti_pass *p, scadles_injection *s,
+                                  const int64_t *took, uint64_t *given_in_all, tutti_error *err)
 {
     int64_t given = 0;
 

@@ -42,7 +42,8 @@ enum { SHARED, AVERAGE, ACCUMULATE };
 
 typedef struct track {                   /* a micro-batch that is in progress */
     tutti_pass pass;
-    int part, forwards;                  /* part: computed next; forwards: parts of its forward, once that is over */
+    /* part: computed next; forwards: parts of its forward, once that is over */
+    int part, forwards;
     bool back;
 } track;
 
@@ -77,15 +78,19 @@ typedef struct wavelet {
 } wavelet;
 
 static const tutti_option wavelet_options[] = {
-    { "waves", TUTTI_INT, TUTTI_AT(wavelet, waves), 2, 1, WAVES_MOST, NULL, "K: waves that are interleaved; 1 is ddp" },
+    { "waves", TUTTI_INT, TUTTI_AT(wavelet, waves), 2, 1, WAVES_MOST, NULL,
+      "K: waves that are interleaved; 1 is ddp" },
     { "sync_mode", TUTTI_CHOICE, TUTTI_AT(wavelet, mode), SHARED, 0, 0, "shared|average|accumulate",
-      "waves have one model, and each updates it; or a model each, averaged; or one model and one update together" },
+      "waves have one model, and each updates it; or a model each, averaged; or one model and one "
+      "update together" },
     { "sync_rounds", TUTTI_INT, TUTTI_AT(wavelet, rounds), 1, 1, 1e9, NULL,
       "of average: steps from one mean of the waves' models to the next", "sync_mode=average" },
     { "offset", TUTTI_REAL, TUTTI_AT(wavelet, offset), 0, 0, 0.999, NULL,
-      "how far a wave begins behind the one before it, of a micro-batch's time; 0: by the measured profile" },
+      "how far a wave begins behind the one before it, of a micro-batch's time; 0: by the measured "
+      "profile" },
     { "memory_limit", TUTTI_REAL, TUTTI_AT(wavelet, memory), 0, 0, 1e9, NULL,
-      "MiB of activations, values, gradients and the optimizer's states a worker may have; 0: no limit" },
+      "MiB of activations, values, gradients and the optimizer's states a worker may have; 0: no "
+      "limit" },
     { "stages", TUTTI_INT, TUTTI_AT(wavelet, stages), 1, 1, TUTTI_PIPELINE_STAGES_MOST, NULL,
       "workers among which the model is cut; it must divide the number of workers" },
     { 0 }
@@ -100,7 +105,9 @@ static const char *const wavelet_constraints[] = {
     NULL
 };
 
-static const tutti_method_default wavelet_defaults[] = { { "optimizer", "sgd(lr=0.1,momentum=0.3)" }, { 0 } };
+static const tutti_method_default wavelet_defaults[] = {
+    { "optimizer", "sgd(lr=0.1,momentum=0.3)" }, { 0 }
+};
 
 /* ---- the numbers of micro-batches, updates and waves ---- */
 
@@ -136,7 +143,8 @@ static bool begins(const wavelet *s, int64_t p)
 static bool ends(const wavelet *s, int64_t p)
 {
     const int64_t i = p % s->passes;
-    return s->mode == AVERAGE ? i >= s->passes - s->waves * s->k && i % s->k == s->k - 1 : i == s->passes - 1;
+    return s->mode == AVERAGE ? i >= s->passes - s->waves * s->k && i % s->k == s->k - 1
+                              : i == s->passes - 1;
 }
 
 static bool synchronises(const wavelet *s, int64_t step)
@@ -328,11 +336,11 @@ static tutti_status compute(wavelet *s, int64_t p, bool alone, bool *over, tutti
 
     t->back = t->back || turn;
     if (t->part == 0)
-        TUTTI_TRY(tutti_drive_begin_forward(m, run_step(s, p), slot, &t->pass, values_of(s, p), NULL, NULL, &ended,
-                                            err));
+        TUTTI_TRY(tutti_drive_begin_forward(m, run_step(s, p), slot, &t->pass, values_of(s, p),
+                                            NULL, NULL, &ended, err));
     else if (turn)
-        TUTTI_TRY(tutti_drive_begin_backward(m, run_step(s, p), slot, &t->pass, values_of(s, p), NULL,
-                                             gradient_of(s, p), NULL, &ended, err));
+        TUTTI_TRY(tutti_drive_begin_backward(m, run_step(s, p), slot, &t->pass, values_of(s, p),
+                                             NULL, gradient_of(s, p), NULL, &ended, err));
     else
         TUTTI_TRY(tutti_drive_go_on(m, run_step(s, p), slot, &t->pass, t->back, &ended, err));
     *over = ended && t->back;
@@ -408,8 +416,8 @@ static int64_t here(const wavelet *s, int64_t piped)
     return piped - 1 - s->piped;
 }
 
-static tutti_status forward(void *self, int64_t at, int slot, const float *in, size_t entered, float *out, size_t *left,
-                            tutti_error *err)
+static tutti_status forward(void *self, int64_t at, int slot, const float *in, size_t entered,
+                            float *out, size_t *left, tutti_error *err)
 {
     wavelet *s = self;
     const int64_t p = here(s, at);
@@ -423,13 +431,14 @@ static tutti_status forward(void *self, int64_t at, int slot, const float *in, s
     return tutti_drive_forward(s->m, run_step(s, p), slot, pass, values_of(s, p), in, out, err);
 }
 
-static tutti_status backward(void *self, int64_t at, int slot, const float *slope, float *back, tutti_error *err)
+static tutti_status backward(void *self, int64_t at, int slot, const float *slope, float *back,
+                             tutti_error *err)
 {
     wavelet *s = self;
     const int64_t p = here(s, at);
 
-    TUTTI_TRY(tutti_drive_backward(s->m, run_step(s, p), slot, &s->track[slot].pass, values_of(s, p), slope,
-                                   gradient_of(s, p), back, err));
+    TUTTI_TRY(tutti_drive_backward(s->m, run_step(s, p), slot, &s->track[slot].pass,
+                                   values_of(s, p), slope, gradient_of(s, p), back, err));
     finish_micro_batch(s, p);
     return TUTTI_OK;
 }
@@ -463,8 +472,12 @@ static void waits(void *self, bool now)
 
 static tutti_status through_stages(wavelet *s, tutti_error *err)
 {
-    const tutti_pipe_work work = { .self = s, .forward = forward, .backward = backward, .admitted = admitted,
-                                   .await = await_pass, .waits = waits };
+    const tutti_pipe_work work = { .self = s,
+                                   .forward = forward,
+                                   .backward = backward,
+                                   .admitted = admitted,
+                                   .await = await_pass,
+                                   .waits = waits };
 
     TUTTI_TRY(tutti_pipe_run(s->pipe, s->piped + s->last, &work, err));
     s->piped += s->last;
@@ -476,16 +489,19 @@ static tutti_status through_stages(wavelet *s, tutti_error *err)
 /* ---- from declare to close ---- */
 
 /* Splits a step's samples: sets micro and passes. */
-static tutti_status cut_batch(wavelet *s, tutti_method *m, const tutti_model *model, tutti_error *err)
+static tutti_status cut_batch(wavelet *s, tutti_method *m, const tutti_model *model,
+                              tutti_error *err)
 {
-    const int64_t batch = m->share->batch, waves = s->mode == SHARED ? 1 : s->waves, each = batch / waves;
+    const int64_t batch = m->share->batch, waves = s->mode == SHARED ? 1 : s->waves,
+                  each = batch / waves;
     int64_t parts = 1;
 
     if (batch % waves != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "wavelet: batch is %lld, which %lld waves do not divide; with sync_mode average or "
-                          "accumulate each has its share of it: give a multiple of %lld, or take shared",
-                          (long long)batch, (long long)waves, (long long)waves);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "wavelet: batch is %lld, which %lld waves do not divide; with sync_mode average or "
+            "accumulate each has its share of it: give a multiple of %lld, or take shared",
+            (long long)batch, (long long)waves, (long long)waves);
     while (each % parts != 0 || each / parts > model->samples)
         parts++;
     s->micro = each / parts;
@@ -497,7 +513,8 @@ static tutti_status cut_batch(wavelet *s, tutti_method *m, const tutti_model *mo
 }
 
 /* Partitions the model, for equal workers. */
-static tutti_status cut_model(wavelet *s, const tutti_method *m, const tutti_model *model, tutti_error *err)
+static tutti_status cut_model(wavelet *s, const tutti_method *m, const tutti_model *model,
+                              tutti_error *err)
 {
     double alike[TUTTI_PIPELINE_STAGES_MOST], none[TUTTI_PIPELINE_STAGES_MOST] = { 0 };
     tutti_pipeline_plan plan;
@@ -508,15 +525,19 @@ static tutti_status cut_model(wavelet *s, const tutti_method *m, const tutti_mod
         return TUTTI_OK;
     if (s->k > tutti_cut_most(model))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "wavelet: stages is %d, but this model of %d units can be cut into %d at most; give fewer",
+                          "wavelet: stages is %d, but this model of %d units can be cut into %d at "
+                          "most; give fewer",
                           s->k, model->units, tutti_cut_most(model));
     for (int q = 0; q < s->k; q++)
         alike[q] = 1;
     TUTTI_TRY(tutti_fail_within(err,
                                 tutti_cut_stages(m, model,
-                                                 &(tutti_cut_options){ .stages = s->k, .in_flight = s->k,
-                                                                       .samples = s->micro, .speed = alike,
-                                                                       .memory = none, .gflops = 10 },
+                                                 &(tutti_cut_options){ .stages = s->k,
+                                                                       .in_flight = s->k,
+                                                                       .samples = s->micro,
+                                                                       .speed = alike,
+                                                                       .memory = none,
+                                                                       .gflops = 10 },
                                                  &plan, err),
                                 "wavelet"));
     memcpy(s->first, plan.first, sizeof s->first);
@@ -525,7 +546,8 @@ static tutti_status cut_model(wavelet *s, const tutti_method *m, const tutti_mod
 
 /* Checks the memory of a worker: values and gradients of all waves, the optimiser's slots, and
    the peak of the micro-batches' activations. */
-static tutti_status check_memory(const wavelet *s, const tutti_method *m, const tutti_model *model, tutti_error *err)
+static tutti_status check_memory(const wavelet *s, const tutti_method *m, const tutti_model *model,
+                                 tutti_error *err)
 {
     const int stage = m->stage, copies = (int)(s->mode == ACCUMULATE ? 1 : s->waves),
               optimizers = (int)(s->mode == AVERAGE ? s->waves : 1);
@@ -547,16 +569,18 @@ static tutti_status check_memory(const wavelet *s, const tutti_method *m, const 
     largest = (s->memory * mib - values) / held;
     if (largest < 1)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "wavelet: memory_limit is %g MiB, and worker %d needs %.4g MiB for values, gradients and the "
-                          "optimizer, and %.3g MiB for each sample; raise it, or lower waves%s",
+                          "wavelet: memory_limit is %g MiB, and worker %d needs %.4g MiB for "
+                          "values, gradients and the optimizer, and %.3g MiB for each sample; "
+                          "raise it, or lower waves%s",
                           s->memory, m->rank, values / mib, held / mib,
                           s->mode == AVERAGE ? ", or take shared, which has one model" : "");
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "wavelet: memory_limit is %g MiB, and %lld wave%s of micro-batches of %lld samples need %.4g MiB "
-                      "on worker %d, %.4g MiB of it for activations; micro-batches of %lld samples fit",
-                      s->memory, (long long)s->waves, s->waves == 1 ? "" : "s", (long long)s->micro,
-                      (values + held * (double)s->micro) / mib, m->rank, held * (double)s->micro / mib,
-                      (long long)largest);
+    return tutti_fail(
+        err, TUTTI_ERR_USAGE, 0,
+        "wavelet: memory_limit is %g MiB, and %lld wave%s of micro-batches of %lld samples need "
+        "%.4g MiB on worker %d, %.4g MiB of it for activations; micro-batches of %lld samples fit",
+        s->memory, (long long)s->waves, s->waves == 1 ? "" : "s", (long long)s->micro,
+        (values + held * (double)s->micro) / mib, m->rank, held * (double)s->micro / mib,
+        (long long)largest);
 }
 
 /* The waves' values, gradients and optimisers. */
@@ -565,12 +589,18 @@ static tutti_status declare_waves(wavelet *s, tutti_method *m, tutti_plan *plan,
     /* average with sync_rounds=1: all models are the mean between steps, which own_x is. */
     const bool kept = s->mode == SHARED || (s->mode == AVERAGE && s->rounds > 1);
 
-    for (int w = s->mode == AVERAGE && s->rounds > 1 ? 0 : 1; w < s->waves && s->mode != ACCUMULATE; w++) {
+    for (int w = s->mode == AVERAGE && s->rounds > 1 ? 0 : 1; w < s->waves && s->mode != ACCUMULATE;
+         w++) {
         char name[32];
         snprintf(name, sizeof name, "wavelet.%s-%d", s->mode == SHARED ? "version" : "model", w);
-        tutti_declare(plan, &(tutti_state){ .name = name, .keep = kept ? TUTTI_SLICE : TUTTI_SCRATCH,
-                                            .dtype = TUTTI_F32, .first = m->own.first, .count = m->own.count,
-                                            .placed = true, .copy = kept && m->member > 0 },
+        tutti_declare(plan,
+                      &(tutti_state){ .name = name,
+                                      .keep = kept ? TUTTI_SLICE : TUTTI_SCRATCH,
+                                      .dtype = TUTTI_F32,
+                                      .first = m->own.first,
+                                      .count = m->own.count,
+                                      .placed = true,
+                                      .copy = kept && m->member > 0 },
                       &s->spare[w]);
     }
     s->optim[0] = m->optim;
@@ -599,8 +629,8 @@ static tutti_status wavelet_declare(tutti_method *m, tutti_plan *plan, tutti_err
     TUTTI_TRY(tutti_drive_model(m, &model, err));
     if (m->workers % s->k != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "wavelet: stages is %d, and %d workers make no whole number of sets of that size; give a "
-                          "divisor of %d",
+                          "wavelet: stages is %d, and %d workers make no whole number of sets of "
+                          "that size; give a divisor of %d",
                           s->k, m->workers, m->workers);
     s->pipelines = m->workers / s->k;
     s->worker = tutti_alloc((size_t)m->workers, sizeof *s->worker);
@@ -611,11 +641,15 @@ static tutti_status wavelet_declare(tutti_method *m, tutti_plan *plan, tutti_err
     TUTTI_TRY(cut_batch(s, m, model, err));
     TUTTI_TRY(cut_model(s, m, model, err));
     TUTTI_TRY(tutti_drive_declare(m, plan,
-                                  &(tutti_drive_options){ .pipelines = s->pipelines, .stages = s->k, .first = s->first,
-                                                          .worker = s->worker, .samples = s->micro,
+                                  &(tutti_drive_options){ .pipelines = s->pipelines,
+                                                          .stages = s->k,
+                                                          .first = s->first,
+                                                          .worker = s->worker,
+                                                          .samples = s->micro,
                                                           .passes = s->passes,
                                                           .slots = s->k == 1 ? (int)s->waves : s->k,
-                                                          .apart = s->k == 1, .alike = true },
+                                                          .apart = s->k == 1,
+                                                          .alike = true },
                                   err));
     TUTTI_TRY(check_memory(s, m, model, err));
     s->enters = m->stage > 0 ? model->unit[s->first[m->stage]].enters : 0;
@@ -638,7 +672,9 @@ static tutti_status wavelet_open(tutti_method *m, tutti_error *err)
         return TUTTI_OK;
     tutti_metric(m, "stages", -1, s->k);
     return tutti_pipe_open(&s->pipe, m->world,
-                           &(tutti_pipe_options){ .stages = s->k, .stage = m->stage, .in_flight = s->k,
+                           &(tutti_pipe_options){ .stages = s->k,
+                                                  .stage = m->stage,
+                                                  .in_flight = s->k,
                                                   .ranks = s->worker + m->member * s->k,
                                                   .enters = s->enters * (size_t)s->micro,
                                                   .leaves = s->leaves * (size_t)s->micro },
@@ -672,7 +708,8 @@ static void begin_call(wavelet *s, uint64_t until)
     s->tick.begun = s->tick.over = 0;
     s->values[0] = s->spare[0] != NULL ? s->spare[0] : m->own_x;
     for (int w = 1; w < k && s->mode != ACCUMULATE; w++)
-        s->values[s->mode == SHARED ? k - w : w] = s->spare[w]; /* shared: version w is x after step -w */
+        /* shared: version w is x after step -w */
+        s->values[s->mode == SHARED ? k - w : w] = s->spare[w];
     if (s->mode == AVERAGE && s->rounds == 1)
         spread(s, m->own_x);
 }
@@ -685,7 +722,8 @@ static void end_call(wavelet *s)
     float *const place[WAVES_MOST] = { m->own_x, s->spare[1], s->spare[2], s->spare[3] };
     enum { CHUNK = 256 };
 
-    if (s->mode == AVERAGE && s->rounds > 1 && synchronises(s, s->last / s->passes)) /* they are equal */
+    if (s->mode == AVERAGE && s->rounds > 1 &&
+        synchronises(s, s->last / s->passes)) /* they are equal */
         tutti_copy(m->device, m->own.count, s->values[0], m->own_x);
     else if (s->mode == AVERAGE && s->rounds > 1)
         mean_of_waves(s, m->own_x);
@@ -717,8 +755,8 @@ static void report_profile(wavelet *s)
     s->reported = true;
     if (t / (t + p->exchange) > 0.7)
         tutti_event(m, "compute-bound",
-                    "a micro-batch takes %.3g ms to compute and its exchange %.3g ms, so that waves gain little time: "
-                    "take ddp, or waves=1, where memory does not matter",
+                    "a micro-batch takes %.3g ms to compute and its exchange %.3g ms, so that "
+                    "waves gain little time: take ddp, or waves=1, where memory does not matter",
                     1e3 * t, 1e3 * p->exchange);
 }
 
@@ -734,8 +772,8 @@ static tutti_status wavelet_drive(tutti_method *m, uint64_t until, tutti_error *
 }
 
 enum {
-    TRAITS = TUTTI_PIPELINE_SCHEDULE | TUTTI_REPLICAS_EQUAL | TUTTI_SHARDED_OPTIMIZER | TUTTI_DDP_EQUIVALENT |
-             TUTTI_NEVER_SKIPS
+    TRAITS = TUTTI_PIPELINE_SCHEDULE | TUTTI_REPLICAS_EQUAL | TUTTI_SHARDED_OPTIMIZER |
+             TUTTI_DDP_EQUIVALENT | TUTTI_NEVER_SKIPS
 };
 
 /* The partition is not part of a checkpoint. */
@@ -760,8 +798,11 @@ const tutti_method_ops tutti_method_wavelet = {
     .authors = "Wang, Wang, Jiang, Li, Stoica",
     .year = 2021,
     .family = "pipeline",
-    .axes = { .topology = "all-reduce, pipelines", .synchrony = "every step, a wave late", .codec = "none",
-              .schedule = "tick-tock waves", .placement = "replicated, or a stage a worker",
+    .axes = { .topology = "all-reduce, pipelines",
+              .synchrony = "every step, a wave late",
+              .codec = "none",
+              .schedule = "tick-tock waves",
+              .placement = "replicated, or a stage a worker",
               .update = "delayed, averaged or joint" },
     .constraints = wavelet_constraints,
     .options = wavelet_options,

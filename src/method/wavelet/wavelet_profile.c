@@ -7,7 +7,8 @@
 
 static const double least_seconds = 1e-9; /* in runs without computation parts take no time */
 
-tutti_status tutti_wavelet_open(wavelet_profile *p, int units, int waves, double share, tutti_error *err)
+tutti_status tutti_wavelet_open(wavelet_profile *p, int units, int waves, double share,
+                                tutti_error *err)
 {
     *p = (wavelet_profile){ .waves = waves, .share = share, .capacity = 2 * units };
     p->seconds = tutti_alloc((size_t)p->capacity, sizeof *p->seconds);
@@ -41,7 +42,8 @@ double tutti_wavelet_seconds(const wavelet_profile *p)
 
 static void choose_offset(wavelet_profile *p)
 {
-    p->offset = p->share > 0 ? p->share * tutti_wavelet_seconds(p) : tutti_ticktock_offset(&p->of, p->waves);
+    p->offset = p->share > 0 ? p->share * tutti_wavelet_seconds(p)
+                             : tutti_ticktock_offset(&p->of, p->waves);
     p->predicted = tutti_ticktock_peak(&p->of, p->waves, p->offset);
 }
 

@@ -16,8 +16,8 @@ size_t tutti_nn_first_above(size_t n, const uint32_t *values, uint32_t limit)
 /* Sorts pairs (id, index) by counting sorts of one byte each, the lowest first (LSD radix sort).
    The sorts are stable, so the indexes of an id ascend. A byte that all ids share is skipped, as
    the upper ones of a small vocabulary are. */
-size_t tutti_nn_unique(size_t n, const uint32_t *ids, uint32_t *unique, uint32_t *order, uint32_t *begin,
-                       uint64_t *scratch)
+size_t tutti_nn_unique(size_t n, const uint32_t *ids, uint32_t *unique, uint32_t *order,
+                       uint32_t *begin, uint64_t *scratch)
 {
     uint64_t *from = scratch, *to = scratch + n;
     size_t count = 0;
@@ -65,7 +65,8 @@ void tutti_nn_rotary(size_t length, size_t width, double base, float *cosine, fl
     }
 }
 
-double tutti_nn_entropy_loss(size_t rows, const nn_entropy *state, const uint32_t *labels, size_t *right)
+double tutti_nn_entropy_loss(size_t rows, const nn_entropy *state, const uint32_t *labels,
+                             size_t *right)
 {
     double total = 0;
 
@@ -78,8 +79,8 @@ double tutti_nn_entropy_loss(size_t rows, const nn_entropy *state, const uint32_
     return total;
 }
 
-void tutti_nn_dropout(const nn_math *math, tutti_device *d, tutti_rng rng, uint64_t first, size_t n, float p,
-                      const float *x, float *y)
+void tutti_nn_dropout(const nn_math *math, tutti_device *d, tutti_rng rng, uint64_t first, size_t n,
+                      float p, const float *x, float *y)
 {
     enum { GROUPS = 8, TILE = GROUPS * TUTTI_DRAWS };
     const uint32_t least = (uint32_t)lrintf(p * 65536);

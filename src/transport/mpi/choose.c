@@ -29,7 +29,8 @@ static bool path_of(int kind, char *path, size_t bytes)
     slash = strrchr(about.dli_fname, '/');
     if (slash == NULL)
         return false;
-    return snprintf(path, bytes, "%.*s/libtutti_transport_mpi-%s.so", (int)(slash - about.dli_fname), about.dli_fname,
+    return snprintf(path, bytes, "%.*s/libtutti_transport_mpi-%s.so",
+                    (int)(slash - about.dli_fname), about.dli_fname,
                     kind == KIND_MPICH ? "mpich" : "openmpi") < (int)bytes;
 }
 
@@ -41,12 +42,13 @@ static tutti_status load(int kind, const tutti_transport_ops **ops, tutti_error 
 
     *ops = NULL;
     if (!path_of(kind, path, sizeof path))
-        return tutti_fail(err, TUTTI_ERR_IO, 0, "cannot find the folder of the transport 'mpi'; reinstall Tutti");
+        return tutti_fail(err, TUTTI_ERR_IO, 0,
+                          "cannot find the folder of the transport 'mpi'; reinstall Tutti");
     if (access(path, F_OK) != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "this process was started by the launcher of %s, "
-                          "for which this Tutti has no transport (there is no '%.200s'); "
-                          "build Tutti where %s is installed with its headers, or start it with %s",
+                          "this process was started by the launcher of %s, for which this Tutti "
+                          "has no transport (there is no '%.200s'); build Tutti where %s is "
+                          "installed with its headers, or start it with %s",
                           tutti_mpi_name(kind), path, tutti_mpi_name(kind),
                           tutti_mpi_starter(kind == KIND_MPICH ? KIND_OPENMPI : KIND_MPICH));
     file = dlopen(path, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
@@ -58,7 +60,8 @@ static tutti_status load(int kind, const tutti_transport_ops **ops, tutti_error 
     *ops = dlsym(file, "tutti_transport_plugin");
     if (*ops == NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "'%.300s' is no transport of Tutti's: it exports no tutti_transport_plugin; reinstall it",
+                          "'%.300s' is no transport of Tutti's: it exports no "
+                          "tutti_transport_plugin; reinstall it",
                           path);
     snprintf(whose, sizeof whose, "'%.250s'", path);
     status = tutti_transport_check(*ops, whose, err);
@@ -72,10 +75,12 @@ static int installed(void)
 {
     char path[4096];
 
-    return path_of(KIND_OPENMPI, path, sizeof path) && access(path, F_OK) == 0 ? KIND_OPENMPI : KIND_MPICH;
+    return path_of(KIND_OPENMPI, path, sizeof path) && access(path, F_OK) == 0 ? KIND_OPENMPI
+                                                                               : KIND_MPICH;
 }
 
-static tutti_status choose_open(void **t, tutti_runtime *rt, const tutti_launch *launch, tutti_error *err)
+static tutti_status choose_open(void **t, tutti_runtime *rt, const tutti_launch *launch,
+                                tutti_error *err)
 {
     mpi_options options;
     chosen *c;
@@ -109,21 +114,22 @@ static void choose_close(void *t)
     tutti_free(c);
 }
 
-static tutti_status choose_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_header *header,
-                                tutti_buffer payload, tutti_error *err)
+static tutti_status choose_send(void *t, tutti_request *r, int to, uint64_t tag,
+                                const tutti_header *header, tutti_buffer payload, tutti_error *err)
 {
     const chosen *c = t;
     return c->ops->send(c->t, r, to, tag, header, payload, err);
 }
 
-static tutti_status choose_recv(void *t, tutti_request *r, int from, uint64_t tag, tutti_buffer room, tutti_error *err)
+static tutti_status choose_recv(void *t, tutti_request *r, int from, uint64_t tag,
+                                tutti_buffer room, tutti_error *err)
 {
     const chosen *c = t;
     return c->ops->recv(c->t, r, from, tag, room, err);
 }
 
-static tutti_status choose_wait_some(void *t, tutti_request *const *r, size_t n, size_t need, int64_t deadline_ns,
-                                     size_t *n_done, tutti_error *err)
+static tutti_status choose_wait_some(void *t, tutti_request *const *r, size_t n, size_t need,
+                                     int64_t deadline_ns, size_t *n_done, tutti_error *err)
 {
     const chosen *c = t;
     return c->ops->wait_some(c->t, r, n, need, deadline_ns, n_done, err);

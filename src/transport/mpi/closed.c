@@ -45,8 +45,8 @@ static void discard_frames(mpi_endpoint *e)
             if (((const mpi_departure *)(const void *)f->payload)->failed)
                 e->process->lost = true;
         }
-        if (MPI_Irecv(&f->wire, FRAME_BYTES, MPI_BYTE, MPI_ANY_SOURCE, CONTROL_TAG, e->control, &f->request) !=
-            MPI_SUCCESS)
+        if (MPI_Irecv(&f->wire, FRAME_BYTES, MPI_BYTE, MPI_ANY_SOURCE, CONTROL_TAG, e->control,
+                      &f->request) != MPI_SUCCESS)
             e->departs_missing = 0;
         e->ring_head = (e->ring_head + 1) % RING;
     }
@@ -78,7 +78,9 @@ static bool rest_is_over(mpi_endpoint *e)
     for (match_link *at = e->under_way.next, *next; at != &e->under_way; at = next) {
         int done = 0;
         next = at->next;
-        if (MPI_Test(&MATCH_OWNER(mpi_frame, link, at)->request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done)
+        if (MPI_Test(&MATCH_OWNER(mpi_frame, link, at)->request, &done, MPI_STATUS_IGNORE) ==
+                MPI_SUCCESS &&
+            done)
             match_list_remove(at);
     }
     for (match_link *at = e->stale.next, *next; at != &e->stale; at = next) {
@@ -147,7 +149,10 @@ void tutti_mpi_closed(mpi_endpoint *e)
 /* A program ends without having closed its world. The others wait for this. */
 static void send_departs(const mpi_endpoint *e)
 {
-    struct { mpi_wire wire; mpi_departure d; } depart = { .wire.kind = WIRE_DEPART, .d.root = e->rank };
+    struct {
+        mpi_wire wire;
+        mpi_departure d;
+    } depart = { .wire.kind = WIRE_DEPART, .d.root = e->rank };
 
     for (int r = 0; r < e->size && !e->depart_sent; r++) {
         if (r != e->rank)
@@ -192,8 +197,8 @@ mpi_process *tutti_mpi_find_process(void)
     if (MPI_Comm_get_name(MPI_COMM_SELF, name, &length) != MPI_SUCCESS ||
         strncmp(name, record_name, strlen(record_name)) != 0)
         return NULL;
-    if (MPI_Comm_get_attr(MPI_COMM_SELF, (int)strtol(name + strlen(record_name), NULL, 10), &value, &found) !=
-            MPI_SUCCESS ||
+    if (MPI_Comm_get_attr(MPI_COMM_SELF, (int)strtol(name + strlen(record_name), NULL, 10), &value,
+                          &found) != MPI_SUCCESS ||
         !found)
         return NULL;
     return value;
@@ -209,12 +214,15 @@ tutti_status tutti_mpi_join_process(mpi_endpoint *e, tutti_error *err)
         p = tutti_alloc(1, sizeof *p);
         if (p == NULL || pthread_mutex_init(&p->lock, NULL) != 0) {
             tutti_free(p);
-            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "keeping account of the worlds of this process");
+            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                              "keeping account of the worlds of this process");
         }
         match_list_init(&p->worlds);
-        if (!tutti_mpi_succeeded(e, MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, at_finalize, &keyval, NULL),
-                                 "making an attribute", -1) ||
-            !tutti_mpi_succeeded(e, MPI_Comm_set_attr(MPI_COMM_SELF, keyval, p), "setting an attribute", -1)) {
+        if (!tutti_mpi_succeeded(
+                e, MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, at_finalize, &keyval, NULL),
+                "making an attribute", -1) ||
+            !tutti_mpi_succeeded(e, MPI_Comm_set_attr(MPI_COMM_SELF, keyval, p),
+                                 "setting an attribute", -1)) {
             pthread_mutex_destroy(&p->lock);
             tutti_free(p);
             return tutti_fail(err, e->broken.status, 0, "%s", e->broken.text);

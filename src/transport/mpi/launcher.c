@@ -18,15 +18,16 @@ const tutti_option tutti_mpi_options[] = {
       .type = TUTTI_CHOICE,
       .offset = TUTTI_AT(mpi_options, threads),
       .text = "serialized|multiple|funneled",
-      .help = "thread level to ask MPI for; with funneled only the thread that opened may send, receive and wait" },
+      .help = "thread level to ask MPI for; with funneled only the thread that opened may send, "
+              "receive and wait" },
     { .name = "spin",
       .type = TUTTI_INT,
       .offset = TUTTI_AT(mpi_options, spin),
       .initial = 100,
       .min = 0,
       .max = 1000000,
-      .help = "microseconds a waiting thread polls before it begins to sleep between polls; with fewer cores than "
-              "ranks on a host it never spins" },
+      .help = "microseconds a waiting thread polls before it begins to sleep between polls; with "
+              "fewer cores than ranks on a host it never spins" },
     { 0 },
 };
 
@@ -76,22 +77,26 @@ const char *tutti_mpi_starter(int kind)
     return kind == KIND_MPICH ? "mpiexec.mpich" : "mpirun.openmpi";
 }
 
-tutti_status tutti_mpi_check_launcher(int wanted, char *const *environment, int *kind, tutti_error *err)
+tutti_status tutti_mpi_check_launcher(int wanted, char *const *environment, int *kind,
+                                      tutti_error *err)
 {
     mpi_found found;
 
     *kind = KIND_AUTO;
     if (!tutti_mpi_launcher(environment, &found))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "the transport 'mpi' joins the processes that MPI's launcher has started, "
-                          "and this one was not; start it with 'mpirun -n 4 tutti train ...', "
-                          "or omit --transport and use 'tutti train -n 4'");
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "the transport 'mpi' joins the processes that MPI's launcher has started, and this one "
+            "was not; start it with 'mpirun -n 4 tutti train ...', or omit --transport and use "
+            "'tutti train -n 4'");
     if (found.kind != KIND_AUTO && wanted != KIND_AUTO && wanted != (int)found.kind)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "the transport is for %s, but this process was started by the launcher of %s (%s): "
-                          "each process would be alone in a world of 1; start it with %s, or use implementation=%s",
-                          tutti_mpi_name(wanted), tutti_mpi_name((int)found.kind), found.text,
-                          tutti_mpi_starter(wanted), found.kind == KIND_MPICH ? "mpich" : "openmpi");
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "the transport is for %s, but this process was started by the launcher of %s (%s): "
+            "each process would be alone in a world of 1; start it with %s, or use "
+            "implementation=%s",
+            tutti_mpi_name(wanted), tutti_mpi_name((int)found.kind), found.text,
+            tutti_mpi_starter(wanted), found.kind == KIND_MPICH ? "mpich" : "openmpi");
     *kind = wanted != KIND_AUTO ? wanted : (int)found.kind;
     return TUTTI_OK;
 }
@@ -99,7 +104,8 @@ tutti_status tutti_mpi_check_launcher(int wanted, char *const *environment, int 
 tutti_status tutti_mpi_parse(const char *spec_text, mpi_options *options, tutti_error *err)
 {
     tutti_spec *spec;
-    tutti_status status = tutti_spec_open(&spec, spec_text != NULL && *spec_text != '\0' ? spec_text : "mpi", err);
+    tutti_status status =
+        tutti_spec_open(&spec, spec_text != NULL && *spec_text != '\0' ? spec_text : "mpi", err);
 
     tutti_options_default(tutti_mpi_options, options);
     if (status == TUTTI_OK)

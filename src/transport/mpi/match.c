@@ -66,7 +66,8 @@ static mpi_message *take_unexpected(mpi_endpoint *e, int from, uint64_t tag)
     return MATCH_OWNER(mpi_message, waiting, w);
 }
 
-void tutti_mpi_deliver(mpi_endpoint *e, mpi_op *op, const tutti_header *header, const unsigned char *payload)
+void tutti_mpi_deliver(mpi_endpoint *e, mpi_op *op, const tutti_header *header,
+                       const unsigned char *payload)
 {
     const bool fits = header->bytes <= op->bytes;
 
@@ -136,11 +137,12 @@ static tutti_status check_post(const mpi_endpoint *e, const match_post *of, cons
 
     TUTTI_TRY(tutti_match_check(of, r, e->size, b, bytes, err));
     if (tutti_mpi_foreign_thread(e))
-        return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "%s worker %d from another thread than the one that opened the world, "
-                          "but MPI runs with MPI_THREAD_FUNNELED; "
-                          "use an MPI that gives MPI_THREAD_SERIALIZED, or no background threads (--lane off)",
-                          doing, peer);
+        return tutti_fail(
+            err, TUTTI_ERR_STATE, 0,
+            "%s worker %d from another thread than the one that opened the world, but MPI runs "
+            "with MPI_THREAD_FUNNELED; use an MPI that gives MPI_THREAD_SERIALIZED, or no "
+            "background threads (--lane off)",
+            doing, peer);
     return TUTTI_OK;
 }
 
@@ -178,7 +180,8 @@ static mpi_op *op_make(mpi_endpoint *e, tutti_request *r, op_state state, const 
     return op;
 }
 
-static bool send_to_self(mpi_endpoint *e, tutti_request *r, uint64_t tag, tutti_buffer payload, size_t bytes)
+static bool send_to_self(mpi_endpoint *e, tutti_request *r, uint64_t tag, tutti_buffer payload,
+                         size_t bytes)
 {
     mpi_op *op = tutti_mpi_take_posted(e, e->rank, tag);
     mpi_message *m;
@@ -193,9 +196,11 @@ static bool send_to_self(mpi_endpoint *e, tutti_request *r, uint64_t tag, tutti_
     m = tutti_mpi_pool_acquire(&e->messages);
     if (m == NULL)
         return false;
-    *m = (mpi_message){
-        .from = e->rank, .large = bytes > KEPT, .tag = tag, .sequence = e->queue.sequence++, .header = r->note
-    };
+    *m = (mpi_message){ .from = e->rank,
+                        .large = bytes > KEPT,
+                        .tag = tag,
+                        .sequence = e->queue.sequence++,
+                        .header = r->note };
     match_list_init(&m->link);
     match_list_init(&m->of_peer);
     if (m->large) {
@@ -215,7 +220,8 @@ static bool send_to_self(mpi_endpoint *e, tutti_request *r, uint64_t tag, tutti_
     return true;
 }
 
-static bool send_to_peer(mpi_endpoint *e, tutti_request *r, int to, uint64_t tag, tutti_buffer payload, size_t bytes)
+static bool send_to_peer(mpi_endpoint *e, tutti_request *r, int to, uint64_t tag,
+                         tutti_buffer payload, size_t bytes)
 {
     mpi_peer *p = &e->peers[to];
     mpi_op *op;
@@ -238,12 +244,13 @@ static bool send_to_peer(mpi_endpoint *e, tutti_request *r, int to, uint64_t tag
         return false;
     match_list_insert(&p->outbox, &op->link);
     e->queued++;
-    tutti_mpi_outbox(e, p); /* it is posted: if MPI fails here, the thread that waits for it learns of it */
+    /* it is posted: if MPI fails here, the thread that waits for it learns of it */
+    tutti_mpi_outbox(e, p);
     return true;
 }
 
-tutti_status tutti_mpi_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_header *header,
-                            tutti_buffer payload, tutti_error *err)
+tutti_status tutti_mpi_send(void *t, tutti_request *r, int to, uint64_t tag,
+                            const tutti_header *header, tutti_buffer payload, tutti_error *err)
 {
     mpi_endpoint *e = t;
     tutti_status status;
@@ -256,18 +263,21 @@ tutti_status tutti_mpi_send(void *t, tutti_request *r, int to, uint64_t tag, con
     pthread_mutex_lock(&e->lock);
     if (e->closing)
         finish_request(e, r, TUTTI_CLOSED, -1);
-    else if (!(to == e->rank ? send_to_self(e, r, tag, payload, bytes) : send_to_peer(e, r, to, tag, payload, bytes))) {
+    else if (!(to == e->rank ? send_to_self(e, r, tag, payload, bytes)
+                             : send_to_peer(e, r, to, tag, payload, bytes))) {
         r->posted = false;
         status = e->broken.status != TUTTI_OK
                      ? tutti_fail_rank(err, e->broken.status, e->broken.rank, "%s", e->broken.text)
-                     : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "sending %zu bytes to worker %d", bytes, to);
+                     : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "sending %zu bytes to worker %d",
+                                  bytes, to);
     }
     tutti_mpi_wake_waiting(e, 0);
     pthread_mutex_unlock(&e->lock);
     return status;
 }
 
-tutti_status tutti_mpi_recv(void *t, tutti_request *r, int from, uint64_t tag, tutti_buffer room, tutti_error *err)
+tutti_status tutti_mpi_recv(void *t, tutti_request *r, int from, uint64_t tag, tutti_buffer room,
+                            tutti_error *err)
 {
     mpi_endpoint *e = t;
     mpi_message *m;
@@ -283,7 +293,8 @@ tutti_status tutti_mpi_recv(void *t, tutti_request *r, int from, uint64_t tag, t
     op = op_make(e, r, OP_POSTED, &(op_message){ from, tag, room.data, bytes });
     if (op == NULL) {
         r->posted = false;
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "receiving up to %zu bytes from worker %d", bytes, from);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                            "receiving up to %zu bytes from worker %d", bytes, from);
         goto out;
     }
     if (e->closing) {

@@ -43,8 +43,8 @@ static tutti_status prepare(mpi_endpoint *e, tutti_error *err)
     e->peers = tutti_alloc((size_t)e->size, sizeof *e->peers);
     e->locations = tutti_alloc((size_t)e->size, sizeof *e->locations);
     if (e->peers == NULL || e->locations == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "worker %d cannot keep account of %d workers", e->rank,
-                          e->size);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                          "worker %d cannot keep account of %d workers", e->rank, e->size);
     for (int r = 0; r < e->size; r++) {
         match_list_init(&e->peers[r].outbox);
         match_list_init(&e->peers[r].sends);
@@ -53,26 +53,29 @@ static tutti_status prepare(mpi_endpoint *e, tutti_error *err)
     for (int i = 0; i < RING; i++) {
         e->ring[i] = tutti_mpi_pool_acquire(&e->frames);
         if (e->ring[i] == NULL)
-            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "worker %d cannot hold %d messages of %d bytes", e->rank,
-                              RING, FRAME_BYTES);
+            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                              "worker %d cannot hold %d messages of %d bytes", e->rank, RING,
+                              FRAME_BYTES);
         e->ring[i]->request = MPI_REQUEST_NULL;
     }
     cause = pthread_mutex_init(&e->lock, NULL);
     if (cause != 0)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, cause, "opening the mpi transport of worker %d: no lock", e->rank);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, cause,
+                          "opening the mpi transport of worker %d: no lock", e->rank);
     e->lock_made = true;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC); /* the runtime's clock */
     cause = pthread_cond_init(&e->cond, &monotonic);
     pthread_condattr_destroy(&monotonic);
     if (cause != 0)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, cause, "opening the mpi transport of worker %d: no condition",
-                          e->rank);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, cause,
+                          "opening the mpi transport of worker %d: no condition", e->rank);
     e->cond_made = true;
     return TUTTI_OK;
 }
 
-static tutti_status mpi_open(void **t, tutti_runtime *rt, const tutti_launch *launch, tutti_error *err)
+static tutti_status mpi_open(void **t, tutti_runtime *rt, const tutti_launch *launch,
+                             tutti_error *err)
 {
     mpi_options options;
     mpi_endpoint *e;
@@ -80,12 +83,14 @@ static tutti_status mpi_open(void **t, tutti_runtime *rt, const tutti_launch *la
 
     *t = NULL;
     if (launch->size < 1 || launch->rank < 0 || launch->rank >= launch->size)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "worker %d of %d cannot be: ranks are 0 to size - 1", launch->rank,
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "worker %d of %d cannot be: ranks are 0 to size - 1", launch->rank,
                           launch->size);
     TUTTI_TRY(tutti_mpi_parse(launch->spec, &options, err));
     e = tutti_alloc(1, sizeof *e);
     if (e == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the mpi transport of worker %d", launch->rank);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the mpi transport of worker %d",
+                          launch->rank);
     e->rt = rt;
     e->rank = launch->rank;
     e->size = launch->size;
@@ -95,8 +100,8 @@ static tutti_status mpi_open(void **t, tutti_runtime *rt, const tutti_launch *la
         status = tutti_mpi_begin(e, launch, &options, err);
     for (int i = 0; i < RING && status == TUTTI_OK; i++) {
         mpi_frame *f = e->ring[i];
-        const int code =
-            MPI_Irecv(&f->wire, FRAME_BYTES, MPI_BYTE, MPI_ANY_SOURCE, CONTROL_TAG, e->control, &f->request);
+        const int code = MPI_Irecv(&f->wire, FRAME_BYTES, MPI_BYTE, MPI_ANY_SOURCE, CONTROL_TAG,
+                                   e->control, &f->request);
         if (!tutti_mpi_succeeded(e, code, "posting a receive", -1))
             status = tutti_fail(err, e->broken.status, 0, "%s", e->broken.text);
         e->joined = true;
@@ -117,7 +122,8 @@ static bool flushed(const mpi_endpoint *e)
         if (!e->peers[MATCH_OWNER(const mpi_frame, link, at)->peer].gone)
             return false;
     }
-    return match_list_empty(&e->streams) && match_list_empty(&e->ending) && match_list_empty(&e->transfers);
+    return match_list_empty(&e->streams) && match_list_empty(&e->ending) &&
+           match_list_empty(&e->transfers);
 }
 
 static void flush(mpi_endpoint *e)

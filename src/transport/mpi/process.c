@@ -65,9 +65,10 @@ bool tutti_mpi_succeeded(mpi_endpoint *e, int code, const char *doing, int peer)
     if (e->broken.status != TUTTI_OK)
         return false;
     MPI_Error_string(code, text, &length);
-    tutti_fail_rank(&e->broken, TUTTI_ERR_IO, peer,
-                    "%s failed, %s reports '%.300s'; look for the first rank that reports a failure", doing,
-                    tutti_mpi_name(BUILT_FOR), text);
+    tutti_fail_rank(
+        &e->broken, TUTTI_ERR_IO, peer,
+        "%s failed, %s reports '%.300s'; look for the first rank that reports a failure", doing,
+        tutti_mpi_name(BUILT_FOR), text);
     return false;
 }
 
@@ -92,44 +93,48 @@ static tutti_status start_mpi(mpi_endpoint *e, const mpi_options *options, tutti
                           "MPI has been finalised in this process and cannot be started again; "
                           "open worlds before that");
     if (!initialised) {
-        TUTTI_TRY(refused(e, MPI_Init_thread(NULL, NULL, levels[options->threads], &provided), "starting MPI", err));
+        TUTTI_TRY(refused(e, MPI_Init_thread(NULL, NULL, levels[options->threads], &provided),
+                          "starting MPI", err));
         MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
         e->owned = true;
         last = tutti_alloc(1, sizeof *last);
         if (last == NULL || on_exit(at_exit, last) != 0) {
             tutti_free(last);
             MPI_Finalize();
-            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "remembering that MPI has to be ended with this process");
+            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                              "remembering that MPI has to be ended with this process");
         }
         last->process = getpid();
     }
     TUTTI_TRY(refused(e, MPI_Query_thread(&provided), "asking for MPI's thread level", err));
     if (provided < MPI_THREAD_FUNNELED)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "MPI was started by this program with MPI_THREAD_SINGLE; "
-                          "start it by MPI_Init_thread with MPI_THREAD_FUNNELED or more");
+                          "MPI was started by this program with MPI_THREAD_SINGLE; start it by "
+                          "MPI_Init_thread with MPI_THREAD_FUNNELED or more");
     e->funneled = provided == MPI_THREAD_FUNNELED || options->threads == THREADS_FUNNELED;
     e->thread = pthread_self();
     return tutti_mpi_join_process(e, err);
 }
 
-static tutti_status check_place(const mpi_endpoint *e, const tutti_launch *launch, int rank, int size, tutti_error *err)
+static tutti_status check_place(const mpi_endpoint *e, const tutti_launch *launch, int rank,
+                                int size, tutti_error *err)
 {
     mpi_found found;
 
-    if (e->owned && size == 1 && tutti_mpi_launcher(launch->environment, &found) && found.size != 1 &&
-        launch->size != 1)
+    if (e->owned && size == 1 && tutti_mpi_launcher(launch->environment, &found) &&
+        found.size != 1 && launch->size != 1)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "the launcher reports %s, but %s sees a world of 1: "
-                          "it was started by another MPI's launcher; start it with %s",
+                          "the launcher reports %s, but %s sees a world of 1: it was started by "
+                          "another MPI's launcher; start it with %s",
                           found.text, tutti_mpi_name(BUILT_FOR), tutti_mpi_starter(BUILT_FOR));
     /* A program that has started MPI itself may open a world of its first ranks. */
     if (launch->rank == rank && (e->owned ? launch->size == size : launch->size <= size))
         return TUTTI_OK;
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "this is worker %d of %d, but rank %d of MPI's %d; "
-                      "workers and ranks come from the launcher (mpirun -n %d), do not set them yourself",
-                      launch->rank, launch->size, rank, size, launch->size);
+    return tutti_fail(
+        err, TUTTI_ERR_USAGE, 0,
+        "this is worker %d of %d, but rank %d of MPI's %d; workers and ranks come from the "
+        "launcher (mpirun -n %d), do not set them yourself",
+        launch->rank, launch->size, rank, size, launch->size);
 }
 
 /* Finds which ranks are on which host, and whether the ranks of this host have a core each. Each
@@ -144,16 +149,22 @@ static tutti_status find_hosts(mpi_endpoint *e, int64_t spin_us, tutti_error *er
 
     CPU_ZERO(&own);
     CPU_ZERO(&all);
-    sched_getaffinity(0, sizeof own, &own); /* fails on hosts with more than 1024 cores: then no rank spins */
-    TUTTI_TRY(refused(e, MPI_Comm_split_type(e->control, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host), doing, err));
+    /* fails on hosts with more than 1024 cores: then no rank spins */
+    sched_getaffinity(0, sizeof own, &own);
+    TUTTI_TRY(
+        refused(e, MPI_Comm_split_type(e->control, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host),
+                doing, err));
     TUTTI_TRY(refused(e, MPI_Comm_size(host, &ranks), doing, err));
-    TUTTI_TRY(refused(e, MPI_Allreduce(&own, &all, (int)sizeof own, MPI_BYTE, MPI_BOR, host), doing, err));
-    TUTTI_TRY(refused(e, MPI_Allreduce(&e->rank, &mine.host, 1, MPI_INT, MPI_MIN, host), doing, err));
+    TUTTI_TRY(refused(e, MPI_Allreduce(&own, &all, (int)sizeof own, MPI_BYTE, MPI_BOR, host), doing,
+                      err));
+    TUTTI_TRY(
+        refused(e, MPI_Allreduce(&e->rank, &mine.host, 1, MPI_INT, MPI_MIN, host), doing, err));
     MPI_Comm_free(&host);
     e->spin_ns = CPU_COUNT(&all) >= ranks ? spin_us * 1000 : 0;
-    return refused(
-        e, MPI_Allgather(&mine, (int)sizeof mine, MPI_BYTE, e->locations, (int)sizeof mine, MPI_BYTE, e->control),
-        doing, err);
+    return refused(e,
+                   MPI_Allgather(&mine, (int)sizeof mine, MPI_BYTE, e->locations, (int)sizeof mine,
+                                 MPI_BYTE, e->control),
+                   doing, err);
 }
 
 /* Header and sizes are those of the build; ranks of different builds would misread each other. */
@@ -175,11 +186,13 @@ static tutti_status check_builds(mpi_endpoint *e, tutti_error *err)
                       "comparing the builds of the ranks", err));
     if (least[0] != mine[0] || least[1] != mine[1])
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "the ranks of this job run different versions of Tutti; install the same one on all hosts");
+                          "the ranks of this job run different versions of Tutti; install the same "
+                          "one on all hosts");
     return TUTTI_OK;
 }
 
-tutti_status tutti_mpi_begin(mpi_endpoint *e, const tutti_launch *launch, const mpi_options *options, tutti_error *err)
+tutti_status tutti_mpi_begin(mpi_endpoint *e, const tutti_launch *launch,
+                             const mpi_options *options, tutti_error *err)
 {
     int initialised = 0, rank, size, found, kind, range[1][3] = { { 0, launch->size - 1, 1 } };
     MPI_Group all, ours;
@@ -188,23 +201,28 @@ tutti_status tutti_mpi_begin(mpi_endpoint *e, const tutti_launch *launch, const 
     MPI_Initialized(&initialised);
     if (options->implementation != KIND_AUTO && options->implementation != BUILT_FOR)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "this is the transport for %s, and %s is asked for; use the transport 'mpi', which chooses",
+                          "this is the transport for %s, and %s is asked for; use the transport "
+                          "'mpi', which chooses",
                           tutti_mpi_name(BUILT_FOR), tutti_mpi_name(options->implementation));
     if (!initialised)
         TUTTI_TRY(tutti_mpi_check_launcher(BUILT_FOR, launch->environment, &kind, err));
     TUTTI_TRY(start_mpi(e, options, err));
     TUTTI_TRY(refused(e, MPI_Comm_rank(MPI_COMM_WORLD, &rank), "asking for the rank", err));
-    TUTTI_TRY(refused(e, MPI_Comm_size(MPI_COMM_WORLD, &size), "asking for the number of ranks", err));
+    TUTTI_TRY(
+        refused(e, MPI_Comm_size(MPI_COMM_WORLD, &size), "asking for the number of ranks", err));
     TUTTI_TRY(check_place(e, launch, rank, size, err));
 
-    TUTTI_TRY(refused(e, MPI_Comm_group(MPI_COMM_WORLD, &all), "making the world's communicators", err));
-    TUTTI_TRY(refused(e, MPI_Group_range_incl(all, 1, range, &ours), "making the world's communicators", err));
+    TUTTI_TRY(
+        refused(e, MPI_Comm_group(MPI_COMM_WORLD, &all), "making the world's communicators", err));
+    TUTTI_TRY(refused(e, MPI_Group_range_incl(all, 1, range, &ours),
+                      "making the world's communicators", err));
     TUTTI_TRY(refused(e, MPI_Comm_create_group(MPI_COMM_WORLD, ours, CONTROL_TAG, &e->control),
                       "making the world's communicators", err));
     MPI_Group_free(&ours);
     MPI_Group_free(&all);
     MPI_Comm_set_errhandler(e->control, MPI_ERRORS_RETURN);
-    TUTTI_TRY(refused(e, MPI_Comm_dup(e->control, &e->data), "making the world's communicators", err));
+    TUTTI_TRY(
+        refused(e, MPI_Comm_dup(e->control, &e->data), "making the world's communicators", err));
     MPI_Comm_set_errhandler(e->data, MPI_ERRORS_RETURN);
     TUTTI_TRY(refused(e, MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &tag_max, &found),
                       "asking for the largest tag", err));

@@ -18,21 +18,23 @@ bool tutti_mpi_put(mpi_endpoint *e, int to, const mpi_wire *wire, const void *pa
         return false;
     /* A rank that has left still receives the others' DEPART, and nothing else. One that failed
        does not receive even that if its process ends with it, which MPI itself has to notice. */
-    if (e->depart_sent || (e->peers[to].gone && (wire->kind != WIRE_DEPART || (e->peers[to].failed && e->owned))))
+    if (e->depart_sent ||
+        (e->peers[to].gone && (wire->kind != WIRE_DEPART || (e->peers[to].failed && e->owned))))
         return true;
     f = tutti_mpi_pool_acquire(&e->frames);
     if (f == NULL) {
-        tutti_fail(&e->broken, TUTTI_ERR_MEMORY, ENOMEM, "no memory for a message of %zu bytes to worker %d",
-                   sizeof *wire + bytes, to);
+        tutti_fail(&e->broken, TUTTI_ERR_MEMORY, ENOMEM,
+                   "no memory for a message of %zu bytes to worker %d", sizeof *wire + bytes, to);
         return false;
     }
     f->wire = *wire;
     if (bytes > 0)
         memcpy(f->payload, payload, bytes);
     f->peer = to;
-    if (!tutti_mpi_succeeded(
-            e, MPI_Isend(&f->wire, (int)(sizeof f->wire + bytes), MPI_BYTE, to, CONTROL_TAG, e->control, &f->request),
-            "sending a message", to)) {
+    if (!tutti_mpi_succeeded(e,
+                             MPI_Isend(&f->wire, (int)(sizeof f->wire + bytes), MPI_BYTE, to,
+                                       CONTROL_TAG, e->control, &f->request),
+                             "sending a message", to)) {
         tutti_mpi_pool_release(&e->frames, &f->link);
         return false;
     }
@@ -47,7 +49,8 @@ void tutti_mpi_sweep(mpi_endpoint *e)
         mpi_frame *f = MATCH_OWNER(mpi_frame, link, at);
         int done = 0;
         next = at->next;
-        if (!tutti_mpi_succeeded(e, MPI_Test(&f->request, &done, MPI_STATUS_IGNORE), "sending a message", f->peer))
+        if (!tutti_mpi_succeeded(e, MPI_Test(&f->request, &done, MPI_STATUS_IGNORE),
+                                 "sending a message", f->peer))
             return;
         if (done) {
             e->peers[f->peer].under_way--;
@@ -58,12 +61,14 @@ void tutti_mpi_sweep(mpi_endpoint *e)
 
 void tutti_mpi_outbox(mpi_endpoint *e, mpi_peer *p)
 {
-    while (!match_list_empty(&p->outbox) && p->under_way < UNDER_WAY && e->broken.status == TUTTI_OK) {
+    while (!match_list_empty(&p->outbox) && p->under_way < UNDER_WAY &&
+           e->broken.status == TUTTI_OK) {
         mpi_op *op = MATCH_OWNER(mpi_op, link, p->outbox.next);
         const bool small = op->bytes <= EAGER;
-        const mpi_wire wire = {
-            .kind = small ? WIRE_EAGER : WIRE_ANNOUNCE, .tag = op->tag, .send_id = op->id, .header = op->request->note
-        };
+        const mpi_wire wire = { .kind = small ? WIRE_EAGER : WIRE_ANNOUNCE,
+                                .tag = op->tag,
+                                .send_id = op->id,
+                                .header = op->request->note };
         if (!tutti_mpi_put(e, op->peer, &wire, op->data, small ? op->bytes : 0))
             return;
         e->queued--;
@@ -137,7 +142,9 @@ static void cleared(mpi_endpoint *e, int from, const mpi_wire *w)
     mpi_op *op = find_send(&e->peers[from], w->send_id);
 
     if (op == NULL || op->state != OP_ANNOUNCED) { /* it was cancelled while this was under way */
-        const mpi_wire stopped = { .kind = WIRE_STOPPED, .data_tag = w->data_tag, .send_id = w->send_id, .chunks = 0 };
+        const mpi_wire stopped = {
+            .kind = WIRE_STOPPED, .data_tag = w->data_tag, .send_id = w->send_id, .chunks = 0
+        };
         tutti_mpi_put(e, from, &stopped, NULL, 0);
         return;
     }
@@ -196,7 +203,8 @@ static void end_transfers(mpi_endpoint *e, int from, int64_t give_up_ns)
         mpi_transfer *t = MATCH_OWNER(mpi_transfer, link, at);
         if (t->from != from)
             continue;
-        tutti_mpi_transfer_stopped(t, t->received); /* not if STOPPED has come; else the sender never got our CLEAR */
+        /* not if STOPPED has come; else the sender never got our CLEAR */
+        tutti_mpi_transfer_stopped(t, t->received);
         t->give_up_ns = give_up_ns;
     }
 }
@@ -245,7 +253,8 @@ static void departed(mpi_endpoint *e, int from, const mpi_departure *d)
 static void damaged(mpi_endpoint *e, int from, const mpi_frame *f, int bytes)
 {
     tutti_fail_rank(&e->broken, TUTTI_ERR_CORRUPT, from,
-                    "worker %d sent a message of kind %" PRIu32 " and %d bytes, which cannot be; its memory is damaged",
+                    "worker %d sent a message of kind %" PRIu32
+                    " and %d bytes, which cannot be; its memory is damaged",
                     from, bytes >= (int)sizeof f->wire ? f->wire.kind : 0, bytes);
 }
 
@@ -286,8 +295,8 @@ static void dispatch_frame(mpi_endpoint *e, int from, mpi_frame *f, int bytes, b
         rewound(e, from, w);
         return;
     case WIRE_STOPPED:
-        if (w->data_tag < e->tags && e->by_tag[w->data_tag] != NULL && e->by_tag[w->data_tag]->from == from &&
-            e->by_tag[w->data_tag]->send_id == w->send_id)
+        if (w->data_tag < e->tags && e->by_tag[w->data_tag] != NULL &&
+            e->by_tag[w->data_tag]->from == from && e->by_tag[w->data_tag]->send_id == w->send_id)
             tutti_mpi_transfer_stopped(e->by_tag[w->data_tag], w->chunks);
         return;
     case WIRE_WITHDRAW:
@@ -314,23 +323,27 @@ static void take_control(mpi_endpoint *e)
         int done = 0, bytes = 0;
         bool kept = false;
         MPI_Status status;
-        if (!tutti_mpi_succeeded(e, MPI_Test(&f->request, &done, &status), "receiving a message", -1) || !done)
+        if (!tutti_mpi_succeeded(e, MPI_Test(&f->request, &done, &status), "receiving a message",
+                                 -1) ||
+            !done)
             return;
         MPI_Get_count(&status, MPI_BYTE, &bytes);
         dispatch_frame(e, status.MPI_SOURCE, f, bytes, &kept);
         if (kept) {
             f = tutti_mpi_pool_acquire(&e->frames);
             if (f == NULL) {
-                tutti_fail(&e->broken, TUTTI_ERR_MEMORY, ENOMEM, "no memory to receive a further message");
+                tutti_fail(&e->broken, TUTTI_ERR_MEMORY, ENOMEM,
+                           "no memory to receive a further message");
                 e->ring[e->ring_head] = NULL;
                 return;
             }
             e->ring[e->ring_head] = f;
         }
         f->request = MPI_REQUEST_NULL;
-        tutti_mpi_succeeded(
-            e, MPI_Irecv(&f->wire, FRAME_BYTES, MPI_BYTE, MPI_ANY_SOURCE, CONTROL_TAG, e->control, &f->request),
-            "posting a receive", -1);
+        tutti_mpi_succeeded(e,
+                            MPI_Irecv(&f->wire, FRAME_BYTES, MPI_BYTE, MPI_ANY_SOURCE, CONTROL_TAG,
+                                      e->control, &f->request),
+                            "posting a receive", -1);
         e->ring_head = (e->ring_head + 1) % RING;
         e->moved = true;
     }
@@ -378,9 +391,10 @@ static void end_sends(mpi_endpoint *e, mpi_peer *p)
     while (!match_list_empty(&p->sends)) {
         mpi_op *op = MATCH_OWNER(mpi_op, link, p->sends.next);
         if (op->data_tag >= 0) {
-            const mpi_wire stopped = {
-                .kind = WIRE_STOPPED, .data_tag = (uint32_t)op->data_tag, .send_id = op->id, .chunks = op->issued
-            };
+            const mpi_wire stopped = { .kind = WIRE_STOPPED,
+                                       .data_tag = (uint32_t)op->data_tag,
+                                       .send_id = op->id,
+                                       .chunks = op->issued };
             tutti_mpi_put(e, op->peer, &stopped, NULL, 0);
         }
         op->withdraw = false; /* DEPART implies it */
@@ -413,7 +427,8 @@ static void end_waiting(mpi_endpoint *e)
         next = tutti_match_next(e->queue.posted, w);
         tutti_mpi_end(e, MATCH_OWNER(mpi_op, waiting, w), TUTTI_CLOSED, -1);
     }
-    for (match_waiting *w = tutti_match_next(e->queue.unexpected, NULL), *next; w != NULL; w = next) {
+    for (match_waiting *w = tutti_match_next(e->queue.unexpected, NULL), *next; w != NULL;
+         w = next) {
         mpi_message *m = MATCH_OWNER(mpi_message, waiting, w);
         next = tutti_match_next(e->queue.unexpected, w);
         if (m->local != NULL)
@@ -429,7 +444,8 @@ void tutti_mpi_leave(mpi_endpoint *e, const tutti_error *why)
     if (e->depart_sent)
         return;
     e->closing = true;
-    if (why != NULL && why->status == TUTTI_ERR_PEER && why->rank >= 0 && why->rank < e->size && why->rank != e->rank)
+    if (why != NULL && why->status == TUTTI_ERR_PEER && why->rank >= 0 && why->rank < e->size &&
+        why->rank != e->rank)
         d.root = tutti_mpi_root(e, why->rank);
     if (why != NULL) {
         tutti_error cut; /* tutti_fail cuts at a whole character */

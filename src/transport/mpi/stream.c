@@ -33,8 +33,8 @@ static void take_back_chunks(mpi_endpoint *e, mpi_op *op)
         int done = 0;
         if (op->chunks[i] == MPI_REQUEST_NULL)
             continue;
-        if (!tutti_mpi_succeeded(e, MPI_Test(&op->chunks[i], &done, MPI_STATUS_IGNORE), "sending a large message",
-                                 op->peer))
+        if (!tutti_mpi_succeeded(e, MPI_Test(&op->chunks[i], &done, MPI_STATUS_IGNORE),
+                                 "sending a large message", op->peer))
             return;
         e->moved = e->moved || done;
     }
@@ -48,8 +48,9 @@ static void issue_chunks(mpi_endpoint *e, mpi_op *op)
         if (op->chunks[i] != MPI_REQUEST_NULL)
             continue;
         if (!tutti_mpi_succeeded(e,
-                                 MPI_Isend(op->data + op->issued * CHUNK, chunk_bytes(op->bytes, op->issued), MPI_BYTE,
-                                           op->peer, (int)op->data_tag, e->data, &op->chunks[i]),
+                                 MPI_Isend(op->data + op->issued * CHUNK,
+                                           chunk_bytes(op->bytes, op->issued), MPI_BYTE, op->peer,
+                                           (int)op->data_tag, e->data, &op->chunks[i]),
                                  "sending a large message", op->peer))
             return;
         op->issued++;
@@ -75,9 +76,10 @@ static void stream(mpi_endpoint *e, mpi_op *op)
         return;
     }
     if (op->withdraw && !e->depart_sent) {
-        const mpi_wire stopped = {
-            .kind = WIRE_STOPPED, .data_tag = (uint32_t)op->data_tag, .send_id = op->id, .chunks = op->issued
-        };
+        const mpi_wire stopped = { .kind = WIRE_STOPPED,
+                                   .data_tag = (uint32_t)op->data_tag,
+                                   .send_id = op->id,
+                                   .chunks = op->issued };
         const mpi_wire withdraw = { .kind = WIRE_WITHDRAW, .send_id = op->id };
         if (op->data_tag >= 0)
             tutti_mpi_put(e, op->peer, &stopped, NULL, 0);
@@ -88,7 +90,8 @@ static void stream(mpi_endpoint *e, mpi_op *op)
 
 void tutti_mpi_streams(mpi_endpoint *e)
 {
-    for (match_link *at = e->streams.next, *next; at != &e->streams && e->broken.status == TUTTI_OK; at = next) {
+    for (match_link *at = e->streams.next, *next; at != &e->streams && e->broken.status == TUTTI_OK;
+         at = next) {
         next = at->next;
         stream(e, MATCH_OWNER(mpi_op, active, at));
     }
@@ -152,13 +155,15 @@ static void post_chunks(mpi_endpoint *e, mpi_transfer *t)
             to = t->trash;
             if (to == NULL) {
                 tutti_fail(&e->broken, TUTTI_ERR_MEMORY, ENOMEM,
-                           "no memory to take in what is left of a large message whose receive was cancelled");
+                           "no memory to take in what is left of a large message whose receive was "
+                           "cancelled");
                 return;
             }
         }
-        if (!tutti_mpi_succeeded(
-                e, MPI_Irecv(to, bytes, MPI_BYTE, t->from, (int)t->data_tag, e->data, &t->requests[t->tail % WINDOW]),
-                "receiving a large message", t->from))
+        if (!tutti_mpi_succeeded(e,
+                                 MPI_Irecv(to, bytes, MPI_BYTE, t->from, (int)t->data_tag, e->data,
+                                           &t->requests[t->tail % WINDOW]),
+                                 "receiving a large message", t->from))
             return;
         t->tail++;
     }
@@ -171,8 +176,10 @@ void tutti_mpi_transfer_begin(mpi_endpoint *e, mpi_op *op, mpi_message *m)
 
     if (t == NULL) {
         if (e->broken.status == TUTTI_OK)
-            tutti_fail(&e->broken, TUTTI_ERR_MEMORY, ENOMEM,
-                       "no memory or no tag of MPI's (the largest is %d) for one more large message", e->tag_max);
+            tutti_fail(
+                &e->broken, TUTTI_ERR_MEMORY, ENOMEM,
+                "no memory or no tag of MPI's (the largest is %d) for one more large message",
+                e->tag_max);
         return;
     }
     t->from = m->from;
@@ -243,7 +250,8 @@ static bool take_chunks(mpi_endpoint *e, mpi_transfer *t)
         int done = 0, cancelled = 0, bytes = 0;
         MPI_Status status;
         const int code = MPI_Test(&t->requests[t->head % WINDOW], &done, &status);
-        if (!t->live && code != MPI_SUCCESS) { /* the sender is gone before all was read: the data is not wanted */
+        if (!t->live && code != MPI_SUCCESS) {
+            /* the sender is gone before all was read: the data is not wanted */
             t->requests[t->head++ % WINDOW] = MPI_REQUEST_NULL;
             t->received++;
             continue;
@@ -255,9 +263,10 @@ static bool take_chunks(mpi_endpoint *e, mpi_transfer *t)
         MPI_Test_cancelled(&status, &cancelled);
         MPI_Get_count(&status, MPI_BYTE, &bytes);
         if (t->live && bytes != chunk_bytes(t->bytes, t->received)) {
-            tutti_fail_rank(&e->broken, TUTTI_ERR_CORRUPT, t->from,
-                            "worker %d sent %d bytes as part %llu of a message of %zu; its memory is damaged", t->from,
-                            bytes, (unsigned long long)t->received, t->bytes);
+            tutti_fail_rank(
+                &e->broken, TUTTI_ERR_CORRUPT, t->from,
+                "worker %d sent %d bytes as part %llu of a message of %zu; its memory is damaged",
+                t->from, bytes, (unsigned long long)t->received, t->bytes);
             return false;
         }
         t->head++;
@@ -320,7 +329,8 @@ static void transfer_on(mpi_endpoint *e, mpi_transfer *t)
 
 void tutti_mpi_transfers(mpi_endpoint *e)
 {
-    for (match_link *at = e->transfers.next, *next; at != &e->transfers && e->broken.status == TUTTI_OK; at = next) {
+    for (match_link *at = e->transfers.next, *next;
+         at != &e->transfers && e->broken.status == TUTTI_OK; at = next) {
         next = at->next;
         transfer_on(e, MATCH_OWNER(mpi_transfer, link, at));
     }

@@ -58,8 +58,8 @@ static void idle(mpi_endpoint *e, int64_t now_ns, int64_t quiet_ns, int looks, i
     sleep_until(e, deadline_ns - now_ns < nap ? deadline_ns : now_ns + nap);
 }
 
-tutti_status tutti_mpi_wait_some(void *t, tutti_request *const *r, size_t n, size_t need, int64_t deadline_ns,
-                                 size_t *n_done, tutti_error *err)
+tutti_status tutti_mpi_wait_some(void *t, tutti_request *const *r, size_t n, size_t need,
+                                 int64_t deadline_ns, size_t *n_done, tutti_error *err)
 {
     mpi_endpoint *e = t;
     tutti_status status = TUTTI_OK;
@@ -75,10 +75,11 @@ tutti_status tutti_mpi_wait_some(void *t, tutti_request *const *r, size_t n, siz
             *n_done = done;
         if (done >= need)
             return TUTTI_OK;
-        return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "waiting for messages in another thread than the one that opened the world, "
-                          "but MPI runs with MPI_THREAD_FUNNELED; "
-                          "use an MPI that gives MPI_THREAD_SERIALIZED, or no background threads (--lane off)");
+        return tutti_fail(
+            err, TUTTI_ERR_STATE, 0,
+            "waiting for messages in another thread than the one that opened the world, but MPI "
+            "runs with MPI_THREAD_FUNNELED; use an MPI that gives MPI_THREAD_SERIALIZED, or no "
+            "background threads (--lane off)");
     }
     pthread_mutex_lock(&e->lock);
     e->waiting++;
@@ -90,9 +91,10 @@ tutti_status tutti_mpi_wait_some(void *t, tutti_request *const *r, size_t n, siz
             break;
         now = tutti_now_ns(e->rt);
         if (now >= deadline_ns) {
-            status =
-                tutti_fail(err, TUTTI_TIMEOUT, 0,
-                           "%zu of %zu messages were done when the deadline passed; %zu were needed", done, n, need);
+            status = tutti_fail(
+                err, TUTTI_TIMEOUT, 0,
+                "%zu of %zu messages were done when the deadline passed; %zu were needed", done, n,
+                need);
             break;
         }
         if (looks == 0 || e->moved) {

@@ -52,7 +52,8 @@ static shm_message *take_unexpected(shm_endpoint *e, int from, uint64_t tag)
     return MATCH_OWNER(shm_message, waiting, w);
 }
 
-void tutti_shm_deliver(shm_endpoint *e, shm_op *op, const tutti_header *header, const unsigned char *payload)
+void tutti_shm_deliver(shm_endpoint *e, shm_op *op, const tutti_header *header,
+                       const unsigned char *payload)
 {
     const bool fits = header->bytes <= op->bytes;
 
@@ -143,7 +144,8 @@ static shm_op *op_make(shm_endpoint *e, tutti_request *r, shm_op_state state, co
     return op;
 }
 
-static bool send_to_self(shm_endpoint *e, tutti_request *r, uint64_t tag, tutti_buffer payload, size_t bytes)
+static bool send_to_self(shm_endpoint *e, tutti_request *r, uint64_t tag, tutti_buffer payload,
+                         size_t bytes)
 {
     shm_op *op = tutti_shm_take_posted(e, e->rank, tag);
     shm_message *m;
@@ -184,8 +186,8 @@ static bool send_to_self(shm_endpoint *e, tutti_request *r, uint64_t tag, tutti_
     return true;
 }
 
-static bool send_to_peer(shm_endpoint *e, tutti_request *r, shm_peer *p, uint64_t tag, tutti_buffer payload,
-                         size_t bytes)
+static bool send_to_peer(shm_endpoint *e, tutti_request *r, shm_peer *p, uint64_t tag,
+                         tutti_buffer payload, size_t bytes)
 {
     shm_op *op;
 
@@ -207,8 +209,8 @@ static bool send_to_peer(shm_endpoint *e, tutti_request *r, shm_peer *p, uint64_
     return true;
 }
 
-tutti_status tutti_shm_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_header *header,
-                            tutti_buffer payload, tutti_error *err)
+tutti_status tutti_shm_send(void *t, tutti_request *r, int to, uint64_t tag,
+                            const tutti_header *header, tutti_buffer payload, tutti_error *err)
 {
     shm_endpoint *e = t;
     tutti_status status = TUTTI_OK;
@@ -225,14 +227,16 @@ tutti_status tutti_shm_send(void *t, tutti_request *r, int to, uint64_t tag, con
     else if (!(to == e->rank ? send_to_self(e, r, tag, payload, bytes)
                              : send_to_peer(e, r, &e->peers[to], tag, payload, bytes))) {
         r->posted = false;
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "sending %zu bytes to worker %d", bytes, to);
+        status =
+            tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "sending %zu bytes to worker %d", bytes, to);
     }
     tutti_shm_send_wakeups(e, 0);
     pthread_mutex_unlock(&e->lock);
     return status;
 }
 
-tutti_status tutti_shm_recv(void *t, tutti_request *r, int from, uint64_t tag, tutti_buffer room, tutti_error *err)
+tutti_status tutti_shm_recv(void *t, tutti_request *r, int from, uint64_t tag, tutti_buffer room,
+                            tutti_error *err)
 {
     shm_endpoint *e = t;
     shm_message *m;
@@ -247,7 +251,8 @@ tutti_status tutti_shm_recv(void *t, tutti_request *r, int from, uint64_t tag, t
     op = op_make(e, r, SHM_OP_POSTED, &(op_message){ from, tag, room.data, bytes });
     if (op == NULL) {
         r->posted = false;
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "receiving up to %zu bytes from worker %d", bytes, from);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                            "receiving up to %zu bytes from worker %d", bytes, from);
         goto out;
     }
     if (e->closing) {
@@ -295,7 +300,8 @@ static void cancel_matched(shm_endpoint *e, shm_op *op)
 
     tutti_shm_op_release(e, op);
     m->op = NULL;
-    match_list_remove(&m->control.link); /* a TAKEN or CLEAR that has not fitted into the ring yet */
+    /* a TAKEN or CLEAR that has not fitted into the ring yet */
+    match_list_remove(&m->control.link);
     if (m->cleared) {
         m->cleared = false;
         e->peers[m->from].expecting--;

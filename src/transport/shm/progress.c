@@ -21,7 +21,8 @@ static bool full(uint32_t used, uint32_t size)
     return used >= size;
 }
 
-bool tutti_shm_put(shm_endpoint *e, shm_peer *p, const shm_entry *entry, const void *payload, size_t bytes)
+bool tutti_shm_put(shm_endpoint *e, shm_peer *p, const shm_entry *entry, const void *payload,
+                   size_t bytes)
 {
     const uint32_t size = e->header->control_entries;
     shm_entry *to;
@@ -41,7 +42,8 @@ bool tutti_shm_put(shm_endpoint *e, shm_peer *p, const shm_entry *entry, const v
     if (bytes > 0)
         memcpy(to->payload, payload, bytes);
     p->out_control_tail++;
-    atomic_store_explicit(&p->out->control_tail, p->out_control_tail, memory_order_release); /* publishes the entry */
+    /* publishes the entry */
+    atomic_store_explicit(&p->out->control_tail, p->out_control_tail, memory_order_release);
     p->wake_due = true;
     return true;
 }
@@ -107,13 +109,15 @@ void tutti_shm_queue_control(shm_endpoint *e, int to, shm_control *control, shm_
     shm_peer *p = &e->peers[to];
 
     control->kind = kind;
-    if (match_list_empty(&control->link)) /* else it is queued already: the new kind replaces the old */
+    if (match_list_empty(
+            &control->link)) /* else it is queued already: the new kind replaces the old */
         match_list_insert(&p->outbox, &control->link);
     flush(e, p);
 }
 
 /* ---- receiving ---- */
-static tutti_status announced(shm_endpoint *e, shm_peer *p, const shm_entry *entry, tutti_error *err)
+static tutti_status announced(shm_endpoint *e, shm_peer *p, const shm_entry *entry,
+                              tutti_error *err)
 {
     const bool large = entry->header.bytes > TUTTI_SHM_INLINE;
     tutti_header header = entry->header;
@@ -130,7 +134,8 @@ static tutti_status announced(shm_endpoint *e, shm_peer *p, const shm_entry *ent
     m = tutti_match_pool_acquire(&e->messages);
     if (m == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
-                          "no memory to note a message from worker %d that no receive expects yet", p->rank);
+                          "no memory to note a message from worker %d that no receive expects yet",
+                          p->rank);
     match_list_init(&m->of_peer);
     match_list_init(&m->control.link);
     m->control.is_message = true;
@@ -167,7 +172,8 @@ static void withdrawn(shm_endpoint *e, shm_peer *p, uint64_t send_id)
     }
 }
 
-static tutti_status take_entry(shm_endpoint *e, shm_peer *p, const shm_entry *entry, tutti_error *err)
+static tutti_status take_entry(shm_endpoint *e, shm_peer *p, const shm_entry *entry,
+                               tutti_error *err)
 {
     shm_op *op = NULL;
 
@@ -217,7 +223,8 @@ static tutti_status take_control(shm_endpoint *e, shm_peer *p, tutti_error *err)
         return TUTTI_OK;
     if (tail - p->in_control_head > size)
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, p->rank,
-                               "worker %d claims %" PRIu32 " entries in a ring of %" PRIu32 "; its memory is damaged",
+                               "worker %d claims %" PRIu32 " entries in a ring of %" PRIu32
+                               "; its memory is damaged",
                                p->rank, tail - p->in_control_head, size);
     while (p->in_control_head != tail) {
         status = take_entry(e, p, &p->in_entries[p->in_control_head & (size - 1)], err);
@@ -225,16 +232,19 @@ static tutti_status take_control(shm_endpoint *e, shm_peer *p, tutti_error *err)
             break; /* the entry stays: nothing is lost */
         p->in_control_head++;
     }
-    atomic_store_explicit(&p->in->control_head, p->in_control_head, memory_order_seq_cst); /* frees the space */
+    /* frees the space */
+    atomic_store_explicit(&p->in->control_head, p->in_control_head, memory_order_seq_cst);
     if (atomic_load_explicit(&p->in->control_starved, memory_order_seq_cst) != 0) {
-        atomic_store_explicit(&p->in->control_starved, 0, memory_order_relaxed); /* the wake-up orders it */
+        /* the wake-up orders it */
+        atomic_store_explicit(&p->in->control_starved, 0, memory_order_relaxed);
         p->wake_due = true;
     }
     return status;
 }
 
 /* ---- data ring ---- */
-static void copy_in(unsigned char *ring, uint32_t size, uint32_t at, const unsigned char *from, size_t bytes)
+static void copy_in(unsigned char *ring, uint32_t size, uint32_t at, const unsigned char *from,
+                    size_t bytes)
 {
     const size_t place = at & (size - 1), first = bytes < size - place ? bytes : size - place;
 
@@ -242,7 +252,8 @@ static void copy_in(unsigned char *ring, uint32_t size, uint32_t at, const unsig
     memcpy(ring, from + first, bytes - first);
 }
 
-static void copy_out(unsigned char *to, const unsigned char *ring, uint32_t size, uint32_t at, size_t bytes)
+static void copy_out(unsigned char *to, const unsigned char *ring, uint32_t size, uint32_t at,
+                     size_t bytes)
 {
     const size_t place = at & (size - 1), first = bytes < size - place ? bytes : size - place;
 
@@ -253,25 +264,30 @@ static void copy_out(unsigned char *to, const unsigned char *ring, uint32_t size
 static tutti_status take_data(shm_endpoint *e, shm_peer *p, tutti_error *err)
 {
     const uint32_t size = e->header->data_bytes;
-    const uint32_t tail = atomic_load_explicit(&p->in->data_tail, memory_order_acquire); /* pairs with stream */
+    /* pairs with stream */
+    const uint32_t tail = atomic_load_explicit(&p->in->data_tail, memory_order_acquire);
 
     if (tail - p->in_data_head > size)
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, p->rank,
-                               "worker %d claims %" PRIu32 " bytes in a ring of %" PRIu32 "; its memory is damaged",
+                               "worker %d claims %" PRIu32 " bytes in a ring of %" PRIu32
+                               "; its memory is damaged",
                                p->rank, tail - p->in_data_head, size);
     while (p->in_data_head != tail) {
         shm_fragment f;
         shm_message *m;
         copy_out((unsigned char *)&f, p->in_data, size, p->in_data_head, sizeof f);
-        if (tail - p->in_data_head < sizeof f || f.bytes > size || sizeof f + PAD(f.bytes) > tail - p->in_data_head)
+        if (tail - p->in_data_head < sizeof f || f.bytes > size ||
+            sizeof f + PAD(f.bytes) > tail - p->in_data_head)
             return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, p->rank,
-                                   "worker %d sent a fragment of %" PRIu32 " bytes of which %" PRIu32
-                                   " are there; its memory is damaged",
+                                   "worker %d sent a fragment of %" PRIu32
+                                   " bytes of which %" PRIu32 " are there; its memory is damaged",
                                    p->rank, f.bytes, tail - p->in_data_head);
         m = tutti_match_pool_find(&e->messages, f.message_id);
         /* else: it belongs to a cancelled message */
-        if (m != NULL && m->from == p->rank && m->cleared && f.bytes <= m->header.bytes - m->received) {
-            copy_out(m->op->data + m->received, p->in_data, size, p->in_data_head + (uint32_t)sizeof f, f.bytes);
+        if (m != NULL && m->from == p->rank && m->cleared &&
+            f.bytes <= m->header.bytes - m->received) {
+            copy_out(m->op->data + m->received, p->in_data, size,
+                     p->in_data_head + (uint32_t)sizeof f, f.bytes);
             m->received += f.bytes;
             if (m->received == m->header.bytes) {
                 m->cleared = false;
@@ -284,7 +300,8 @@ static tutti_status take_data(shm_endpoint *e, shm_peer *p, tutti_error *err)
         /* One by one, so that the sender copies the next while we copy this. */
         atomic_store_explicit(&p->in->data_head, p->in_data_head, memory_order_seq_cst);
         if (atomic_load_explicit(&p->in->data_starved, memory_order_seq_cst) != 0) {
-            atomic_store_explicit(&p->in->data_starved, 0, memory_order_relaxed); /* the wake-up orders it */
+            /* the wake-up orders it */
+            atomic_store_explicit(&p->in->data_starved, 0, memory_order_relaxed);
             p->wake_due = true;
         }
     }
@@ -295,7 +312,8 @@ static tutti_status take_data(shm_endpoint *e, shm_peer *p, tutti_error *err)
    it. */
 static size_t fragment_room(const shm_peer *p, uint32_t size, size_t wanted)
 {
-    const size_t most = size / 4 - sizeof(shm_fragment), left = size - (p->out_data_tail - p->out_data_seen);
+    const size_t most = size / 4 - sizeof(shm_fragment),
+                 left = size - (p->out_data_tail - p->out_data_seen);
     const size_t room = left < sizeof(shm_fragment) ? 0 : left - sizeof(shm_fragment),
                  bytes = wanted < most ? wanted : most;
 
@@ -334,9 +352,11 @@ static void stream(shm_endpoint *e, shm_peer *p)
         }
         f = (shm_fragment){ .message_id = op->message_id, .bytes = (uint32_t)bytes };
         copy_in(p->out_data, size, p->out_data_tail, (const unsigned char *)&f, sizeof f);
-        copy_in(p->out_data, size, p->out_data_tail + (uint32_t)sizeof f, op->data + op->streamed, bytes);
+        copy_in(p->out_data, size, p->out_data_tail + (uint32_t)sizeof f, op->data + op->streamed,
+                bytes);
         p->out_data_tail += (uint32_t)(sizeof f + PAD(bytes));
-        atomic_store_explicit(&p->out->data_tail, p->out_data_tail, memory_order_release); /* publishes the fragment */
+        /* publishes the fragment */
+        atomic_store_explicit(&p->out->data_tail, p->out_data_tail, memory_order_release);
         p->wake_due = true;
         op->streamed += bytes;
         match_list_remove(&op->link);
@@ -382,7 +402,8 @@ static void peer_gone(shm_endpoint *e, shm_peer *p)
         shm_control *a = MATCH_OWNER(shm_control, link, p->outbox.next);
         match_list_remove(&a->link);
         if (a->is_message || a->kind == SHM_WITHDRAW)
-            answered(e, p, a); /* the peer cannot be notified any more; what has arrived has arrived */
+            /* the peer cannot be notified any more; what has arrived has arrived */
+            answered(e, p, a);
         else
             tutti_shm_complete(e, MATCH_OWNER(shm_op, control, a), TUTTI_ERR_PEER, root);
     }
@@ -403,8 +424,9 @@ static void peer_gone(shm_endpoint *e, shm_peer *p)
 static void record_state(shm_endpoint *e, shm_peer *p, tutti_shm_state state)
 {
     /* `changes` orders it */
-    const bool stopped = state == TUTTI_SHM_RUNNING &&
-                         atomic_load_explicit(&e->header->ranks[p->rank].stopped, memory_order_relaxed) != 0;
+    const bool stopped =
+        state == TUTTI_SHM_RUNNING &&
+        atomic_load_explicit(&e->header->ranks[p->rank].stopped, memory_order_relaxed) != 0;
     const int64_t now = tutti_now_ns(e->rt);
     char why[sizeof ((tutti_error *)0)->text];
 
@@ -415,7 +437,8 @@ static void record_state(shm_endpoint *e, shm_peer *p, tutti_shm_state state)
         snprintf(why, sizeof why, "worker %d (process %d) %s", p->rank,
                  (int)atomic_load_explicit(&e->header->ranks[p->rank].pid, memory_order_relaxed),
                  stopped ? "is stopped (SIGSTOP, or a debugger)" : "goes on");
-        tutti_events_record(&e->events, p->rank, stopped ? TUTTI_PEER_SILENT : TUTTI_PEER_BACK, now, why);
+        tutti_events_record(&e->events, p->rank, stopped ? TUTTI_PEER_SILENT : TUTTI_PEER_BACK, now,
+                            why);
         p->silent = stopped;
     }
 }
@@ -425,8 +448,8 @@ tutti_status tutti_shm_fail_expelled(const shm_endpoint *e, tutti_error *err)
     char why[300] = "";
 
     tutti_shm_expelled(&e->region, e->rank, why, sizeof why);
-    return tutti_fail_rank(err, TUTTI_ERR_PEER, e->rank, "worker %d is no member of the run any more: %s", e->rank,
-                           why);
+    return tutti_fail_rank(err, TUTTI_ERR_PEER, e->rank,
+                           "worker %d is no member of the run any more: %s", e->rank, why);
 }
 
 tutti_status tutti_shm_check_changes(shm_endpoint *e, tutti_error *err)

@@ -27,7 +27,13 @@
    second-level cache. */
 #define CONTROL_BUDGET ((uint64_t)16 << 20)
 #define DATA_BUDGET ((uint64_t)32 << 20)
-enum { CONTROL_LEAST = 8, CONTROL_MOST = 64, DATA_LEAST = 4096, DATA_MOST = 256 << 10, ENTRY_BYTES = 256 };
+enum {
+    CONTROL_LEAST = 8,
+    CONTROL_MOST = 64,
+    DATA_LEAST = 4096,
+    DATA_MOST = 256 << 10,
+    ENTRY_BYTES = 256
+};
 
 static uint64_t round_up(uint64_t n, uint64_t unit)
 {
@@ -48,14 +54,18 @@ static uint32_t share(uint64_t budget, uint64_t pairs, uint32_t least, uint32_t 
 static tutti_shm_header layout(int size, bool spin)
 {
     const uint64_t ranks = (uint64_t)size, pairs = ranks * (ranks - 1);
-    tutti_shm_header h = { .magic = TUTTI_SHM_MAGIC, .version = TUTTI_SHM_VERSION, .size = size, .spin = spin };
+    tutti_shm_header h = {
+        .magic = TUTTI_SHM_MAGIC, .version = TUTTI_SHM_VERSION, .size = size, .spin = spin
+    };
 
     h.control_entries = share(CONTROL_BUDGET / ENTRY_BYTES, pairs, CONTROL_LEAST, CONTROL_MOST);
     h.data_bytes = share(DATA_BUDGET, pairs, DATA_LEAST, DATA_MOST);
     h.expulsions_offset = sizeof h + ranks * sizeof(tutti_shm_rank);
-    h.pairs_offset = round_up(h.expulsions_offset + 2 * ranks * sizeof(tutti_shm_expulsion), TUTTI_SHM_LINE);
+    h.pairs_offset =
+        round_up(h.expulsions_offset + 2 * ranks * sizeof(tutti_shm_expulsion), TUTTI_SHM_LINE);
     h.rings_offset = round_up(h.pairs_offset + pairs * sizeof(tutti_shm_pair), 4096);
-    h.bytes = round_up(h.rings_offset + pairs * ((uint64_t)h.control_entries * ENTRY_BYTES + h.data_bytes), 4096);
+    h.bytes = round_up(
+        h.rings_offset + pairs * ((uint64_t)h.control_entries * ENTRY_BYTES + h.data_bytes), 4096);
     return h;
 }
 
@@ -67,7 +77,8 @@ int tutti_shm_reserve(int fd, uint64_t offset, uint64_t bytes)
     if (offset > INT64_MAX - bytes || bytes > INT64_MAX)
         return EFBIG;
     /* Beyond this limit the kernel would not refuse but kill (SIGXFSZ). */
-    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && offset + bytes > limit.rlim_cur)
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+        offset + bytes > limit.rlim_cur)
         return EFBIG;
     if (bytes == 0)
         return 0;
@@ -79,20 +90,21 @@ int tutti_shm_reserve(int fd, uint64_t offset, uint64_t bytes)
 
 static tutti_shm_header *map(int fd, uint64_t bytes)
 {
-    void *memory =
-        mmap(NULL, bytes, PROT_READ | PROT_WRITE, fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, fd, 0);
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                        fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, fd, 0);
 
     return memory == MAP_FAILED ? NULL : memory;
 }
 
 /* Maps it; the rest of the beginning of `planned`. */
-static tutti_status begin_region(tutti_shm_region *out, const tutti_shm_header *planned, tutti_error *err)
+static tutti_status begin_region(tutti_shm_region *out, const tutti_shm_header *planned,
+                                 tutti_error *err)
 {
     out->header = map(out->fd, planned->bytes);
     if (out->header == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, errno,
-                          "cannot map the %" PRIu64 " bytes of the shared memory of %d workers", planned->bytes,
-                          planned->size);
+                          "cannot map the %" PRIu64 " bytes of the shared memory of %d workers",
+                          planned->bytes, planned->size);
     /* fresh pages are zero, which is every counter's and state's start */
     memcpy(out->header, planned, sizeof *planned);
     for (int r = 0; r < planned->size; r++)
@@ -103,7 +115,8 @@ static tutti_status begin_region(tutti_shm_region *out, const tutti_shm_header *
 static tutti_status check_size(int size, tutti_error *err)
 {
     if (size < 1 || size > TUTTI_SHM_RANKS)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%d workers asked for; one host takes from 1 to %d", size,
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%d workers asked for; one host takes from 1 to %d", size,
                           TUTTI_SHM_RANKS);
     return TUTTI_OK;
 }
@@ -130,8 +143,9 @@ tutti_status tutti_shm_region_open(tutti_shm_region *out, int size, bool spin, t
     out->fd = memfd_create("tutti", MFD_CLOEXEC);
     if (out->fd < 0 || fchmod(out->fd, 0600) != 0) {
         status = tutti_fail(err, TUTTI_ERR_IO, errno,
-                            "cannot make the shared memory of %d workers (memfd_create); let the container make it, "
-                            "or give --transport tcp", size);
+                            "cannot make the shared memory of %d workers (memfd_create); let the "
+                            "container make it, or give --transport tcp",
+                            size);
         goto out;
     }
     cause = tutti_shm_reserve(out->fd, 0, planned.bytes);
@@ -143,10 +157,11 @@ tutti_status tutti_shm_region_open(tutti_shm_region *out, int size, bool spin, t
         goto out;
     }
     if (cause != 0) {
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, cause,
-                            "the shared memory of %d workers needs %" PRIu64
-                            " bytes (%.1f MiB), and the kernel gives no more memory; use fewer workers",
-                            size, planned.bytes, (double)planned.bytes / MIB);
+        status =
+            tutti_fail(err, TUTTI_ERR_MEMORY, cause,
+                       "the shared memory of %d workers needs %" PRIu64
+                       " bytes (%.1f MiB), and the kernel gives no more memory; use fewer workers",
+                       size, planned.bytes, (double)planned.bytes / MIB);
         goto out;
     }
     status = begin_region(out, &planned, err);
@@ -163,40 +178,47 @@ static bool same_layout(const tutti_shm_header *a, const tutti_shm_header *b)
            a->control_entries == b->control_entries && a->data_bytes == b->data_bytes;
 }
 
-tutti_status tutti_shm_region_attach(tutti_shm_region *out, int fd, int rank, int size, tutti_error *err)
+tutti_status tutti_shm_region_attach(tutti_shm_region *out, int fd, int rank, int size,
+                                     tutti_error *err)
 {
-    static const char mend[] = "start the workers with the launcher, or unset " TUTTI_SHM_VARIABLE_FD
-                               ", " TUTTI_SHM_VARIABLE_RANK " and " TUTTI_SHM_VARIABLE_SIZE " to run alone";
+    static const char mend[] =
+        "start the workers with the launcher, or unset " TUTTI_SHM_VARIABLE_FD
+        ", " TUTTI_SHM_VARIABLE_RANK " and " TUTTI_SHM_VARIABLE_SIZE " to run alone";
     tutti_shm_header claimed, expected;
     struct stat about;
     ssize_t got;
 
     *out = (tutti_shm_region){ .fd = -1, .owned = true };
     if (fstat(fd, &about) != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, errno, TUTTI_SHM_VARIABLE_FD "=%d is not open in this process; %s", fd,
-                          mend);
+        return tutti_fail(err, TUTTI_ERR_USAGE, errno,
+                          TUTTI_SHM_VARIABLE_FD "=%d is not open in this process; %s", fd, mend);
     got = pread(fd, &claimed, sizeof claimed, 0);
-    if (!S_ISREG(about.st_mode) || got != (ssize_t)sizeof claimed || claimed.magic != TUTTI_SHM_MAGIC)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, TUTTI_SHM_VARIABLE_FD "=%d is not the shared memory of a run; %s",
-                          fd, mend);
+    if (!S_ISREG(about.st_mode) || got != (ssize_t)sizeof claimed ||
+        claimed.magic != TUTTI_SHM_MAGIC)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          TUTTI_SHM_VARIABLE_FD "=%d is not the shared memory of a run; %s", fd,
+                          mend);
     if (claimed.version != TUTTI_SHM_VERSION)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "the launcher's shared memory has version %" PRIu32
                           ", this library's has %u; use one version of tutti for both",
                           claimed.version, TUTTI_SHM_VERSION);
     if (claimed.size != size || size < 1 || size > TUTTI_SHM_RANKS || rank < 0 || rank >= size)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "worker %d of %d does not fit a run of %" PRId32 "; %s", rank, size,
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "worker %d of %d does not fit a run of %" PRId32 "; %s", rank, size,
                           claimed.size, mend);
     expected = layout(size, claimed.spin != 0);
     if (!same_layout(&claimed, &expected) || (uint64_t)about.st_size < expected.bytes)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "the shared memory of %d workers has %" PRIu64 " bytes instead of %" PRIu64
+                          "the shared memory of %d workers has %" PRIu64
+                          " bytes instead of %" PRIu64
                           "; use one version of tutti for launcher and workers",
                           size, (uint64_t)about.st_size, expected.bytes);
     out->header = map(fd, expected.bytes);
     if (out->header == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, errno,
-                          "cannot map the %" PRIu64 " bytes of the shared memory of %d workers", expected.bytes, size);
+                          "cannot map the %" PRIu64 " bytes of the shared memory of %d workers",
+                          expected.bytes, size);
     /* Its own children are not workers. */
     fcntl(fd, F_SETFD, FD_CLOEXEC);
     out->fd = fd;
@@ -234,13 +256,14 @@ void tutti_shm_wake_all(tutti_shm_header *header)
 
 static void changed(tutti_shm_header *header)
 {
-    atomic_fetch_add_explicit(&header->changes, 1, memory_order_release); /* pairs with the acquire in progress.c */
+    /* pairs with the acquire in progress.c */
+    atomic_fetch_add_explicit(&header->changes, 1, memory_order_release);
     tutti_shm_wake_all(header);
 }
 
 /* ---- endings ---- */
-void tutti_shm_depart(const tutti_shm_region *region, int rank, tutti_shm_state state, const tutti_error *why,
-                      int signal)
+void tutti_shm_depart(const tutti_shm_region *region, int rank, tutti_shm_state state,
+                      const tutti_error *why, int signal)
 {
     tutti_shm_header *h = region->header;
     tutti_shm_rank *line = &h->ranks[rank];
@@ -248,17 +271,20 @@ void tutti_shm_depart(const tutti_shm_region *region, int rank, tutti_shm_state 
     const uint32_t before = atomic_load_explicit(&line->state, memory_order_acquire);
 
     if (before >= TUTTI_SHM_FAILED || (before == TUTTI_SHM_CLOSED && state != TUTTI_SHM_FAILED)) {
-        changed(h); /* a rank that was killed just after it had written this down has woken no other */
+        /* a rank that was killed just after it had written this down has woken no other */
+        changed(h);
         return;
     }
     line->blame = -1;
     if (state != TUTTI_SHM_CLOSED) {
-        if (why != NULL && why->status == TUTTI_ERR_PEER && why->rank >= 0 && why->rank < h->size && why->rank != rank)
+        if (why != NULL && why->status == TUTTI_ERR_PEER && why->rank >= 0 && why->rank < h->size &&
+            why->rank != rank)
             line->blame = why->rank;
         line->status = why != NULL ? (uint32_t)why->status : 0;
         line->signal = signal;
         snprintf(line->reason, sizeof line->reason, "%s", why != NULL ? why->text : "");
-        line->order = atomic_fetch_add_explicit(&h->failures, 1, memory_order_relaxed); /* only a number */
+        /* only a number */
+        line->order = atomic_fetch_add_explicit(&h->failures, 1, memory_order_relaxed);
     }
     /* publishes the record and all that the rank has sent */
     atomic_store_explicit(&line->state, state, memory_order_release);
@@ -268,7 +294,8 @@ void tutti_shm_depart(const tutti_shm_region *region, int rank, tutti_shm_state 
 /* ---- expulsion and silence ---- */
 static tutti_shm_expulsion *expulsion(const tutti_shm_header *h, uint32_t number)
 {
-    return (tutti_shm_expulsion *)(void *)((unsigned char *)(uintptr_t)h + h->expulsions_offset) + number;
+    return (tutti_shm_expulsion *)(void *)((unsigned char *)(uintptr_t)h + h->expulsions_offset) +
+           number;
 }
 
 bool tutti_shm_expel(const tutti_shm_region *region, int rank, int by, const char *why)
@@ -284,8 +311,8 @@ bool tutti_shm_expel(const tutti_shm_region *region, int rank, int by, const cha
         tutti_events_copy(expulsion(h, number)->why, sizeof expulsion(h, number)->why, why);
     }
     /* release: publishes the entry; pairs with the acquire in state_of and expelled */
-    if (!atomic_compare_exchange_strong_explicit(&h->ranks[rank].expelled, &nobody, number + 1, memory_order_acq_rel,
-                                                 memory_order_acquire))
+    if (!atomic_compare_exchange_strong_explicit(&h->ranks[rank].expelled, &nobody, number + 1,
+                                                 memory_order_acq_rel, memory_order_acquire))
         return false;
     changed(h);
     return true;
@@ -308,7 +335,8 @@ bool tutti_shm_expelled(const tutti_shm_region *region, int rank, char *text, si
     if (x->by == TUTTI_SHM_PARENT)
         snprintf(text, bytes, "%.*s", (int)sizeof x->why - 1, x->why);
     else
-        snprintf(text, bytes, "worker %d has expelled it: %.*s", x->by, (int)sizeof x->why - 1, x->why);
+        snprintf(text, bytes, "worker %d has expelled it: %.*s", x->by, (int)sizeof x->why - 1,
+                 x->why);
     return true;
 }
 
@@ -324,7 +352,8 @@ void tutti_shm_stopped(const tutti_shm_region *region, int rank, bool stopped)
 tutti_shm_state tutti_shm_state_of(const tutti_shm_region *region, int rank)
 {
     const tutti_shm_rank *line = &region->header->ranks[rank];
-    const uint32_t state = atomic_load_explicit(&line->state, memory_order_acquire); /* pairs with depart */
+    /* pairs with depart */
+    const uint32_t state = atomic_load_explicit(&line->state, memory_order_acquire);
 
     /* pairs with expel */
     if (state < TUTTI_SHM_LOST && atomic_load_explicit(&line->expelled, memory_order_acquire) != 0)
@@ -336,7 +365,8 @@ tutti_shm_state tutti_shm_state_of(const tutti_shm_region *region, int rank)
 static bool has_report(const tutti_shm_region *region, int rank)
 {
     /* pairs with depart */
-    return atomic_load_explicit(&region->header->ranks[rank].state, memory_order_acquire) >= TUTTI_SHM_FAILED;
+    return atomic_load_explicit(&region->header->ranks[rank].state, memory_order_acquire) >=
+           TUTTI_SHM_FAILED;
 }
 
 int tutti_shm_root(const tutti_shm_region *region, int rank)
@@ -395,10 +425,12 @@ void tutti_shm_describe(const tutti_shm_region *region, int rank, char *text, si
     }
     switch (tutti_shm_state_of(region, rank)) {
     case TUTTI_SHM_FAILED:
-        tutti_fail(&cut, TUTTI_ERR_PEER, 0, "worker %d failed: %.*s", rank, (int)sizeof line->reason, line->reason);
+        tutti_fail(&cut, TUTTI_ERR_PEER, 0, "worker %d failed: %.*s", rank,
+                   (int)sizeof line->reason, line->reason);
         break;
     case TUTTI_SHM_LOST:
-        tutti_fail(&cut, TUTTI_ERR_PEER, 0, "worker %d was lost: %.*s", rank, (int)sizeof line->reason, line->reason);
+        tutti_fail(&cut, TUTTI_ERR_PEER, 0, "worker %d was lost: %.*s", rank,
+                   (int)sizeof line->reason, line->reason);
         break;
     case TUTTI_SHM_CLOSED:
         tutti_fail(&cut, TUTTI_ERR_PEER, 0, "worker %d has left the run", rank);

@@ -31,8 +31,8 @@ static tutti_status rank_thread(void *arg, tutti_error *err)
         tutti_shm_depart(&r->within->region, r->launch.rank, TUTTI_SHM_CLOSED, NULL, 0);
     } else {
         if (r->err.status == TUTTI_OK)
-            tutti_fail(&r->err, r->status, 0, "worker %d ended with '%s' and no sentence", r->launch.rank,
-                       tutti_status_name(r->status));
+            tutti_fail(&r->err, r->status, 0, "worker %d ended with '%s' and no sentence",
+                       r->launch.rank, tutti_status_name(r->status));
         tutti_shm_depart(&r->within->region, r->launch.rank, TUTTI_SHM_FAILED, &r->err, 0);
     }
     (void)err; /* a failure is reported by the run, not by the thread */
@@ -60,12 +60,13 @@ static tutti_status root_failure(const shm_within *within, const run_rank *ranks
         return ranks[culprit].status;
     }
     line = &within->region.header->ranks[culprit];
-    return tutti_fail_rank(err, line->status != 0 ? (tutti_status)line->status : TUTTI_ERR_STATE, line->blame, "%s",
-                           line->reason);
+    return tutti_fail_rank(err, line->status != 0 ? (tutti_status)line->status : TUTTI_ERR_STATE,
+                           line->blame, "%s", line->reason);
 }
 
 tutti_status tutti_shm_run(tutti_runtime *rt, const tutti_launch *launch,
-                           tutti_status (*rank_main)(const tutti_launch *launch, void *arg, tutti_error *err),
+                           tutti_status (*rank_main)(const tutti_launch *launch, void *arg,
+                                                     tutti_error *err),
                            void *arg, tutti_error *err)
 {
     const int n = launch->size;

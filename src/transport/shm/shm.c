@@ -14,11 +14,22 @@
 #include "../transport_internal.h"
 
 static const tutti_option shm_option_table[] = {
-    { .name = "spin", .type = TUTTI_INT, .offset = TUTTI_AT(shm_options, spin), .initial = 20, .min = 0, .max = 1000000,
-      .help = "microseconds a waiting thread polls before it sleeps; with fewer cores than workers it never polls" },
+    { .name = "spin",
+      .type = TUTTI_INT,
+      .offset = TUTTI_AT(shm_options, spin),
+      .initial = 20,
+      .min = 0,
+      .max = 1000000,
+      .help = "microseconds a waiting thread polls before it sleeps; with fewer cores than workers "
+              "it never polls" },
     /* read by collective/world.c: they gather before this transport is opened */
-    { .name = "open-timeout", .type = TUTTI_REAL, .offset = TUTTI_AT(shm_options, open_timeout), .initial = 60,
-      .min = 0.1, .max = 86400, .help = "seconds until all workers that another launcher starts must have come" },
+    { .name = "open-timeout",
+      .type = TUTTI_REAL,
+      .offset = TUTTI_AT(shm_options, open_timeout),
+      .initial = 60,
+      .min = 0.1,
+      .max = 86400,
+      .help = "seconds until all workers that another launcher starts must have come" },
     { 0 },
 };
 
@@ -59,8 +70,9 @@ static tutti_status find_region(shm_endpoint *e, const tutti_launch *launch, tut
     fd = strtol(text, &end, 10);
     if (errno != 0 || end == text || *end != '\0' || fd < 0 || fd > INT32_MAX)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          TUTTI_SHM_VARIABLE_FD "='%s' is not the number of a file descriptor; start the workers with "
-                                                "the launcher, or unset it to run alone",
+                          TUTTI_SHM_VARIABLE_FD
+                          "='%s' is not the number of a file descriptor; start the workers with "
+                          "the launcher, or unset it to run alone",
                           text);
     return tutti_shm_region_attach(&e->region, (int)fd, e->rank, e->size, err);
 }
@@ -71,11 +83,12 @@ static size_t pair_index(const shm_endpoint *e, int from, int to)
     return (size_t)to * (size_t)(e->size - 1) + (size_t)(from < to ? from : from - 1);
 }
 
-static void find_pair(const shm_endpoint *e, int from, int to, tutti_shm_pair **pair, shm_entry **entries,
-                      unsigned char **data)
+static void find_pair(const shm_endpoint *e, int from, int to, tutti_shm_pair **pair,
+                      shm_entry **entries, unsigned char **data)
 {
     unsigned char *base = (unsigned char *)e->header;
-    const size_t i = pair_index(e, from, to), control = e->header->control_entries * sizeof(shm_entry);
+    const size_t i = pair_index(e, from, to),
+                 control = e->header->control_entries * sizeof(shm_entry);
     unsigned char *rings = base + e->header->rings_offset + i * (control + e->header->data_bytes);
 
     *pair = (tutti_shm_pair *)(void *)(base + e->header->pairs_offset) + i;
@@ -87,8 +100,8 @@ static tutti_status make_peers(shm_endpoint *e, tutti_error *err)
 {
     e->peers = tutti_alloc((size_t)e->size, sizeof *e->peers);
     if (e->peers == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "worker %d cannot keep account of %d workers", e->rank,
-                          e->size);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                          "worker %d cannot keep account of %d workers", e->rank, e->size);
     for (int r = 0; r < e->size; r++) {
         shm_peer *p = &e->peers[r];
         p->rank = r;
@@ -112,10 +125,11 @@ static tutti_status join(shm_endpoint *e, tutti_error *err)
 
     /* published by `step` in the meeting */
     atomic_store_explicit(&e->self->pid, (int32_t)getpid(), memory_order_relaxed);
-    if (!atomic_compare_exchange_strong_explicit(&e->self->state, &absent, TUTTI_SHM_RUNNING, memory_order_acq_rel,
-                                                 memory_order_acquire))
+    if (!atomic_compare_exchange_strong_explicit(&e->self->state, &absent, TUTTI_SHM_RUNNING,
+                                                 memory_order_acq_rel, memory_order_acquire))
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "the place of worker %d of %d is taken already; a worker process opens one world in its life",
+                          "the place of worker %d of %d is taken already; a worker process opens "
+                          "one world in its life",
                           e->rank, e->size);
     e->joined = true;
     e->self->node = tutti_node_here(e->rt);
@@ -124,7 +138,8 @@ static tutti_status join(shm_endpoint *e, tutti_error *err)
 
 static void shm_close(void *t);
 
-static tutti_status shm_open_endpoint(void **t, tutti_runtime *rt, const tutti_launch *launch, tutti_error *err)
+static tutti_status shm_open_endpoint(void **t, tutti_runtime *rt, const tutti_launch *launch,
+                                      tutti_error *err)
 {
     shm_options options;
     shm_endpoint *e;
@@ -133,15 +148,18 @@ static tutti_status shm_open_endpoint(void **t, tutti_runtime *rt, const tutti_l
     int cause;
 
     *t = NULL;
-    if (launch->size < 1 || launch->size > TUTTI_SHM_RANKS || launch->rank < 0 || launch->rank >= launch->size)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "worker %d of %d cannot be: sizes are 1 to %d, ranks 0 to size - 1",
+    if (launch->size < 1 || launch->size > TUTTI_SHM_RANKS || launch->rank < 0 ||
+        launch->rank >= launch->size)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "worker %d of %d cannot be: sizes are 1 to %d, ranks 0 to size - 1",
                           launch->rank, launch->size, TUTTI_SHM_RANKS);
     status = parse(launch->spec, &options, err);
     if (status != TUTTI_OK)
         return status;
     e = tutti_alloc(1, sizeof *e);
     if (e == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the shm transport of worker %d", launch->rank);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the shm transport of worker %d",
+                          launch->rank);
     e->rt = rt;
     e->region.fd = -1;
     e->within = launch->within;
@@ -150,7 +168,8 @@ static tutti_status shm_open_endpoint(void **t, tutti_runtime *rt, const tutti_l
     tutti_match_queue_init(&e->queue);
     tutti_match_pool_init(&e->ops, sizeof(shm_op), SHM_POOL_LOG2);
     tutti_match_pool_init(&e->messages, sizeof(shm_message), SHM_POOL_LOG2);
-    tutti_match_pool_more(&e->ops); /* before any step is under way; a lack of memory is reported where it matters */
+    /* before any step is under way; a lack of memory is reported where it matters */
+    tutti_match_pool_more(&e->ops);
     tutti_match_pool_more(&e->messages);
 
     status = find_region(e, launch, err);
@@ -167,7 +186,8 @@ static tutti_status shm_open_endpoint(void **t, tutti_runtime *rt, const tutti_l
         goto out;
     cause = pthread_mutex_init(&e->lock, NULL);
     if (cause != 0) {
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, cause, "opening the shm transport of worker %d: no lock", e->rank);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, cause,
+                            "opening the shm transport of worker %d: no lock", e->rank);
         goto out;
     }
     e->lock_made = true;
@@ -282,7 +302,8 @@ static int shm_events(void *t, int first, tutti_peer_event *out, int room)
     int have;
 
     pthread_mutex_lock(&e->lock);
-    tutti_shm_check_changes(e, NULL); /* no memory for what a lost rank had sent: the next wait reports it */
+    /* no memory for what a lost rank had sent: the next wait reports it */
+    tutti_shm_check_changes(e, NULL);
     have = tutti_events_read(&e->events, first, out, room);
     tutti_shm_send_wakeups(e, 0);
     pthread_mutex_unlock(&e->lock);
@@ -297,7 +318,8 @@ static void shm_expel(void *t, int rank, const char *why)
         return;
     pthread_mutex_lock(&e->lock);
     tutti_shm_check_changes(e, NULL);
-    if (!e->expelled && !e->closing && !e->peers[rank].gone && tutti_shm_expel(&e->region, rank, e->rank, why))
+    if (!e->expelled && !e->closing && !e->peers[rank].gone &&
+        tutti_shm_expel(&e->region, rank, e->rank, why))
         tutti_shm_check_changes(e, NULL);
     tutti_shm_send_wakeups(e, 0);
     pthread_mutex_unlock(&e->lock);

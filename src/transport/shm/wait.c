@@ -43,13 +43,14 @@ static void sleep_on(shm_endpoint *e, uint32_t seen, int64_t deadline_ns)
         t.tv_nsec = deadline_ns % 1000000000;
     }
     /* Absolute time on CLOCK_MONOTONIC, which is the runtime's clock. */
-    syscall(SYS_futex, &e->self->wakeups, FUTEX_WAIT_BITSET, seen, deadline_ns == TUTTI_FOREVER ? NULL : &t, NULL,
-            FUTEX_BITSET_MATCH_ANY);
+    syscall(SYS_futex, &e->self->wakeups, FUTEX_WAIT_BITSET, seen,
+            deadline_ns == TUTTI_FOREVER ? NULL : &t, NULL, FUTEX_BITSET_MATCH_ANY);
 }
 
 /* Returns when the rank's futex word is not `seen` any more, the word (may be NULL) has reached
    value, the deadline has passed, or spuriously. Without the lock. */
-static void idle(shm_endpoint *e, uint32_t seen, _Atomic uint32_t *word, uint32_t value, int64_t deadline_ns)
+static void idle(shm_endpoint *e, uint32_t seen, _Atomic uint32_t *word, uint32_t value,
+                 int64_t deadline_ns)
 {
     tutti_shm_rank *self = e->self;
 
@@ -78,14 +79,15 @@ static void idle(shm_endpoint *e, uint32_t seen, _Atomic uint32_t *word, uint32_
         (word == NULL || (int32_t)(atomic_load_explicit(word, memory_order_seq_cst) - value) < 0))
         sleep_on(e, seen, deadline_ns);
     if (word != NULL) {
-        atomic_fetch_sub_explicit(&e->header->awaiting, 1, memory_order_relaxed); /* too high a count costs a wake-up */
+        /* too high a count costs a wake-up */
+        atomic_fetch_sub_explicit(&e->header->awaiting, 1, memory_order_relaxed);
         atomic_fetch_sub_explicit(&self->awaiting, 1, memory_order_relaxed);
     }
     atomic_fetch_sub_explicit(&self->sleepers, 1, memory_order_relaxed);
 }
 
-tutti_status tutti_shm_wait_some(void *t, tutti_request *const *r, size_t n, size_t need, int64_t deadline_ns,
-                                 size_t *n_done, tutti_error *err)
+tutti_status tutti_shm_wait_some(void *t, tutti_request *const *r, size_t n, size_t need,
+                                 int64_t deadline_ns, size_t *n_done, tutti_error *err)
 {
     shm_endpoint *e = t;
     tutti_status status;
@@ -103,9 +105,10 @@ tutti_status tutti_shm_wait_some(void *t, tutti_request *const *r, size_t n, siz
         if (status != TUTTI_OK || done >= need)
             break;
         if (tutti_now_ns(e->rt) >= deadline_ns) {
-            status =
-                tutti_fail(err, TUTTI_TIMEOUT, 0,
-                           "%zu of %zu messages were done when the deadline passed; %zu were needed", done, n, need);
+            status = tutti_fail(
+                err, TUTTI_TIMEOUT, 0,
+                "%zu of %zu messages were done when the deadline passed; %zu were needed", done, n,
+                need);
             break;
         }
         more = e->stopped_early;
@@ -136,8 +139,8 @@ void tutti_shm_publish(void *t, _Atomic uint32_t *word, uint32_t value)
     }
 }
 
-tutti_status tutti_shm_await(void *t, int peer, _Atomic uint32_t *word, uint32_t value, int64_t deadline_ns,
-                             tutti_error *err)
+tutti_status tutti_shm_await(void *t, int peer, _Atomic uint32_t *word, uint32_t value,
+                             int64_t deadline_ns, tutti_error *err)
 {
     shm_endpoint *e = t;
     tutti_status status = TUTTI_OK;
@@ -151,7 +154,8 @@ tutti_status tutti_shm_await(void *t, int peer, _Atomic uint32_t *word, uint32_t
     for (;;) {
         const uint32_t seen = wakeups_of(e);
         bool more;
-        status = tutti_shm_progress(e, err); /* the peer may need progress of this rank before it can publish */
+        /* the peer may need progress of this rank before it can publish */
+        status = tutti_shm_progress(e, err);
         if (status != TUTTI_OK)
             break;
         gone = -1;
@@ -159,7 +163,9 @@ tutti_status tutti_shm_await(void *t, int peer, _Atomic uint32_t *word, uint32_t
             gone = peer;
         else if ((peer < 0 || peer >= e->size) && e->size > 1 && e->gone == e->size - 1)
             gone = e->rank == 0 ? 1 : 0;
-        if (reached(word, value)) /* after the check of its state: what it published before it left counts */
+        if (reached(
+                word,
+                value)) /* after the check of its state: what it published before it left counts */
             break;
         if (e->closing) {
             status = tutti_fail(err, TUTTI_CLOSED, 0, "this worker is leaving the run");
@@ -173,7 +179,8 @@ tutti_status tutti_shm_await(void *t, int peer, _Atomic uint32_t *word, uint32_t
         }
         if (tutti_now_ns(e->rt) >= deadline_ns) {
             status = tutti_fail_rank(err, TUTTI_TIMEOUT, peer,
-                                     "worker %d had not published %u when the deadline passed", peer, value);
+                                     "worker %d had not published %u when the deadline passed",
+                                     peer, value);
             break;
         }
         more = e->stopped_early;

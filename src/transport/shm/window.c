@@ -71,7 +71,9 @@ static void *map(const shm_endpoint *e, uint64_t whole, int32_t *cause)
 {
     const int kind = e->region.fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
     const uint64_t room = whole + SHM_HUGE_BYTES;
-    unsigned char *reserved = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0), *at;
+    unsigned char *reserved = mmap(NULL, room, PROT_NONE,
+                                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0),
+                  *at;
     void *memory;
 
     *cause = 0;
@@ -104,7 +106,9 @@ static void collapse(const shm_endpoint *e, unsigned char *part, size_t bytes)
         return;
     }
     for (size_t at = 0; at < whole; at += SHM_HUGE_BYTES)
-        for (int attempt = 0; attempt < 3 && madvise(part + at, SHM_HUGE_BYTES, MADV_COLLAPSE) != 0 && errno == EAGAIN;
+        for (int attempt = 0;
+             attempt < 3 && madvise(part + at, SHM_HUGE_BYTES, MADV_COLLAPSE) != 0 &&
+             errno == EAGAIN;
              attempt++)
             ;
 }
@@ -113,7 +117,8 @@ static void collapse(const shm_endpoint *e, unsigned char *part, size_t bytes)
 static int other_name(const shm_endpoint *e)
 {
     for (int r = 1; r < e->size; r++) {
-        if (strncmp(e->header->ranks[r].window_name, e->header->ranks[0].window_name, sizeof e->self->window_name) != 0)
+        if (strncmp(e->header->ranks[r].window_name, e->header->ranks[0].window_name,
+                    sizeof e->self->window_name) != 0)
             return r;
     }
     return -1;
@@ -122,7 +127,8 @@ static int other_name(const shm_endpoint *e)
 static int first_cause(const shm_endpoint *e, bool mapping)
 {
     for (int r = 0; r < e->size; r++) {
-        const int cause = mapping ? e->header->ranks[r].window_map_cause : e->header->ranks[r].window_cause;
+        const int cause =
+            mapping ? e->header->ranks[r].window_map_cause : e->header->ranks[r].window_cause;
         if (cause != 0)
             return cause;
     }
@@ -140,32 +146,38 @@ static int reserve(const shm_endpoint *e, uint64_t mine, uint64_t bytes, uint64_
 }
 
 /* The same error text on every rank: it is made from what all have published. */
-static tutti_status verdict(const shm_endpoint *e, const char *name, uint64_t whole, tutti_error *err)
+static tutti_status verdict(const shm_endpoint *e, const char *name, uint64_t whole,
+                            tutti_error *err)
 {
-    const int stranger = other_name(e), cause = first_cause(e, false), map_cause = first_cause(e, true);
+    const int stranger = other_name(e), cause = first_cause(e, false),
+              map_cause = first_cause(e, true);
     const int width = (int)sizeof e->self->window_name;
 
     if (stranger >= 0)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "worker 0 opens window '%.*s' where worker %d opens '%.*s'; "
-                          "all must open the same ones in the same order",
+                          "worker 0 opens window '%.*s' where worker %d opens '%.*s'; all must "
+                          "open the same ones in the same order",
                           width, e->header->ranks[0].window_name, stranger, width,
                           e->header->ranks[stranger].window_name);
     if (cause != 0 && cause != EFBIG)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, cause,
-                          "window '%s' of %d workers needs %" PRIu64 " bytes (%.1f MiB), this machine has %.1f MiB; "
-                          "use fewer workers or a smaller window; of a container, raise the limit of memory "
-                          "(docker run --memory)",
-                          name, e->size, whole, (double)whole / MIB, (double)tutti_machine_bytes() / MIB);
+        return tutti_fail(
+            err, TUTTI_ERR_MEMORY, cause,
+            "window '%s' of %d workers needs %" PRIu64
+            " bytes (%.1f MiB), this machine has %.1f MiB; use fewer workers or a smaller window; "
+            "of a container, raise the limit of memory (docker run --memory)",
+            name, e->size, whole, (double)whole / MIB, (double)tutti_machine_bytes() / MIB);
     if (cause == EFBIG)
         return tutti_fail(err, TUTTI_ERR_MEMORY, cause,
-                          "window '%s' of %d workers needs %" PRIu64 " bytes (%.1f MiB) of one file; "
-                          "use fewer workers or raise the limit of file size (ulimit -f)",
+                          "window '%s' of %d workers needs %" PRIu64
+                          " bytes (%.1f MiB) of one file; use fewer workers or raise the limit of "
+                          "file size (ulimit -f)",
                           name, e->size, whole, (double)whole / MIB);
     if (map_cause != 0)
         return tutti_fail(err, TUTTI_ERR_MEMORY, map_cause,
-                          "cannot map the %" PRIu64 " bytes (%.1f MiB) of window '%s' of %d workers; "
-                          "raise the limit of address space (ulimit -v)", whole, (double)whole / MIB, name, e->size);
+                          "cannot map the %" PRIu64
+                          " bytes (%.1f MiB) of window '%s' of %d workers; raise the limit of "
+                          "address space (ulimit -v)",
+                          whole, (double)whole / MIB, name, e->size);
     return TUTTI_OK;
 }
 
@@ -206,7 +218,8 @@ static void list_parts(shm_endpoint *e, unsigned char *memory, void **of_rank)
     }
 }
 
-tutti_status tutti_shm_window_open(void *t, const char *name, size_t bytes, void **of_rank, tutti_error *err)
+tutti_status tutti_shm_window_open(void *t, const char *name, size_t bytes, void **of_rank,
+                                   tutti_error *err)
 {
     shm_endpoint *e = t;
     tutti_shm_rank *self = e->self;
@@ -236,8 +249,8 @@ tutti_status tutti_shm_window_open(void *t, const char *name, size_t bytes, void
     if (first_cause(e, false) != 0) {
         /* give mine back before any rank checks how much is left */
         if (self->window_cause == 0 && bytes > 0 && e->region.fd >= 0)
-            fallocate(e->region.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(e->window_end + mine),
-                      (off_t)bytes);
+            fallocate(e->region.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                      (off_t)(e->window_end + mine), (off_t)bytes);
     } else if (other_name(e) < 0 && whole > 0 && (e->within == NULL || e->rank == 0)) {
         memory = map_window(e, whole, &w);
     }
@@ -248,9 +261,11 @@ tutti_status tutti_shm_window_open(void *t, const char *name, size_t bytes, void
     status = verdict(e, name, whole, err);
     if (status == TUTTI_OK) {
         list_parts(e, memory, of_rank);
-        e->window_end = up(e->window_end + whole, SHM_HUGE_BYTES); /* what lies between has no pages */
+        /* what lies between has no pages */
+        e->window_end = up(e->window_end + whole, SHM_HUGE_BYTES);
     }
-    met = tutti_shm_meet(e, status == TUTTI_OK ? err : NULL); /* until here others read what I published */
+    /* until here others read what I published */
+    met = tutti_shm_meet(e, status == TUTTI_OK ? err : NULL);
     if (status == TUTTI_OK)
         status = met;
 out:

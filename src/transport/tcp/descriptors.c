@@ -30,15 +30,16 @@ tutti_status tutti_tcp_descriptors(size_t connections, int size, tutti_error *er
         return TUTTI_OK;
     if (limit.rlim_max < need)
         return tutti_fail(err, TUTTI_ERR_IO, 0,
-                          "a process of a run of %d workers over tcp needs %llu open files, and the hard limit of this "
-                          "one is %llu; raise it (ulimit -Hn %llu), or use fewer workers",
+                          "a process of a run of %d workers over tcp needs %llu open files, and "
+                          "the hard limit of this one is %llu; raise it (ulimit -Hn %llu), or use "
+                          "fewer workers",
                           size, (unsigned long long)need, (unsigned long long)limit.rlim_max,
                           (unsigned long long)need);
     limit.rlim_cur = need;
     if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
         return tutti_fail(err, TUTTI_ERR_IO, errno,
-                          "a process of a run of %d workers over tcp needs %llu open files; raise the limit (ulimit -n "
-                          "%llu)",
+                          "a process of a run of %d workers over tcp needs %llu open files; raise "
+                          "the limit (ulimit -n %llu)",
                           size, (unsigned long long)need, (unsigned long long)need);
     return TUTTI_OK;
 }

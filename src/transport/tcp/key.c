@@ -23,15 +23,17 @@ static bool from_hex(uint8_t *to, size_t bytes, const char *text, size_t length)
 {
     size_t n = 0;
 
-    return length == 2 * bytes && sodium_hex2bin(to, bytes, text, length, NULL, &n, NULL) == 0 && n == bytes;
+    return length == 2 * bytes && sodium_hex2bin(to, bytes, text, length, NULL, &n, NULL) == 0 &&
+           n == bytes;
 }
 
 tutti_status tutti_run_id_parse(tutti_run_id *id, const char *text, tutti_error *err)
 {
     if (text == NULL || !from_hex(id->bytes, sizeof id->bytes, text, strlen(text)))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "'%.80s' is no run id: it has %d hexadecimal digits (" TUTTI_MEET_VARIABLE_ID ")",
-                          text != NULL ? text : "", TUTTI_RUN_ID_TEXT - 1);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "'%.80s' is no run id: it has %d hexadecimal digits (" TUTTI_MEET_VARIABLE_ID ")",
+            text != NULL ? text : "", TUTTI_RUN_ID_TEXT - 1);
     return TUTTI_OK;
 }
 
@@ -68,22 +70,27 @@ tutti_status tutti_run_key_read(tutti_run_key *key, const char *path, tutti_erro
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 
     if (fd < 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, errno,
-                          "cannot read the run's key from '%.300s' (" TUTTI_MEET_VARIABLE_KEY_FILE ")", path);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, errno,
+            "cannot read the run's key from '%.300s' (" TUTTI_MEET_VARIABLE_KEY_FILE ")", path);
     if (fstat(fd, &about) != 0 || !S_ISREG(about.st_mode))
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "the run's key should be in '%.300s', which is no file (" TUTTI_MEET_VARIABLE_KEY_FILE ")",
-                            path);
+        status = tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "the run's key should be in '%.300s', which is no file (" TUTTI_MEET_VARIABLE_KEY_FILE
+            ")",
+            path);
     else if ((about.st_mode & 077) != 0 || (about.st_uid != geteuid() && about.st_uid != 0))
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "the run's key in '%.300s' can be read or changed by others (mode %04o, owner %ld): "
-                            "make it yours alone (chmod 600), and take a new key",
-                            path, (unsigned)about.st_mode & 07777, (long)about.st_uid);
+        status = tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "the run's key in '%.300s' can be read or changed by others (mode %04o, owner %ld): "
+            "make it yours alone (chmod 600), and take a new key",
+            path, (unsigned)about.st_mode & 07777, (long)about.st_uid);
     else {
         n = read(fd, text, sizeof text - 1);
         if (n < 0)
-            status = tutti_fail(err, TUTTI_ERR_USAGE, errno,
-                                "cannot read the run's key from '%.300s' (" TUTTI_MEET_VARIABLE_KEY_FILE ")", path);
+            status = tutti_fail(
+                err, TUTTI_ERR_USAGE, errno,
+                "cannot read the run's key from '%.300s' (" TUTTI_MEET_VARIABLE_KEY_FILE ")", path);
     }
     close(fd);
     if (status == TUTTI_OK) {

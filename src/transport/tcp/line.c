@@ -7,8 +7,8 @@
 #include <string.h>
 #include "tcp_internal.h"
 
-tutti_status tutti_tcp_line_open(tcp_line *l, int fd, const tcp_session *session, const tcp_rules *rules,
-                                 size_t payload_most, tutti_error *err)
+tutti_status tutti_tcp_line_open(tcp_line *l, int fd, const tcp_session *session,
+                                 const tcp_rules *rules, size_t payload_most, tutti_error *err)
 {
     memset(l, 0, sizeof *l);
     l->fd = fd;
@@ -20,7 +20,8 @@ tutti_status tutti_tcp_line_open(tcp_line *l, int fd, const tcp_session *session
     l->out = tutti_alloc(l->out_capacity, 1);
     if (l->in == NULL || l->out == NULL) {
         tutti_tcp_line_close(l);
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for a connection with the meeting place");
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                          "no memory for a connection with the meeting place");
     }
     return TUTTI_OK;
 }
@@ -37,11 +38,13 @@ void tutti_tcp_line_close(tcp_line *l)
 tutti_status tutti_tcp_line_flush(tcp_line *l, tutti_error *err)
 {
     while (l->out_done < l->out_have) {
-        const ssize_t n = send(l->fd, l->out + l->out_done, l->out_have - l->out_done, MSG_NOSIGNAL);
+        const ssize_t n =
+            send(l->fd, l->out + l->out_done, l->out_have - l->out_done, MSG_NOSIGNAL);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno == EAGAIN)
-            return tutti_fail(err, TUTTI_TIMEOUT, 0, "%zu bytes are still to be written", l->out_have - l->out_done);
+            return tutti_fail(err, TUTTI_TIMEOUT, 0, "%zu bytes are still to be written",
+                              l->out_have - l->out_done);
         if (n < 0)
             return tutti_fail(err, TUTTI_ERR_IO, errno, "writing");
         l->out_done += (size_t)n;
@@ -50,8 +53,8 @@ tutti_status tutti_tcp_line_flush(tcp_line *l, tutti_error *err)
     return TUTTI_OK;
 }
 
-tutti_status tutti_tcp_line_send(tcp_line *l, tutti_runtime *rt, tcp_frame *frame, const void *payload,
-                                 tutti_error *err)
+tutti_status tutti_tcp_line_send(tcp_line *l, tutti_runtime *rt, tcp_frame *frame,
+                                 const void *payload, tutti_error *err)
 {
     const size_t bytes = TCP_FRAME_BYTES + frame->bytes;
     tutti_status status;
@@ -63,14 +66,16 @@ tutti_status tutti_tcp_line_send(tcp_line *l, tutti_runtime *rt, tcp_frame *fram
         const size_t room = 2 * (l->out_have + bytes) + 1024;
         uint8_t *out = tutti_alloc(room, 1);
         if (out == NULL)
-            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for a word to the other end");
+            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                              "no memory for a word to the other end");
         if (l->out_have > 0)
             memcpy(out, l->out, l->out_have);
         tutti_free(l->out);
         l->out = out;
         l->out_capacity = room;
     }
-    frame->hash = frame->bytes > 0 ? tutti_tcp_hash_control(l->session.send_key, payload, frame->bytes) : 0;
+    frame->hash =
+        frame->bytes > 0 ? tutti_tcp_hash_control(l->session.send_key, payload, frame->bytes) : 0;
     header = l->out + l->out_have;
     tutti_tcp_frame_write(frame, &l->rules, header);
     tutti_tcp_seal(&l->session, header);
@@ -105,7 +110,8 @@ tutti_status tutti_tcp_line_read(tcp_line *l, tutti_runtime *rt, tutti_error *er
     return TUTTI_OK;
 }
 
-bool tutti_tcp_line_next(tcp_line *l, tcp_frame *frame, const uint8_t **payload, tutti_status *status, tutti_error *err)
+bool tutti_tcp_line_next(tcp_line *l, tcp_frame *frame, const uint8_t **payload,
+                         tutti_status *status, tutti_error *err)
 {
     const uint8_t *header = l->in + l->in_used;
 
@@ -115,14 +121,15 @@ bool tutti_tcp_line_next(tcp_line *l, tcp_frame *frame, const uint8_t **payload,
         if (l->in_have - l->in_used < TCP_FRAME_BYTES)
             return false;
         if (!tutti_tcp_sealed(&l->session, header))
-            *status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                                 "a frame came that was not written by the other end, or not in this place");
+            *status = tutti_fail(
+                err, TUTTI_ERR_CORRUPT, 0,
+                "a frame came that was not written by the other end, or not in this place");
         else
             *status = tutti_tcp_frame_read(header, &l->rules, &l->frame, err);
         if (*status == TUTTI_OK && TCP_FRAME_BYTES + (size_t)l->frame.bytes > l->in_capacity)
-            *status =
-                tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "a frame of kind %u came with %u bytes, which has no place here",
-                           l->frame.kind, l->frame.bytes);
+            *status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                                 "a frame of kind %u came with %u bytes, which has no place here",
+                                 l->frame.kind, l->frame.bytes);
         if (*status != TUTTI_OK)
             return false;
         l->framed = true;
@@ -130,9 +137,10 @@ bool tutti_tcp_line_next(tcp_line *l, tcp_frame *frame, const uint8_t **payload,
     if (l->in_have - l->in_used < TCP_FRAME_BYTES + l->frame.bytes)
         return false;
     if (l->frame.bytes > 0 &&
-        tutti_tcp_hash_control(l->session.receive_key, header + TCP_FRAME_BYTES, l->frame.bytes) != l->frame.hash) {
-        *status =
-            tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "a frame came whose contents were not written by the other end");
+        tutti_tcp_hash_control(l->session.receive_key, header + TCP_FRAME_BYTES, l->frame.bytes) !=
+            l->frame.hash) {
+        *status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                             "a frame came whose contents were not written by the other end");
         return false;
     }
     *frame = l->frame;
@@ -155,21 +163,23 @@ static void copy_reason(char *to, const uint8_t *payload, uint32_t bytes)
 /* ---- DEPART ---- */
 void tutti_tcp_departure_frame(const tcp_departure *d, tcp_frame *frame, const void **payload)
 {
-    *frame = (tcp_frame){
-        .kind = TCP_DEPART,
-        .bytes = (uint32_t)strnlen(d->reason, TCP_REASON_BYTES - 1),
-        .message_id = (uint64_t)d->state,
-        .header = { .a = d->rank, .b = d->blame, .kind = (uint32_t)d->status, .ticket = (uint64_t)d->signal }
-    };
+    *frame = (tcp_frame){ .kind = TCP_DEPART,
+                          .bytes = (uint32_t)strnlen(d->reason, TCP_REASON_BYTES - 1),
+                          .message_id = (uint64_t)d->state,
+                          .header = { .a = d->rank,
+                                      .b = d->blame,
+                                      .kind = (uint32_t)d->status,
+                                      .ticket = (uint64_t)d->signal } };
     *payload = d->reason;
 }
 
-bool tutti_tcp_departure_read(const tcp_frame *f, const uint8_t *payload, int size, tcp_departure *out)
+bool tutti_tcp_departure_read(const tcp_frame *f, const uint8_t *payload, int size,
+                              tcp_departure *out)
 {
     memset(out, 0, sizeof *out);
-    if (f->message_id < TUTTI_MEET_LEFT || f->message_id > TUTTI_MEET_LOST || f->header.a < 0 || f->header.a >= size ||
-        f->header.b < -1 || f->header.b >= size || f->header.kind > TUTTI_ERR_NUMBER || f->header.ticket > 128 ||
-        f->bytes >= TCP_REASON_BYTES)
+    if (f->message_id < TUTTI_MEET_LEFT || f->message_id > TUTTI_MEET_LOST || f->header.a < 0 ||
+        f->header.a >= size || f->header.b < -1 || f->header.b >= size ||
+        f->header.kind > TUTTI_ERR_NUMBER || f->header.ticket > 128 || f->bytes >= TCP_REASON_BYTES)
         return false;
     out->state = (tutti_meet_state)f->message_id;
     out->rank = (int)f->header.a;
@@ -193,8 +203,8 @@ void tutti_tcp_view_frame(const tcp_view *v, tcp_frame *frame, const void **payl
 bool tutti_tcp_view_read(const tcp_frame *f, const uint8_t *payload, int size, tcp_view *out)
 {
     memset(out, 0, sizeof *out);
-    if (f->message_id < TCP_NOT_RECEIVING || f->message_id > TCP_EXPELS || f->header.a < 0 || f->header.a >= size ||
-        f->bytes >= TCP_REASON_BYTES)
+    if (f->message_id < TCP_NOT_RECEIVING || f->message_id > TCP_EXPELS || f->header.a < 0 ||
+        f->header.a >= size || f->bytes >= TCP_REASON_BYTES)
         return false;
     out->opinion = (tcp_opinion)f->message_id;
     out->rank = (int)f->header.a;

@@ -30,7 +30,9 @@
 #include "tcp_internal.h"
 
 enum { READ_AHEAD = 8192 };     /* bytes read into the buffer when the next frame is not known */
-enum { PASS_BYTES = 2 << 20 }; /* bytes of one connection after which the other connections are served */
+enum {
+    PASS_BYTES = 2 << 20
+}; /* bytes of one connection after which the other connections are served */
 enum { PIECE_LEAST = 32 << 10 }; /* bytes: smallest limit on the size of a piece */
 #define PIECE_NS (2 * TCP_MS)   /* the time on the link for which the size of a piece is chosen */
 
@@ -41,7 +43,8 @@ static uint64_t number_of(const tcp_endpoint *e, const tcp_link *l)
 
 static void watch_for_room(tcp_endpoint *e, tcp_link *l, bool wanted)
 {
-    struct epoll_event event = { .events = EPOLLIN | (wanted ? EPOLLOUT : 0u), .data.u64 = number_of(e, l) };
+    struct epoll_event event = { .events = EPOLLIN | (wanted ? EPOLLOUT : 0u),
+                                 .data.u64 = number_of(e, l) };
 
     if (l->blocked == wanted)
         return;
@@ -82,23 +85,28 @@ static void ended(tcp_endpoint *e, tcp_link *l, const char *how)
         return;
     l->read_ended = l->write_ended = true;
     if (l->fd >= 0)
-        epoll_ctl(e->epoll, EPOLL_CTL_DEL, l->fd, &nothing); /* its end would be reported for ever */
+        /* its end would be reported for ever */
+        epoll_ctl(e->epoll, EPOLL_CTL_DEL, l->fd, &nothing);
     tutti_tcp_peer_cut(e, l->peer, how);
 }
 
 static void broken(tcp_endpoint *e, tcp_link *l, const tutti_error *why)
 {
-    tcp_departure d = { .rank = l->peer, .state = TUTTI_MEET_LOST, .blame = -1, .status = TUTTI_ERR_CORRUPT };
+    tcp_departure d = {
+        .rank = l->peer, .state = TUTTI_MEET_LOST, .blame = -1, .status = TUTTI_ERR_CORRUPT
+    };
 
     snprintf(d.reason, sizeof d.reason,
-             "what came over its connection cannot be trusted: %.300s; the connection was closed", why->text);
+             "what came over its connection cannot be trusted: %.300s; the connection was closed",
+             why->text);
     ended(e, l, why->text);
     tutti_tcp_hang_up(&l->fd);
     tutti_tcp_departed(e, &d, TCP_BY_CLOCK);
 }
 
 /* ---- out ---- */
-static void frame_begin(tcp_endpoint *e, tcp_link *l, tcp_frame *f, const void *payload, match_op *op, bool whole)
+static void frame_begin(tcp_endpoint *e, tcp_link *l, tcp_frame *f, const void *payload,
+                        match_op *op, bool whole)
 {
     tcp_peer *p = &e->peers[l->peer];
 
@@ -144,7 +152,8 @@ static void send_control(tcp_endpoint *e, tcp_link *l, match_peer *p)
         if (a->kind == MATCH_ANNOUNCE) {
             f.tag = op->tag;
             f.header = op->request->note;
-            whole = op->bytes <= MATCH_INLINE || (op->bytes <= e->match.whole_most && e->peers[p->rank].credit > 0);
+            whole = op->bytes <= MATCH_INLINE ||
+                    (op->bytes <= e->match.whole_most && e->peers[p->rank].credit > 0);
             if (whole && op->bytes > MATCH_INLINE)
                 e->peers[p->rank].credit--;
             if (whole && op->bytes > 0) {
@@ -160,14 +169,17 @@ static void send_control(tcp_endpoint *e, tcp_link *l, match_peer *p)
 static void send_departure(tcp_endpoint *e, tcp_link *l, int rank)
 {
     const tutti_meet_rank *mine = &e->membership.ranks[rank];
-    tcp_departure d = { .rank = rank, .state = mine->state, .blame = mine->blame, .status = mine->status };
+    tcp_departure d = {
+        .rank = rank, .state = mine->state, .blame = mine->blame, .status = mine->status
+    };
     const void *reason;
     tcp_frame f;
 
     snprintf(d.reason, sizeof d.reason, "%s", mine->reason);
     tutti_tcp_departure_frame(&d, &f, &reason);
     f.hash = tutti_tcp_hash_control(l->session.send_key, mine->reason, f.bytes);
-    frame_begin(e, l, &f, mine->reason, NULL, false); /* the reason is in e->membership, which outlives the frame */
+    /* the reason is in e->membership, which outlives the frame */
+    frame_begin(e, l, &f, mine->reason, NULL, false);
 }
 
 /* Sets the limit on the size of a piece from the link's present rate: PIECE_LEAST times a power of
@@ -176,11 +188,13 @@ static void send_departure(tcp_endpoint *e, tcp_link *l, int rank)
    limit on unsent bytes is used, which causes fewer wake-ups. */
 static void set_piece_most(const tcp_endpoint *e, tcp_link *l)
 {
-    const size_t most = (size_t)e->options.chunk, before = l->piece_most > 0 ? l->piece_most : PIECE_LEAST;
+    const size_t most = (size_t)e->options.chunk,
+                 before = l->piece_most > 0 ? l->piece_most : PIECE_LEAST;
     const double bytes = tutti_tcp_rate(l->fd) * 1e-9 * PIECE_NS;
     size_t piece_most = PIECE_LEAST, unsent;
 
-    while (piece_most < most && piece_most < (l->slow ? before : 2 * before) && (double)piece_most < bytes)
+    while (piece_most < most && piece_most < (l->slow ? before : 2 * before) &&
+           (double)piece_most < bytes)
         piece_most *= 2;
     unsent = piece_most < most || l->slow || bytes < (double)most ? piece_most : 0;
     l->piece_most = piece_most < most ? piece_most : most;
@@ -268,7 +282,8 @@ void tutti_tcp_link_write(tcp_endpoint *e, tcp_link *l)
         ssize_t n;
 
         if (!l->writing) {
-            if (written >= PASS_BYTES) { /* epoll reports it as writable at once, and sending continues then */
+            if (written >= PASS_BYTES) {
+                /* epoll reports it as writable at once, and sending continues then */
                 watch_for_room(e, l, true);
                 return;
             }
@@ -279,8 +294,8 @@ void tutti_tcp_link_write(tcp_endpoint *e, tcp_link *l)
         }
         parts[0] = (struct iovec){ l->header + l->header_sent, TCP_FRAME_BYTES - l->header_sent };
         if (l->payload_bytes > l->payload_sent) {
-            parts[1] =
-                (struct iovec){ (void *)(uintptr_t)(l->payload + l->payload_sent), l->payload_bytes - l->payload_sent };
+            parts[1] = (struct iovec){ (void *)(uintptr_t)(l->payload + l->payload_sent),
+                                       l->payload_bytes - l->payload_sent };
             message.msg_iovlen = 2;
         }
         n = sendmsg(l->fd, &message, MSG_NOSIGNAL);
@@ -305,8 +320,8 @@ void tutti_tcp_link_write(tcp_endpoint *e, tcp_link *l)
 }
 
 /* ---- in ---- */
-static tutti_status receive_control(tcp_endpoint *e, tcp_link *l, const tcp_frame *f, const unsigned char *payload,
-                                    tutti_error *err)
+static tutti_status receive_control(tcp_endpoint *e, tcp_link *l, const tcp_frame *f,
+                                    const unsigned char *payload, tutti_error *err)
 {
     match_peer *p = &e->match.peers[l->peer];
     const bool whole = f->kind == TCP_ANNOUNCE && f->bytes == f->header.bytes;
@@ -314,13 +329,17 @@ static tutti_status receive_control(tcp_endpoint *e, tcp_link *l, const tcp_fram
 
     switch ((tcp_kind)f->kind) {
     case TCP_ANNOUNCE:
-        if (f->bytes > 0 && f->hash != 0 && tutti_tcp_hash_data(l->session.receive_seed, payload, f->bytes) != f->hash)
+        if (f->bytes > 0 && f->hash != 0 &&
+            tutti_tcp_hash_data(l->session.receive_seed, payload, f->bytes) != f->hash)
             return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                              "the %" PRIu32 " bytes of a message are not those that were sent", f->bytes);
+                              "the %" PRIu32 " bytes of a message are not those that were sent",
+                              f->bytes);
         if (whole && f->bytes > MATCH_INLINE && p->n_buffered >= TCP_CREDITS)
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "it sent more than %d messages that no receive had asked for",
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                              "it sent more than %d messages that no receive had asked for",
                               TCP_CREDITS);
-        return tutti_match_announced(&e->match, p, f->tag, f->send_id, &f->header, whole, payload, err);
+        return tutti_match_announced(&e->match, p, f->tag, f->send_id, &f->header, whole, payload,
+                                     err);
     case TCP_CLEAR:
         tutti_match_control_arrived(&e->match, p, MATCH_CLEAR, f->send_id, f->message_id);
         return TUTTI_OK;
@@ -340,14 +359,16 @@ static tutti_status receive_control(tcp_endpoint *e, tcp_link *l, const tcp_fram
         return TUTTI_OK;
     case TCP_DEPART:
         if (tutti_tcp_hash_control(l->session.receive_key, payload, f->bytes) != f->hash ||
-            !tutti_tcp_departure_read(f, payload, e->size, &d) || (d.rank == l->peer) == (d.state == TUTTI_MEET_LOST) ||
+            !tutti_tcp_departure_read(f, payload, e->size, &d) ||
+            (d.rank == l->peer) == (d.state == TUTTI_MEET_LOST) ||
             (d.rank != l->peer && d.reason[0] == '\0'))
             return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "its failure report is invalid");
         tutti_tcp_departed(e, &d, d.rank == l->peer ? TCP_BY_ITSELF : TCP_BY_PEER);
         return TUTTI_OK;
     default:
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "a frame of kind %" PRIu32 " came that has no meaning between workers", f->kind);
+                          "a frame of kind %" PRIu32 " came that has no meaning between workers",
+                          f->kind);
     }
 }
 
@@ -362,17 +383,20 @@ static tutti_status piece_done(tcp_endpoint *e, tcp_link *l, tutti_error *err)
     l->in_op = NULL;
     if (piece == NULL)
         return TUTTI_OK;
-    if (l->frame.hash != 0 && tutti_tcp_hash_data(l->session.receive_seed, piece, l->frame.bytes) != l->frame.hash) {
+    if (l->frame.hash != 0 &&
+        tutti_tcp_hash_data(l->session.receive_seed, piece, l->frame.bytes) != l->frame.hash) {
         /* ANNOUNCE has the whole message; its tag is no offset */
         const uint64_t first = l->frame.kind == TCP_DATA ? l->frame.tag : 0;
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "bytes %" PRIu64 " to %" PRIu64 " of a message are not those that were sent", first,
-                          first + l->frame.bytes - 1);
+                          "bytes %" PRIu64 " to %" PRIu64
+                          " of a message are not those that were sent",
+                          first, first + l->frame.bytes - 1);
     }
     if (l->frame.kind == TCP_ANNOUNCE)
         tutti_match_filled(&e->match, &e->match.peers[l->peer], op, &l->frame.header);
     else
-        tutti_match_piece_arrived(&e->match, &e->match.peers[l->peer], l->frame.message_id, l->frame.bytes);
+        tutti_match_piece_arrived(&e->match, &e->match.peers[l->peer], l->frame.message_id,
+                                  l->frame.bytes);
     return TUTTI_OK;
 }
 
@@ -391,15 +415,17 @@ static tutti_status take_buffer(tcp_endpoint *e, tcp_link *l, tutti_error *err)
             TUTTI_TRY(tutti_tcp_frame_read(at, &e->rules, &l->frame, err));
             if (l->frame.epoch < l->epoch)
                 return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                                  "a frame of epoch %" PRIu32 " came after one of epoch %" PRIu32, l->frame.epoch,
-                                  l->epoch);
+                                  "a frame of epoch %" PRIu32 " came after one of epoch %" PRIu32,
+                                  l->frame.epoch, l->epoch);
             l->epoch = l->frame.epoch;
             if (l->frame.credit > TCP_CREDITS - e->peers[l->peer].credit)
-                return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "it gave back %" PRIu32 " credits of %d", l->frame.credit,
+                return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                                  "it gave back %" PRIu32 " credits of %d", l->frame.credit,
                                   TCP_CREDITS);
             if (l->stream != 0 && l->frame.kind != TCP_DATA)
                 return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                                  "a frame of kind %" PRIu32 " came over a connection for data", l->frame.kind);
+                                  "a frame of kind %" PRIu32 " came over a connection for data",
+                                  l->frame.kind);
             e->peers[l->peer].credit += l->frame.credit;
             e->peers[l->peer].progress = l->frame.progress;
             l->in_used += TCP_FRAME_BYTES;
@@ -407,11 +433,12 @@ static tutti_status take_buffer(tcp_endpoint *e, tcp_link *l, tutti_error *err)
             l->piece_have = 0;
             l->direct = l->frame.kind == TCP_DATA;
             if (l->direct)
-                l->piece = tutti_match_piece(&e->match, &e->match.peers[l->peer], l->frame.message_id, l->frame.tag,
-                                             l->frame.bytes, &l->in_op);
-            else if (l->frame.kind == TCP_ANNOUNCE && l->frame.bytes > have - TCP_FRAME_BYTES) {
                 l->piece =
-                    tutti_match_expect(&e->match, &e->match.peers[l->peer], l->frame.tag, l->frame.bytes, &l->in_op);
+                    tutti_match_piece(&e->match, &e->match.peers[l->peer], l->frame.message_id,
+                                      l->frame.tag, l->frame.bytes, &l->in_op);
+            else if (l->frame.kind == TCP_ANNOUNCE && l->frame.bytes > have - TCP_FRAME_BYTES) {
+                l->piece = tutti_match_expect(&e->match, &e->match.peers[l->peer], l->frame.tag,
+                                              l->frame.bytes, &l->in_op);
                 l->direct = l->piece != NULL;
             }
             continue;
@@ -460,8 +487,9 @@ static ssize_t receive(tcp_endpoint *e, tcp_link *l, size_t *wanted)
             l->in_used = 0;
         }
         room = l->framed ? l->frame.bytes - l->in_have + READ_AHEAD / 2 : READ_AHEAD;
-        parts[0] = (struct iovec){ l->in + l->in_have,
-                                   room < e->in_capacity - l->in_have ? room : e->in_capacity - l->in_have };
+        parts[0] = (struct iovec){ l->in + l->in_have, room < e->in_capacity - l->in_have
+                                                           ? room
+                                                           : e->in_capacity - l->in_have };
     }
     *wanted = parts[0].iov_len + (message.msg_iovlen == 2 ? parts[1].iov_len : 0);
     n = recvmsg(l->fd, &message, 0);
@@ -516,7 +544,8 @@ bool tutti_tcp_link_read(tcp_endpoint *e, tcp_link *l)
             broken(e, l, &why);
             return false;
         }
-        if ((size_t)n < wanted && !l->read_ended) /* the socket is empty; epoll reports when it is not */
+        if ((size_t)n < wanted &&
+            !l->read_ended) /* the socket is empty; epoll reports when it is not */
             return false;
     }
     return l->fd >= 0 && !l->read_ended;
@@ -532,7 +561,8 @@ static void flush(void *self, int to)
         return;
     for (int64_t s = 0; s < e->options.streams; s++) {
         tcp_link *l = &p->links[s];
-        if (l->fd >= 0 && !l->blocked && !l->write_ended && (s == 0 || !match_list_empty(&e->match.peers[to].streams)))
+        if (l->fd >= 0 && !l->blocked && !l->write_ended &&
+            (s == 0 || !match_list_empty(&e->match.peers[to].streams)))
             tutti_tcp_link_write(e, l);
     }
 }
@@ -547,7 +577,8 @@ static void release_buffer(void *self, match_op *op)
     for (int64_t s = 0; s < e->options.streams; s++) {
         tcp_link *l = &e->peers[rank].links[s];
         if (l->in_op == op) {
-            if (l->frame.kind == TCP_ANNOUNCE) { /* the rest of the message is read into the link's buffer, which is
+            if (l->frame.kind ==
+                TCP_ANNOUNCE) { /* the rest of the message is read into the link's buffer, which is
                                                     empty */
                 memcpy(l->in, l->piece, l->piece_have);
                 l->in_used = 0;
@@ -565,7 +596,8 @@ static void release_buffer(void *self, match_op *op)
             const size_t left = l->payload_bytes - l->payload_sent;
             l->spill = tutti_alloc(left, 1);
             if (l->spill == NULL)
-                l->write_ended = true; /* a part of the frame is sent: the connection cannot be used any more, and the
+                l->write_ended =
+                    true; /* a part of the frame is sent: the connection cannot be used any more, and the
                                           peer will find this rank lost */
             else
                 memcpy(l->spill, l->payload + l->payload_sent, left);
@@ -585,4 +617,6 @@ static void consumed(void *self, int from)
         flush(e, from);
 }
 
-const match_carrier tutti_tcp_carrier = { .flush = flush, .release_buffer = release_buffer, .consumed = consumed };
+const match_carrier tutti_tcp_carrier = { .flush = flush,
+                                          .release_buffer = release_buffer,
+                                          .consumed = consumed };

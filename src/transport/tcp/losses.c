@@ -44,9 +44,11 @@
 #include <string.h>
 #include "tcp_internal.h"
 
-#define ASK_CUT_NS (250 * TCP_MS)        /* from the end of a connection without DEPART to the question
+#define ASK_CUT_NS \
+    (250 * TCP_MS) /* from the end of a connection without DEPART to the question
                                             to the meeting place */
-#define ANSWER_NS (1000 * TCP_MS)        /* most time for the meeting place to decide; after that each
+#define ANSWER_NS \
+    (1000 * TCP_MS) /* most time for the meeting place to decide; after that each
                                             rank decides for itself */
 
 static bool has_arbiter(const tcp_endpoint *e)
@@ -72,7 +74,8 @@ void tutti_tcp_exclude_self(tcp_endpoint *e, const char *why)
     if (e->excluded || e->departed || e->closing)
         return;
     e->excluded = true;
-    snprintf(e->excluded_why, sizeof e->excluded_why, "worker %d is no member of the run any more: %.*s", e->rank,
+    snprintf(e->excluded_why, sizeof e->excluded_why,
+             "worker %d is no member of the run any more: %.*s", e->rank,
              (int)sizeof e->excluded_why - 80, why);
     tutti_match_end(&e->match, TUTTI_ERR_PEER, e->rank);
     for (size_t i = 0; i < (size_t)e->size * (size_t)e->options.streams; i++)
@@ -97,8 +100,8 @@ static void count(tcp_endpoint *e, int rank)
         return;
     tutti_tcp_membership_describe(&e->membership, rank, lost, sizeof lost);
     snprintf(why, sizeof why,
-             "%s; it receives from only %d of %d workers that may be alive, itself included, and stops, since the "
-             "others may continue",
+             "%s; it receives from only %d of %d workers that may be alive, itself included, and "
+             "stops, since the others may continue",
              lost, hears, may_live);
     tutti_tcp_exclude_self(e, why);
 }
@@ -138,8 +141,11 @@ static void peer_gone(tcp_endpoint *e, int rank)
     tcp_peer *p = &e->peers[rank];
     char why[sizeof ((tutti_error *)0)->text];
 
-    if (e->membership.ranks[rank].state < TUTTI_MEET_LEFT) { /* nothing is known but that its connection ended */
-        tcp_departure d = { .rank = rank, .state = TUTTI_MEET_LOST, .blame = -1, .status = TUTTI_ERR_PEER };
+    if (e->membership.ranks[rank].state < TUTTI_MEET_LEFT) {
+        /* nothing is known but that its connection ended */
+        tcp_departure d = {
+            .rank = rank, .state = TUTTI_MEET_LOST, .blame = -1, .status = TUTTI_ERR_PEER
+        };
         snprintf(d.reason, sizeof d.reason, "%s (process %u on '%s')", p->how, e->table[rank].pid,
                  e->table[rank].host_name);
         tutti_tcp_membership_depart(&e->membership, &d, tutti_now_ns(e->rt));
@@ -152,7 +158,8 @@ static void peer_gone(tcp_endpoint *e, int rank)
     }
     tutti_match_peer_gone(&e->match, rank, tutti_tcp_because_of(e, rank));
     /* it may be alive, and must be notified */
-    if (e->membership.ranks[rank].state == TUTTI_MEET_LOST && !p->departed_itself && !p->links[0].blocked) {
+    if (e->membership.ranks[rank].state == TUTTI_MEET_LOST && !p->departed_itself &&
+        !p->links[0].blocked) {
         p->notice_pending = true;
         tutti_tcp_link_write(e, &p->links[0]);
     }
@@ -203,7 +210,8 @@ void tutti_tcp_judge(tcp_endpoint *e)
         const tutti_meet_state state = e->membership.ranks[r].state;
         if (r == e->rank || e->match.peers[r].gone || (p->cut_ns == 0 && p->reported_ns == 0))
             continue;
-        if (p->cut_ns != 0 && p->reported_ns == 0 && p->asked_ns == 0 && now - p->cut_ns >= ASK_CUT_NS) {
+        if (p->cut_ns != 0 && p->reported_ns == 0 && p->asked_ns == 0 &&
+            now - p->cut_ns >= ASK_CUT_NS) {
             p->asked_ns = now;
             view(e, r, TCP_GIVES_UP, p->how);
         }
@@ -213,7 +221,8 @@ void tutti_tcp_judge(tcp_endpoint *e)
             read_all(e, p);
         if (state >= TUTTI_MEET_LEFT) /* another rank or the meeting place has confirmed its end */
             p->doubt = false;
-        if (!e->excluded && !e->match.peers[r].gone) /* what was just read may have excluded this rank or ended the
+        if (!e->excluded &&
+            !e->match.peers[r].gone) /* what was just read may have excluded this rank or ended the
                                                         peer */
             peer_gone(e, r);
     }
@@ -227,17 +236,21 @@ static void warn(tcp_endpoint *e, int rank, bool silent, int64_t now)
     p->silent = silent;
     p->asked_ns = silent ? p->asked_ns : 0;
     if (silent)
-        snprintf(text, sizeof text, "worker %d has been silent for %.1f s (process %u on '%s')", rank,
-                 (double)(now - p->received_ns) / 1e9, e->table[rank].pid, e->table[rank].host_name);
-    else
-        snprintf(text, sizeof text, "worker %d responds again (process %u on '%s')", rank, e->table[rank].pid,
+        snprintf(text, sizeof text, "worker %d has been silent for %.1f s (process %u on '%s')",
+                 rank, (double)(now - p->received_ns) / 1e9, e->table[rank].pid,
                  e->table[rank].host_name);
+    else
+        snprintf(text, sizeof text, "worker %d responds again (process %u on '%s')", rank,
+                 e->table[rank].pid, e->table[rank].host_name);
     tutti_events_record(&e->events, rank, silent ? TUTTI_PEER_SILENT : TUTTI_PEER_BACK, now, text);
     view(e, rank, silent ? TCP_NOT_RECEIVING : TCP_RECEIVING, "");
 }
 
 /* ---- full connections ---- */
-static int64_t timeout_ns(const tcp_endpoint *e) { return (int64_t)(e->options.peer_timeout * 1e9); }
+static int64_t timeout_ns(const tcp_endpoint *e)
+{
+    return (int64_t)(e->options.peer_timeout * 1e9);
+}
 
 int64_t tutti_tcp_patience_ns(const tcp_endpoint *e)
 {
@@ -261,7 +274,8 @@ void tutti_tcp_measure(tcp_endpoint *e, int64_t now)
     for (int r = 0; r < e->size; r++) {
         tcp_peer *p = &e->peers[r];
         uint64_t queued = 0, acked = 0;
-        for (int64_t s = 0; s < e->options.streams && r != e->rank && !e->match.peers[r].gone; s++) {
+        for (int64_t s = 0; s < e->options.streams && r != e->rank && !e->match.peers[r].gone;
+             s++) {
             if (!tutti_tcp_backlog(p->links[s].fd, &look))
                 continue;
             queued += look.queued;
@@ -280,7 +294,9 @@ bool tutti_tcp_silence(tcp_endpoint *e, int rank, int64_t now)
     tcp_peer *p = &e->peers[rank];
     const int64_t patience = tutti_tcp_patience_ns(e), silent = now - p->received_ns,
                   idle = now - (p->acked_ns > p->received_ns ? p->acked_ns : p->received_ns);
-    tcp_departure d = { .rank = rank, .state = TUTTI_MEET_LOST, .blame = -1, .status = TUTTI_ERR_PEER };
+    tcp_departure d = {
+        .rank = rank, .state = TUTTI_MEET_LOST, .blame = -1, .status = TUTTI_ERR_PEER
+    };
 
     if (p->silent != (idle > patience / 3))
         warn(e, rank, !p->silent, now);
@@ -288,10 +304,12 @@ bool tutti_tcp_silence(tcp_endpoint *e, int rank, int64_t now)
     if (idle <= patience / 6 * 5 && silent <= TCP_SILENCE_FACTOR * timeout_ns(e) / 6 * 5)
         return false;
     snprintf(d.reason, sizeof d.reason,
-             "it has been silent for %.1f s (process %u on '%s'): stopped, cut off, "
-             "or behind a line that is full for longer than tcp(peer-timeout=%g) allows",
-             (double)silent / 1e9, e->table[rank].pid, e->table[rank].host_name, e->options.peer_timeout);
-    if (has_arbiter(e) && (p->asked_ns == 0 || now - p->asked_ns < ANSWER_NS + patience - timeout_ns(e))) {
+             "it has been silent for %.1f s (process %u on '%s'): stopped, cut off, or behind a "
+             "line that is full for longer than tcp(peer-timeout=%g) allows",
+             (double)silent / 1e9, e->table[rank].pid, e->table[rank].host_name,
+             e->options.peer_timeout);
+    if (has_arbiter(e) &&
+        (p->asked_ns == 0 || now - p->asked_ns < ANSWER_NS + patience - timeout_ns(e))) {
         if (p->asked_ns == 0) {
             p->asked_ns = now;
             view(e, rank, TCP_GIVES_UP, d.reason);
@@ -323,7 +341,9 @@ int tutti_tcp_events(void *t, int first, tutti_peer_event *out, int room)
 void tutti_tcp_expel(void *t, int rank, const char *why)
 {
     tcp_endpoint *e = t;
-    tcp_departure d = { .rank = rank, .state = TUTTI_MEET_LOST, .blame = -1, .status = TUTTI_ERR_PEER };
+    tcp_departure d = {
+        .rank = rank, .state = TUTTI_MEET_LOST, .blame = -1, .status = TUTTI_ERR_PEER
+    };
     char reason[200];
 
     if (rank < 0 || rank >= e->size || rank == e->rank)

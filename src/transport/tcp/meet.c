@@ -16,8 +16,10 @@
 
 #define GATHER_NS (300 * 1000 * TCP_MS)
 #define SILENCE_NS (3000 * TCP_MS)
-enum { EVENTS_A_RANK = 4,      /* most changes of a rank's state: it joins, leaves, fails; one spare */
-       AT_LISTENER = TCP_RANKS }; /* epoll's data.u64 of the listener; of a line: its rank */
+enum {
+    EVENTS_A_RANK = 4, /* most changes of a rank's state: it joins, leaves, fails; one spare */
+    AT_LISTENER = TCP_RANKS
+}; /* epoll's data.u64 of the listener; of a line: its rank */
 
 struct tutti_meet {
     tutti_runtime *rt;
@@ -41,11 +43,13 @@ struct tutti_meet {
     tcp_line *lines;             /* [size] */
     int64_t *cut_ns;             /* [size]: when its line ended without DEPART; 0: it has not */
     char (*how)[120];            /* [size]: how its line ended */
-    bool *silent;                /* [size * size]: [a * size + b]: rank a receives nothing from rank b */
+    /* [size * size]: [a * size + b]: rank a receives nothing from rank b */
+    bool *silent;
     tcp_membership membership;
     uint8_t *table;              /* [size * TCP_ENTRY_BYTES]: as sent in TABLE */
     uint8_t (*host_ids)[16];     /* [size]: of hosts 0 to hosts - 1 (tcp_entry.host) */
-    int *events;                 /* [size * EVENTS_A_RANK]: ranks whose state has changed, in order */
+    /* [size * EVENTS_A_RANK]: ranks whose state has changed, in order */
+    int *events;
     size_t n_events, events_sent; /* events recorded; returned by tutti_meet_event */
 };
 
@@ -75,16 +79,19 @@ static void depart(tutti_meet *m, const tcp_departure *d)
     m->gone_before = m->gone_before || !m->complete;
     event(m, d->rank);
     tutti_tcp_departure_frame(d, &frame, &payload);
-    send_all(m, &frame, payload, d->state == TUTTI_MEET_LOST ? -1 : d->rank); /* it may live, and must be notified */
+    /* it may live, and must be notified */
+    send_all(m, &frame, payload, d->state == TUTTI_MEET_LOST ? -1 : d->rank);
 }
 
 static void lost(tutti_meet *m, int rank, const char *how)
 {
     const tutti_meet_rank *line = &m->membership.ranks[rank];
-    tcp_departure d = { .rank = rank, .state = TUTTI_MEET_LOST, .blame = -1, .status = TUTTI_ERR_PEER };
+    tcp_departure d = {
+        .rank = rank, .state = TUTTI_MEET_LOST, .blame = -1, .status = TUTTI_ERR_PEER
+    };
 
-    snprintf(d.reason, sizeof d.reason, "%.330s (process %ld on %s, %s)", how, line->pid, line->host_name,
-             line->address);
+    snprintf(d.reason, sizeof d.reason, "%.330s (process %ld on %s, %s)", how, line->pid,
+             line->host_name, line->address);
     depart(m, &d);
 }
 
@@ -98,8 +105,9 @@ static int side_of(const tutti_meet *m, int rank, int *lowest)
 
     *lowest = -1;
     for (int r = 0; r < m->size; r++) {
-        const bool together = r == rank || !(m->silent[(size_t)rank * (size_t)m->size + (size_t)r] ||
-                                             m->silent[(size_t)r * (size_t)m->size + (size_t)rank]);
+        const bool together =
+            r == rank || !(m->silent[(size_t)rank * (size_t)m->size + (size_t)r] ||
+                           m->silent[(size_t)r * (size_t)m->size + (size_t)rank]);
         if (!together || m->membership.ranks[r].state != TUTTI_MEET_RUNNING)
             continue;
         n++;
@@ -127,7 +135,8 @@ static void decide_cut(tutti_meet *m, int a, int b, const char *why)
     loser = winner == a ? b : a;
     most = winner == a ? n_a : n_b;
     snprintf(how, sizeof how,
-             "it and worker %d cannot reach each other (%.200s); worker %d is on the side that continues, %d of %d",
+             "it and worker %d cannot reach each other (%.200s); worker %d is on the side that "
+             "continues, %d of %d",
              winner, why, winner, most, m->size);
     lost(m, loser, how);
 }
@@ -168,9 +177,11 @@ static void line_ended(tutti_meet *m, int rank, tutti_status status, const tutti
         return; /* it has ended before, or has not sent JOIN and may connect again */
     m->cut_ns[rank] = tutti_now_ns(m->rt);
     if (status == TUTTI_CLOSED)
-        snprintf(m->how[rank], sizeof m->how[rank], "its connection with the meeting place was closed without a word");
+        snprintf(m->how[rank], sizeof m->how[rank],
+                 "its connection with the meeting place was closed without a word");
     else
-        snprintf(m->how[rank], sizeof m->how[rank], "its connection with the meeting place failed: %.70s", why->text);
+        snprintf(m->how[rank], sizeof m->how[rank],
+                 "its connection with the meeting place failed: %.70s", why->text);
     if (status == TUTTI_ERR_CORRUPT)
         lost(m, rank, m->how[rank]);
 }
@@ -200,14 +211,16 @@ static bool joined(tutti_meet *m, int rank, const uint8_t *payload)
     tcp_address a = { .bytes = sizeof a.at };
     tcp_entry entry;
 
-    if (line->state != TUTTI_MEET_ABSENT || !tutti_tcp_entry_read(payload, &entry) || entry.rank != rank)
+    if (line->state != TUTTI_MEET_ABSENT || !tutti_tcp_entry_read(payload, &entry) ||
+        entry.rank != rank)
         return false;
     memcpy(m->table + (size_t)rank * TCP_ENTRY_BYTES, payload, TCP_ENTRY_BYTES);
     line->state = TUTTI_MEET_RUNNING;
     line->pid = (long)entry.pid;
     line->host = host_number(m, entry.host);
     snprintf(line->host_name, sizeof line->host_name, "%s", entry.host_name);
-    if (entry.family == 0 || getpeername(m->lines[rank].fd, (struct sockaddr *)&a.at, &a.bytes) != 0 ||
+    if (entry.family == 0 ||
+        getpeername(m->lines[rank].fd, (struct sockaddr *)&a.at, &a.bytes) != 0 ||
         a.at.ss_family == AF_UNIX)
         snprintf(line->address, sizeof line->address, "unix:%s", entry.local);
     else {
@@ -221,9 +234,11 @@ static bool joined(tutti_meet *m, int rank, const uint8_t *payload)
     event(m, rank);
     for (int r = 0; r < m->size && m->gone_before; r++) { /* what it missed */
         const tutti_meet_rank *other = &m->membership.ranks[r];
-        tcp_departure d = {
-            .rank = r, .state = other->state, .blame = other->blame, .signal = other->signal, .status = other->status
-        };
+        tcp_departure d = { .rank = r,
+                            .state = other->state,
+                            .blame = other->blame,
+                            .signal = other->signal,
+                            .status = other->status };
         const void *reason;
         tcp_frame frame;
         if (r == rank || other->state < TUTTI_MEET_LEFT)
@@ -254,8 +269,8 @@ static void receive_frames(tutti_meet *m, int rank)
         if (frame.kind == TCP_JOIN)
             sound = joined(m, rank, payload);
         else if (frame.kind == TCP_DEPART) {
-            sound =
-                tutti_tcp_departure_read(&frame, payload, m->size, &d) && d.rank == rank && d.state != TUTTI_MEET_LOST;
+            sound = tutti_tcp_departure_read(&frame, payload, m->size, &d) && d.rank == rank &&
+                    d.state != TUTTI_MEET_LOST;
             if (sound)
                 depart(m, &d);
         } else if (frame.kind == TCP_VIEW) {
@@ -267,8 +282,8 @@ static void receive_frames(tutti_meet *m, int rank)
             l->late_ns = tutti_tcp_reported_late(&frame);
         }
         if (!sound)
-            status = tutti_fail(&wrong, TUTTI_ERR_CORRUPT, 0, "a frame of kind %u came that has no meaning here",
-                                frame.kind);
+            status = tutti_fail(&wrong, TUTTI_ERR_CORRUPT, 0,
+                                "a frame of kind %u came that has no meaning here", frame.kind);
     }
     if (status != TUTTI_OK)
         line_ended(m, rank, status, &wrong);
@@ -281,8 +296,9 @@ static uint16_t judge_caller(void *self, const tcp_hello *h)
 {
     const tutti_meet *m = self;
 
-    return m->lines[h->from].fd >= 0 || m->membership.ranks[h->from].state != TUTTI_MEET_ABSENT ? TCP_RANK_TAKEN
-                                                                                                : TCP_WELCOME;
+    return m->lines[h->from].fd >= 0 || m->membership.ranks[h->from].state != TUTTI_MEET_ABSENT
+               ? TCP_RANK_TAKEN
+               : TCP_WELCOME;
 }
 
 static bool admit(void *self, int fd, const tcp_hello *h, const tcp_session *session)
@@ -343,12 +359,14 @@ static void check_clock(tutti_meet *m)
             continue;
         if (slept)
             l->received_ns = now;
-        if (now - l->received_ns > m->patience_ns / 6 * 5) { /* checked often enough to detect it in time */
+        if (now - l->received_ns > m->patience_ns / 6 * 5) {
+            /* checked often enough to detect it in time */
             char how[160];
-            snprintf(how, sizeof how,
-                     "it has been silent for %.1f s: stopped, cut off, or behind a line that is full "
-                     "for longer than tcp(peer-timeout=%g) allows",
-                     (double)(now - l->received_ns) / 1e9, (double)m->silence_ns / 1e9);
+            snprintf(
+                how, sizeof how,
+                "it has been silent for %.1f s: stopped, cut off, or behind a line that is full "
+                "for longer than tcp(peer-timeout=%g) allows",
+                (double)(now - l->received_ns) / 1e9, (double)m->silence_ns / 1e9);
             lost(m, r, how);
             tutti_tcp_line_close(l);
             continue;
@@ -374,14 +392,16 @@ static tutti_status give_up(tutti_meet *m, tutti_error *err)
         if (missing++ == 0)
             first = r;
         if (used + 16 < sizeof names)
-            used += (size_t)snprintf(names + used, sizeof names - used, "%s%d", missing > 1 ? ", " : "", r);
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s%d",
+                                     missing > 1 ? ", " : "", r);
         else if (used + 4 < sizeof names && names[used - 1] != '.')
             used += (size_t)snprintf(names + used, sizeof names - used, " ...");
     }
     m->gave_up = true;
     tutti_fail_rank(&why, TUTTI_TIMEOUT, first,
                     "%d of %d workers had not come to the meeting place when its time was up: %s; "
-                    "look for their output, and whether they can reach it", missing, m->size, names);
+                    "look for their output, and whether they can reach it",
+                    missing, m->size, names);
     frame.bytes = (uint32_t)strlen(why.text);
     send_all(m, &frame, why.text, -1);
     if (err != NULL)
@@ -425,7 +445,10 @@ int64_t tutti_meet_wait_ns(const tutti_meet *m)
 int tutti_meet_fd(const tutti_meet *m) { return m->epoll; }
 int tutti_meet_port(const tutti_meet *m) { return tutti_tcp_address_port(&m->address); }
 bool tutti_meet_complete(const tutti_meet *m) { return m->complete; }
-const tutti_meet_rank *tutti_meet_rank_of(const tutti_meet *m, int rank) { return &m->membership.ranks[rank]; }
+const tutti_meet_rank *tutti_meet_rank_of(const tutti_meet *m, int rank)
+{
+    return &m->membership.ranks[rank];
+}
 int tutti_meet_host_of(const tutti_meet *m, int rank) { return m->membership.ranks[rank].host; }
 int tutti_meet_culprit(const tutti_meet *m) { return tutti_tcp_membership_culprit(&m->membership); }
 void tutti_meet_describe(const tutti_meet *m, int rank, char *text, size_t bytes)
@@ -441,7 +464,8 @@ int tutti_meet_where(const tutti_meet *m, const char *host, char *text, size_t b
     if (m->local[0] != '\0')
         return snprintf(text, bytes, "unix:%s", m->local);
     if (host != NULL)
-        return snprintf(text, bytes, strchr(host, ':') != NULL ? "[%s]:%d" : "%s:%d", host, tutti_meet_port(m));
+        return snprintf(text, bytes, strchr(host, ':') != NULL ? "[%s]:%d" : "%s:%d", host,
+                        tutti_meet_port(m));
     tutti_tcp_address_text(&m->address, bound, sizeof bound);
     return snprintf(text, bytes, "%s", bound);
 }
@@ -472,7 +496,8 @@ void tutti_meet_lost(tutti_meet *m, int rank, const tutti_error *why, int signal
 
     if (m->lines[rank].fd >= 0)
         receive_frames(m, rank); /* what it has sent itself comes first */
-    tutti_tcp_departure_of(&d, rank, well ? TUTTI_MEET_LEFT : TUTTI_MEET_LOST, why, signal, m->size);
+    tutti_tcp_departure_of(&d, rank, well ? TUTTI_MEET_LEFT : TUTTI_MEET_LOST, why, signal,
+                           m->size);
     depart(m, &d);
 }
 
@@ -485,20 +510,25 @@ static tutti_status listen_at(tutti_meet *m, const tutti_meet_options *o, tutti_
     if (strcmp(address, "unix") == 0 || strncmp(address, "unix:", 5) == 0) {
         snprintf(m->local, sizeof m->local, "%s", address[4] == ':' ? address + 5 : "");
         cause = tutti_tcp_listen_local(m->local, &m->listener.listening[1]);
-        return cause == 0 ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_IO, cause, "cannot open a meeting place on this host");
+        return cause == 0 ? TUTTI_OK
+                          : tutti_fail(err, TUTTI_ERR_IO, cause,
+                                       "cannot open a meeting place on this host");
     }
     if (o->port < 0 || o->port > 65535)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "port %d cannot be: ports are 1 to 65535, 0 leaves the choice to the kernel", o->port);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "port %d cannot be: ports are 1 to 65535, 0 leaves the choice to the kernel", o->port);
     TUTTI_TRY(tutti_tcp_resolve_host(address, o->port, true, &m->address, err));
     cause = tutti_tcp_listen(&m->address, &m->listener.listening[0]);
     if (cause == EADDRINUSE)
-        return tutti_fail(err, TUTTI_ERR_IO, cause,
-                          "cannot meet at %s, port %d: "
-                          "another program has the port; take another, or 0 to leave the choice to the kernel",
-                          address, o->port);
+        return tutti_fail(
+            err, TUTTI_ERR_IO, cause,
+            "cannot meet at %s, port %d: another program has the port; take another, or 0 to leave "
+            "the choice to the kernel",
+            address, o->port);
     if (cause != 0)
-        return tutti_fail(err, TUTTI_ERR_IO, cause, "cannot meet at %s, port %d; give an address of this host", address,
+        return tutti_fail(err, TUTTI_ERR_IO, cause,
+                          "cannot meet at %s, port %d; give an address of this host", address,
                           o->port);
     return TUTTI_OK;
 }
@@ -517,9 +547,10 @@ static tutti_status open_parts(tutti_meet *m, const tutti_meet_options *o, tutti
     m->events = tutti_alloc(n * EVENTS_A_RANK, sizeof *m->events);
     for (size_t r = 0; r < n && m->lines != NULL; r++)
         m->lines[r].fd = -1;
-    if (m->lines == NULL || m->cut_ns == NULL || m->how == NULL || m->silent == NULL || m->table == NULL ||
-        m->host_ids == NULL || m->events == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for a meeting place of %d workers", o->size);
+    if (m->lines == NULL || m->cut_ns == NULL || m->how == NULL || m->silent == NULL ||
+        m->table == NULL || m->host_ids == NULL || m->events == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                          "no memory for a meeting place of %d workers", o->size);
     TUTTI_TRY(tutti_tcp_membership_open(&m->membership, o->size, err));
     m->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (m->epoll < 0)
@@ -528,27 +559,32 @@ static tutti_status open_parts(tutti_meet *m, const tutti_meet_options *o, tutti
     TUTTI_TRY(listen_at(m, o, err));
     TUTTI_TRY(tutti_tcp_listener_open(&m->listener, err));
     if (epoll_ctl(m->epoll, EPOLL_CTL_ADD, m->listener.epoll, &wanted) != 0)
-        return tutti_fail(err, TUTTI_ERR_IO, errno, "cannot watch the listening sockets of the meeting place");
+        return tutti_fail(err, TUTTI_ERR_IO, errno,
+                          "cannot watch the listening sockets of the meeting place");
     return TUTTI_OK;
 }
 
-tutti_status tutti_meet_open(tutti_meet **out, tutti_runtime *rt, const tutti_meet_options *o, tutti_error *err)
+tutti_status tutti_meet_open(tutti_meet **out, tutti_runtime *rt, const tutti_meet_options *o,
+                             tutti_error *err)
 {
     tutti_status status;
     tutti_meet *m;
 
     *out = NULL;
     if (sodium_init() < 0)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "libsodium cannot start: the system gives no random numbers");
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "libsodium cannot start: the system gives no random numbers");
     if (o->size < 1 || o->size > TCP_RANKS)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a meeting place for %d workers cannot be: runs are of 1 to %d",
-                          o->size, TCP_RANKS);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "a meeting place for %d workers cannot be: runs are of 1 to %d", o->size,
+                          TCP_RANKS);
     /* one descriptor for the connection of each rank, and one for the launcher's pidfd of each
        process, or for the connections of the rank that serves */
     TUTTI_TRY(tutti_tcp_descriptors(2 * (size_t)o->size, o->size, err));
     m = tutti_alloc(1, sizeof *m);
     if (m == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for a meeting place of %d workers", o->size);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                          "no memory for a meeting place of %d workers", o->size);
     m->rt = rt;
     m->epoll = -1;
     m->size = o->size;

@@ -12,7 +12,8 @@ tutti_status tutti_tcp_membership_open(tcp_membership *r, int size, tutti_error 
     r->failures = 0;
     r->ranks = tutti_alloc((size_t)size, sizeof *r->ranks);
     if (r->ranks == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory to keep account of %d workers", size);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory to keep account of %d workers",
+                          size);
     for (int k = 0; k < size; k++)
         r->ranks[k].blame = r->ranks[k].host = -1;
     return TUTTI_OK;
@@ -24,8 +25,8 @@ void tutti_tcp_membership_close(tcp_membership *r)
     r->ranks = NULL;
 }
 
-void tutti_tcp_departure_of(tcp_departure *d, int rank, tutti_meet_state state, const tutti_error *why, int signal,
-                            int size)
+void tutti_tcp_departure_of(tcp_departure *d, int rank, tutti_meet_state state,
+                            const tutti_error *why, int signal, int size)
 {
     *d = (tcp_departure){ .rank = rank, .state = state, .blame = -1, .signal = signal };
     if (state == TUTTI_MEET_LEFT || why == NULL)
@@ -40,7 +41,8 @@ bool tutti_tcp_membership_depart(tcp_membership *r, const tcp_departure *d, int6
 {
     tutti_meet_rank *line = &r->ranks[d->rank];
 
-    if (line->state >= TUTTI_MEET_FAILED || (line->state == TUTTI_MEET_LEFT && d->state == TUTTI_MEET_LEFT))
+    if (line->state >= TUTTI_MEET_FAILED ||
+        (line->state == TUTTI_MEET_LEFT && d->state == TUTTI_MEET_LEFT))
         return false;
     line->state = d->state;
     line->blame = -1;
@@ -80,7 +82,9 @@ int tutti_tcp_membership_culprit(const tcp_membership *r)
         int64_t guilt;
         if (line->state < TUTTI_MEET_FAILED)
             continue;
-        guilt = line->state == TUTTI_MEET_LOST && line->signal != 0 ? 0 : line->status != TUTTI_ERR_PEER ? 1 : 2;
+        guilt = line->state == TUTTI_MEET_LOST && line->signal != 0 ? 0
+                : line->status != TUTTI_ERR_PEER                    ? 1
+                                                                    : 2;
         guilt = guilt << 32 | line->order;
         if (guilt < least) {
             least = guilt;
@@ -110,8 +114,8 @@ void tutti_tcp_membership_describe(const tcp_membership *r, int rank, char *text
         for (int k = 0; k < r->size; k++) {
             if (r->ranks[k].state >= TUTTI_MEET_FAILED && r->ranks[k].blame == rank) {
                 tutti_fail(&cut, TUTTI_ERR_PEER, 0,
-                           "worker %d was lost, according to the failure report of worker %d: %s", rank, k,
-                           r->ranks[k].reason);
+                           "worker %d was lost, according to the failure report of worker %d: %s",
+                           rank, k, r->ranks[k].reason);
                 break;
             }
         }

@@ -46,17 +46,19 @@ static tutti_status read_place(finder *f, const tutti_launch *launch, tutti_erro
         where = within->where;
     } else {
         if (id == NULL || (key == NULL && file == NULL))
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              TUTTI_MEET_VARIABLE " is set, but not %s; the launcher sets all of them, "
-                                                  "start the workers with it",
-                              id == NULL ? TUTTI_MEET_VARIABLE_ID
-                                         : TUTTI_MEET_VARIABLE_KEY " or " TUTTI_MEET_VARIABLE_KEY_FILE);
+            return tutti_fail(
+                err, TUTTI_ERR_USAGE, 0,
+                TUTTI_MEET_VARIABLE " is set, but not %s; the launcher sets all of them, start the "
+                                    "workers with it",
+                id == NULL ? TUTTI_MEET_VARIABLE_ID
+                           : TUTTI_MEET_VARIABLE_KEY " or " TUTTI_MEET_VARIABLE_KEY_FILE);
         if (key != NULL && file != NULL)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                               "both " TUTTI_MEET_VARIABLE_KEY " and " TUTTI_MEET_VARIABLE_KEY_FILE
                               " are set; unset one of them");
         TUTTI_TRY(tutti_run_id_parse(&f->id, id, err));
-        TUTTI_TRY(key != NULL ? tutti_run_key_parse(&f->key, key, err) : tutti_run_key_read(&f->key, file, err));
+        TUTTI_TRY(key != NULL ? tutti_run_key_parse(&f->key, key, err)
+                              : tutti_run_key_read(&f->key, file, err));
     }
     snprintf(f->where, sizeof f->where, "%s", where);
     return tutti_tcp_resolve(where, &f->place, err);
@@ -68,7 +70,9 @@ static tutti_status serve_finder(finder *f, tutti_error *err)
 {
     tcp_endpoint *e = f->e;
     const tutti_meet_options options = {
-        .address = f->place.at.ss_family == AF_UNIX ? f->where : f->place.at.ss_family == AF_INET6 ? "::" : "0.0.0.0",
+        .address = f->place.at.ss_family == AF_UNIX    ? f->where
+                   : f->place.at.ss_family == AF_INET6 ? "::"
+                                                       : "0.0.0.0",
         .port = tutti_tcp_address_port(&f->place),
         .size = e->size,
         .id = f->id,
@@ -78,10 +82,11 @@ static tutti_status serve_finder(finder *f, tutti_error *err)
     };
 
     if (options.port == 0 && f->place.at.ss_family != AF_UNIX)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          TUTTI_MEET_VARIABLE
-                          "='%s' has no port at which worker 0 could serve the meeting place; write host:port",
-                          f->where);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            TUTTI_MEET_VARIABLE
+            "='%s' has no port at which worker 0 could serve the meeting place; write host:port",
+            f->where);
     return tutti_meet_open(&e->meet, e->rt, &options, err);
 }
 
@@ -100,7 +105,8 @@ static void report_worker_0_missing(const finder *f, const tcp_call *call)
     const tcp_endpoint *e = f->e;
     char line[480];
 
-    snprintf(line, sizeof line, "worker %d waits for worker 0, which is to serve the meeting place at %s: %s", e->rank,
+    snprintf(line, sizeof line,
+             "worker %d waits for worker 0, which is to serve the meeting place at %s: %s", e->rank,
              f->where, call->cause != 0 ? strerrordesc_np(call->cause) : "nobody answers");
     e->waits(e->waits_user, line);
 }
@@ -131,10 +137,11 @@ static tutti_status call_meeting_place(finder *f, tutti_error *err)
         }
         if (now >= f->deadline_ns) {
             tutti_tcp_hang_up(&call.fd);
-            return tutti_fail(err, TUTTI_ERR_IO, call.cause,
-                              "worker %d did not reach the meeting place at %s within %g s (" TUTTI_MEET_VARIABLE
-                              "); is the launcher running, and does it listen there?",
-                              e->rank, f->where, e->options.open_timeout);
+            return tutti_fail(
+                err, TUTTI_ERR_IO, call.cause,
+                "worker %d did not reach the meeting place at %s within %g s (" TUTTI_MEET_VARIABLE
+                "); is the launcher running, and does it listen there?",
+                e->rank, f->where, e->options.open_timeout);
         }
         sleep_for(&polled, 1,
                   call.state == TCP_CALL_IDLE       ? call.again_ns - now
@@ -146,9 +153,9 @@ static tutti_status call_meeting_place(finder *f, tutti_error *err)
         if (call.state == TCP_CALL_DONE)
             break;
     }
-    status =
-        tutti_tcp_line_open(&e->control, call.fd, &call.session, &e->rules,
-                            e->rules.table_bytes > TCP_REASON_BYTES ? e->rules.table_bytes : TCP_REASON_BYTES, err);
+    status = tutti_tcp_line_open(
+        &e->control, call.fd, &call.session, &e->rules,
+        e->rules.table_bytes > TCP_REASON_BYTES ? e->rules.table_bytes : TCP_REASON_BYTES, err);
     e->control.received_ns = tutti_now_ns(e->rt);
     sodium_memzero(&call, sizeof call);
     return status;
@@ -161,7 +168,8 @@ static tutti_status listen_for_peers(finder *f, tcp_entry *mine, tutti_error *er
     int cause;
 
     if (getsockname(e->control.fd, (struct sockaddr *)&a.at, &a.bytes) != 0)
-        return tutti_fail(err, TUTTI_ERR_IO, errno, "worker %d cannot determine its own address", e->rank);
+        return tutti_fail(err, TUTTI_ERR_IO, errno, "worker %d cannot determine its own address",
+                          e->rank);
     if (a.at.ss_family == AF_UNIX && e->options.local == TCP_LOCAL_TCP)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "local=tcp was asked for, but the meeting place (%s) is a local socket; "
@@ -169,7 +177,8 @@ static tutti_status listen_for_peers(finder *f, tcp_entry *mine, tutti_error *er
     if (e->options.local == TCP_LOCAL_UNIX) {
         cause = tutti_tcp_listen_local(mine->local, &f->listener.listening[1]);
         if (cause != 0)
-            return tutti_fail(err, TUTTI_ERR_IO, cause, "worker %d cannot listen for those of its own host", e->rank);
+            return tutti_fail(err, TUTTI_ERR_IO, cause,
+                              "worker %d cannot listen for those of its own host", e->rank);
     }
     if (a.at.ss_family == AF_UNIX)
         return TUTTI_OK;
@@ -190,7 +199,8 @@ static tutti_status listen_for_peers(finder *f, tcp_entry *mine, tutti_error *er
         char text[80];
         tutti_tcp_address_text(&a, text, sizeof text);
         return tutti_fail(err, TUTTI_ERR_IO, cause,
-                          "worker %d cannot listen at %s, by which it reached the meeting place", e->rank, text);
+                          "worker %d cannot listen at %s, by which it reached the meeting place",
+                          e->rank, text);
     }
     mine->port = (uint16_t)tutti_tcp_address_port(&a);
     return TUTTI_OK;
@@ -227,9 +237,10 @@ static bool link_up(const tcp_endpoint *e, int rank)
 static tutti_status read_table(tcp_endpoint *e, const uint8_t *payload, tutti_error *err)
 {
     for (int r = 0; r < e->size; r++) {
-        if (!tutti_tcp_entry_read(payload + (size_t)r * TCP_ENTRY_BYTES, &e->table[r]) || e->table[r].rank != r)
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the meeting place sent a table whose line %d makes no sense",
-                              r);
+        if (!tutti_tcp_entry_read(payload + (size_t)r * TCP_ENTRY_BYTES, &e->table[r]) ||
+            e->table[r].rank != r)
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                              "the meeting place sent a table whose line %d makes no sense", r);
     }
     return TUTTI_OK;
 }
@@ -249,8 +260,8 @@ static tutti_status without(const tcp_endpoint *e, int rank, tutti_error *err)
 static tutti_status look_for_the_gone(const tcp_endpoint *e, int64_t now, tutti_error *err)
 {
     for (int r = 0; r < e->size && e->uncertain > 0; r++) {
-        if (r != e->rank && e->peers[r].reported_ns != 0 && now - e->peers[r].reported_ns > TCP_LINGER_NS &&
-            !link_up(e, r))
+        if (r != e->rank && e->peers[r].reported_ns != 0 &&
+            now - e->peers[r].reported_ns > TCP_LINGER_NS && !link_up(e, r))
             return without(e, r, err);
     }
     return TUTTI_OK;
@@ -279,12 +290,14 @@ static tutti_status receive_from_meet(finder *f, bool *table, tutti_error *err)
             tutti_tcp_line_close(&e->control);
             return TUTTI_OK;
         } else if (frame.kind == TCP_SHUT)
-            return tutti_fail(err, TUTTI_ERR_PEER, 0, "the run did not come about: %.*s", (int)frame.bytes,
-                              frame.bytes > 0 ? (const char *)payload : "");
-        else if (frame.kind == TCP_DEPART && tutti_tcp_departure_read(&frame, payload, e->size, &d)) {
+            return tutti_fail(err, TUTTI_ERR_PEER, 0, "the run did not come about: %.*s",
+                              (int)frame.bytes, frame.bytes > 0 ? (const char *)payload : "");
+        else if (frame.kind == TCP_DEPART &&
+                 tutti_tcp_departure_read(&frame, payload, e->size, &d)) {
             if (d.rank == e->rank)
-                return tutti_fail_rank(err, TUTTI_ERR_PEER, e->rank, "worker %d is no member of the run any more: %s",
-                                       e->rank, d.reason);
+                return tutti_fail_rank(err, TUTTI_ERR_PEER, e->rank,
+                                       "worker %d is no member of the run any more: %s", e->rank,
+                                       d.reason);
             tutti_tcp_departed(e, &d, TCP_BY_MEET);
             if (!*table)
                 return without(e, d.rank, err);
@@ -293,9 +306,10 @@ static tutti_status receive_from_meet(finder *f, bool *table, tutti_error *err)
     if (status != TUTTI_OK)
         return tutti_fail_within(err, status, "from the meeting place");
     if (ended != TUTTI_OK)
-        return tutti_fail(err, TUTTI_ERR_PEER, 0,
-                          "the meeting place at %s went away while worker %d waited for the others: %s", f->where,
-                          e->rank, why.text);
+        return tutti_fail(
+            err, TUTTI_ERR_PEER, 0,
+            "the meeting place at %s went away while worker %d waited for the others: %s", f->where,
+            e->rank, why.text);
     if (tutti_now_ns(e->rt) >= f->beat_ns) {
         tcp_frame beat = { .kind = TCP_BEAT };
         f->beat_ns = tutti_now_ns(e->rt) + TCP_TICK;
@@ -319,7 +333,8 @@ static tutti_status join(finder *f, tutti_error *err)
     tutti_tcp_host_of(e->rt, mine.host, mine.host_name);
     tutti_tcp_entry_write(&mine, payload);
     TUTTI_TRY(tutti_fail_within(err, tutti_tcp_line_send(&e->control, e->rt, &frame, payload, err),
-                                "worker %d sends the meeting place the address where it listens", e->rank));
+                                "worker %d sends the meeting place the address where it listens",
+                                e->rank));
     while (!table) { /* the meeting place has the deadline, and reports when it gives up */
         struct pollfd polled = { .fd = e->control.fd, .events = POLLIN };
         sleep_for(&polled, 1, TCP_TICK);
@@ -364,7 +379,8 @@ static tutti_status prepare_calls(finder *f, tutti_error *err)
     f->n_calls = (size_t)e->rank * streams;
     f->calls = tutti_alloc(f->n_calls > 0 ? f->n_calls : 1, sizeof *f->calls);
     if (f->calls == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "worker %d cannot call %d others", e->rank, e->rank);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "worker %d cannot call %d others", e->rank,
+                          e->rank);
     for (size_t i = 0; i < f->n_calls; i++) {
         tcp_call *c = &f->calls[i];
         const int to = (int)(i / streams);
@@ -383,18 +399,20 @@ static tutti_status prepare_calls(finder *f, tutti_error *err)
         if (same_host && e->options.local == TCP_LOCAL_UNIX && other->local[0] != '\0')
             tutti_tcp_address_local(&c->to, other->local);
         else if (other->family == 0)
-            return tutti_fail_rank(err, TUTTI_ERR_USAGE, to,
-                                   "worker %d on host '%s' can be reached from its own host only, "
-                                   "and worker %d is on '%s': the meeting place (%s) must have an address",
-                                   to, other->host_name, e->rank, mine->host_name, f->where);
+            return tutti_fail_rank(
+                err, TUTTI_ERR_USAGE, to,
+                "worker %d on host '%s' can be reached from its own host only, and worker %d is on "
+                "'%s': the meeting place (%s) must have an address",
+                to, other->host_name, e->rank, mine->host_name, f->where);
         else
             address_of(other, &c->to);
         if (!same_host && tutti_tcp_address_loopback(&c->to))
-            return tutti_fail_rank(err, TUTTI_ERR_USAGE, to,
-                                   "worker %d on host '%s' knows only its loopback address, "
-                                   "because it reached the meeting place by one (" TUTTI_MEET_VARIABLE "); "
-                                   "give an address of that host that '%s' can reach",
-                                   to, other->host_name, mine->host_name);
+            return tutti_fail_rank(
+                err, TUTTI_ERR_USAGE, to,
+                "worker %d on host '%s' knows only its loopback address, "
+                "because it reached the meeting place by one (" TUTTI_MEET_VARIABLE "); "
+                "give an address of that host that '%s' can reach",
+                to, other->host_name, mine->host_name);
     }
     return TUTTI_OK;
 }
@@ -408,20 +426,24 @@ static tutti_status too_late(const finder *f, tutti_error *err)
     while (rank < e->size && link_up(e, rank))
         rank++;
     if (rank < e->rank)
-        tutti_tcp_address_text(&f->calls[(size_t)rank * (size_t)e->options.streams].to, where, sizeof where);
+        tutti_tcp_address_text(&f->calls[(size_t)rank * (size_t)e->options.streams].to, where,
+                               sizeof where);
     if (rank < e->rank)
-        return tutti_fail_rank(err, TUTTI_ERR_IO, rank,
-                               "worker %d could not connect to worker %d on host '%s' at %s within %g s; "
-                               "does a firewall stand between them?",
-                               e->rank, rank, e->table[rank].host_name, where, e->options.open_timeout);
-    return tutti_fail_rank(err, TUTTI_ERR_IO, rank,
-                           "worker %d on host '%s' has not connected to worker %d on '%s' within %g s; "
-                           "does a firewall stand between them?",
-                           rank, e->table[rank].host_name, e->rank, e->table[e->rank].host_name,
-                           e->options.open_timeout);
+        return tutti_fail_rank(
+            err, TUTTI_ERR_IO, rank,
+            "worker %d could not connect to worker %d on host '%s' at %s within %g s; does a "
+            "firewall stand between them?",
+            e->rank, rank, e->table[rank].host_name, where, e->options.open_timeout);
+    return tutti_fail_rank(
+        err, TUTTI_ERR_IO, rank,
+        "worker %d on host '%s' has not connected to worker %d on '%s' within %g s; does a "
+        "firewall stand between them?",
+        rank, e->table[rank].host_name, e->rank, e->table[e->rank].host_name,
+        e->options.open_timeout);
 }
 
-static tutti_status step_calls(finder *f, struct pollfd *polled, nfds_t *n, int64_t *until, tutti_error *err)
+static tutti_status step_calls(finder *f, struct pollfd *polled, nfds_t *n, int64_t *until,
+                               tutti_error *err)
 {
     tcp_endpoint *e = f->e;
     int open = 0;
@@ -508,7 +530,8 @@ static tutti_status watch_fd(tcp_endpoint *e, int fd, bool blocked, uint64_t wha
 
     return epoll_ctl(e->epoll, EPOLL_CTL_ADD, fd, &wanted) == 0
                ? TUTTI_OK
-               : tutti_fail(err, TUTTI_ERR_IO, errno, "worker %d cannot watch its connections", e->rank);
+               : tutti_fail(err, TUTTI_ERR_IO, errno, "worker %d cannot watch its connections",
+                            e->rank);
 }
 
 /* Sets what the listener for other ranks accepts. */
@@ -547,13 +570,15 @@ tutti_status tutti_tcp_find(tcp_endpoint *e, const tutti_launch *launch, tutti_e
     finder f = { .e = e, .listener = { .rt = e->rt, .epoll = -1, .listening = { -1, -1 } } };
     tutti_status status;
 
-    if (launch->within == NULL && tutti_variable(launch->environment, TUTTI_MEET_VARIABLE) == NULL) {
+    if (launch->within == NULL &&
+        tutti_variable(launch->environment, TUTTI_MEET_VARIABLE) == NULL) {
         if (e->size == 1)
             return TUTTI_OK; /* alone */
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "worker %d of %d does not know where to meet the others: " TUTTI_MEET_VARIABLE " "
-                          "is not set; start the workers with the launcher (tutti train -n %d --transport tcp)",
-                          e->rank, e->size, e->size);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "worker %d of %d does not know where to meet the others: " TUTTI_MEET_VARIABLE " "
+            "is not set; start the workers with the launcher (tutti train -n %d --transport tcp)",
+            e->rank, e->size, e->size);
     }
     f.deadline_ns = tutti_now_ns(e->rt) + (int64_t)(e->options.open_timeout * 1e9);
     status = read_place(&f, launch, err);
@@ -582,7 +607,8 @@ tutti_status tutti_tcp_find(tcp_endpoint *e, const tutti_launch *launch, tutti_e
     if (status == TUTTI_OK)
         status = watch_all(e, err);
     if (status == TUTTI_OK && !all_local(e))
-        e->options.spin = 0; /* fewer cores than workers: a thread that waits must let the others work */
+        /* fewer cores than workers: a thread that waits must let the others work */
+        e->options.spin = 0;
 out:
     for (size_t i = 0; i < f.n_calls && f.calls != NULL; i++)
         tutti_tcp_hang_up(&f.calls[i].fd);

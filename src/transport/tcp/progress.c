@@ -49,7 +49,8 @@ static void receive_control(tcp_endpoint *e)
     tcp_departure d;
     tcp_frame frame;
 
-    while (status == TUTTI_OK && tutti_tcp_line_next(&e->control, &frame, &payload, &status, &wrong)) {
+    while (status == TUTTI_OK &&
+           tutti_tcp_line_next(&e->control, &frame, &payload, &status, &wrong)) {
         if (frame.kind == TCP_DEPART && tutti_tcp_departure_read(&frame, payload, e->size, &d))
             tutti_tcp_departed(e, &d, TCP_BY_MEET);
         else if (frame.kind == TCP_SHUT) {
@@ -58,8 +59,8 @@ static void receive_control(tcp_endpoint *e)
         } else if (frame.kind == TCP_BEAT)
             e->control.late_ns = tutti_tcp_reported_late(&frame);
         else
-            status = tutti_fail(&wrong, TUTTI_ERR_CORRUPT, 0, "a frame of kind %u came that has no meaning here",
-                                frame.kind);
+            status = tutti_fail(&wrong, TUTTI_ERR_CORRUPT, 0,
+                                "a frame of kind %u came that has no meaning here", frame.kind);
     }
     if (status != TUTTI_OK)
         control_ended(e, wrong.text, false);
@@ -80,7 +81,8 @@ static void handle(tcp_endpoint *e, const struct epoll_event *events, int n)
             if (e->control.fd >= 0)
                 receive_control(e);
         } else if (what > links) {
-            if (e->poller_wait != NULL) /* the eventfd was written for the poller, which must still find it written */
+            if (e->poller_wait !=
+                NULL) /* the eventfd was written for the poller, which must still find it written */
                 continue;
             if (read(e->wake_fd, &count, sizeof count) < 0)
                 continue; /* reset */
@@ -167,7 +169,8 @@ static tutti_status get_sleeper(tcp_endpoint *e, tcp_sleeper **out, tutti_error 
     }
     sleeper = tutti_alloc(1, sizeof *sleeper);
     if (sleeper == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "worker %d cannot let one more thread wait", e->rank);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                          "worker %d cannot let one more thread wait", e->rank);
     status = tutti_monitor_open(&sleeper->wakeup, e->rt, err);
     if (status == TUTTI_OK)
         *out = sleeper;
@@ -178,7 +181,8 @@ static tutti_status get_sleeper(tcp_endpoint *e, tcp_sleeper **out, tutti_error 
 
 /* Sleeps until the wait is over, a thread is needed to poll, or until_ns. The lock is released
    meanwhile. */
-static tutti_status sleep_until_woken(tcp_endpoint *e, const tcp_wait *wait, int64_t until_ns, tutti_error *err)
+static tutti_status sleep_until_woken(tcp_endpoint *e, const tcp_wait *wait, int64_t until_ns,
+                                      tutti_error *err)
 {
     tcp_sleeper *sleeper, **at;
 
@@ -217,7 +221,8 @@ static int sleep_in_epoll(const tcp_endpoint *e, struct epoll_event *events, int
     const struct timespec t = { ns / 1000000000, ns % 1000000000 };
     int n = epoll_pwait2(e->epoll, events, EVENTS, &t, NULL);
 
-    if (n < 0 && errno == ENOSYS) { /* Linux before 5.11: an epoll can itself be polled, to the nanosecond */
+    if (n < 0 && errno == ENOSYS) {
+        /* Linux before 5.11: an epoll can itself be polled, to the nanosecond */
         struct pollfd polled = { .fd = e->epoll, .events = POLLIN };
         n = ppoll(&polled, 1, &t, NULL) > 0 ? epoll_wait(e->epoll, events, EVENTS, 0) : 0;
     }
@@ -247,8 +252,8 @@ static void poll_once(tcp_endpoint *e, const tcp_wait *wait, int64_t until_ns)
     handle(e, events, n > 0 ? n : 0);
 }
 
-tutti_status tutti_tcp_wait_some(void *t, tutti_request *const *r, size_t n, size_t need, int64_t deadline_ns,
-                                 size_t *n_done, tutti_error *err)
+tutti_status tutti_tcp_wait_some(void *t, tutti_request *const *r, size_t n, size_t need,
+                                 int64_t deadline_ns, size_t *n_done, tutti_error *err)
 {
     tcp_endpoint *e = t;
     const tcp_wait wait = { r, n, need < n ? need : n };
@@ -274,16 +279,17 @@ tutti_status tutti_tcp_wait_some(void *t, tutti_request *const *r, size_t n, siz
         if (done >= wait.need)
             break;
         if (e->orphaned) {
-            status = tutti_fail(err, TUTTI_ERR_PEER, 0, "worker %d has lost its launcher (the meeting place): %s",
-                                e->rank, e->orphaned_why);
+            status = tutti_fail(err, TUTTI_ERR_PEER, 0,
+                                "worker %d has lost its launcher (the meeting place): %s", e->rank,
+                                e->orphaned_why);
             break;
         }
         now = tutti_now_ns(e->rt);
         if (now >= deadline_ns) {
-            status =
-                tutti_fail(err, TUTTI_TIMEOUT, 0,
-                           "%zu of %zu messages were done when the deadline passed; %zu were needed", done, n,
-                           wait.need);
+            status = tutti_fail(
+                err, TUTTI_TIMEOUT, 0,
+                "%zu of %zu messages were done when the deadline passed; %zu were needed", done, n,
+                wait.need);
             break;
         }
         if (e->uncertain > 0 && now + UNCERTAIN_NS < until)
@@ -314,7 +320,8 @@ void tutti_tcp_announce_departure(tcp_endpoint *e, const tutti_error *why)
     if (e->departed)
         return;
     e->departed = true;
-    tutti_tcp_departure_of(&d, e->rank, why != NULL ? TUTTI_MEET_FAILED : TUTTI_MEET_LEFT, why, 0, e->size);
+    tutti_tcp_departure_of(&d, e->rank, why != NULL ? TUTTI_MEET_FAILED : TUTTI_MEET_LEFT, why, 0,
+                           e->size);
     tutti_tcp_membership_depart(&e->membership, &d, tutti_now_ns(e->rt));
     tutti_tcp_departure_frame(&d, &frame, &reason);
     tutti_tcp_line_send(&e->control, e->rt, &frame, reason, NULL);
@@ -372,10 +379,14 @@ tutti_status tutti_tcp_serve(void *arg, tutti_error *err)
     (void)err;
     for (;;) {
         struct pollfd polled[2] = { { .fd = e->stop, .events = POLLIN },
-                                    { .fd = e->meet != NULL ? tutti_meet_fd(e->meet) : -1, .events = POLLIN } };
-        const int64_t now = tutti_now_ns(e->rt), meet = e->meet != NULL ? tutti_meet_wait_ns(e->meet) : TCP_TICK;
+                                    { .fd = e->meet != NULL ? tutti_meet_fd(e->meet) : -1,
+                                      .events = POLLIN } };
+        const int64_t now = tutti_now_ns(e->rt),
+                      meet = e->meet != NULL ? tutti_meet_wait_ns(e->meet) : TCP_TICK;
         const int64_t left = next - now < meet ? next - now : meet;
-        const struct timespec t = { 0, left < 0 ? 0 : left > TCP_TICK ? (long)TCP_TICK : (long)left };
+        const struct timespec t = { 0, left < 0          ? 0
+                                       : left > TCP_TICK ? (long)TCP_TICK
+                                                         : (long)left };
         if (ppoll(polled, 2, &t, NULL) > 0 && polled[0].revents != 0)
             return TUTTI_OK;
         if (e->meet != NULL) {

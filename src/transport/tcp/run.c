@@ -18,7 +18,8 @@ typedef struct run_rank {
     tutti_thread *thread;
     int wake_fd;                 /* an eventfd of all ranks, written when this one has ended */
     _Atomic bool ended;
-    bool noted;                  /* the meeting place has been notified; used by the calling thread */
+    /* the meeting place has been notified; used by the calling thread */
+    bool noted;
     tutti_status status;
     tutti_error err;
 } run_rank;
@@ -34,8 +35,8 @@ static tutti_status rank_thread(void *arg, tutti_error *err)
     if (r->status == TUTTI_CLOSED)
         r->status = TUTTI_OK;
     if (r->status != TUTTI_OK && r->err.status == TUTTI_OK)
-        tutti_fail(&r->err, r->status, 0, "worker %d ended with '%s' and no sentence", r->launch.rank,
-                   tutti_status_name(r->status));
+        tutti_fail(&r->err, r->status, 0, "worker %d ended with '%s' and no sentence",
+                   r->launch.rank, tutti_status_name(r->status));
     /* publishes status and err; pairs with the acquire in note_ends */
     atomic_store_explicit(&r->ended, true, memory_order_release);
     if (write(r->wake_fd, &one, sizeof one) < 0)
@@ -92,12 +93,13 @@ static tutti_status root_failure(const tutti_meet *meet, const run_rank *ranks, 
         return ranks[culprit].status;
     }
     line = tutti_meet_rank_of(meet, culprit);
-    return tutti_fail_rank(err, line->status != TUTTI_OK ? line->status : TUTTI_ERR_STATE, line->blame, "%s",
-                           line->reason);
+    return tutti_fail_rank(err, line->status != TUTTI_OK ? line->status : TUTTI_ERR_STATE,
+                           line->blame, "%s", line->reason);
 }
 
 tutti_status tutti_tcp_run(tutti_runtime *rt, const tutti_launch *launch,
-                           tutti_status (*rank_main)(const tutti_launch *launch, void *arg, tutti_error *err),
+                           tutti_status (*rank_main)(const tutti_launch *launch, void *arg,
+                                                     tutti_error *err),
                            void *arg, tutti_error *err)
 {
     const int n = launch->size;
@@ -110,7 +112,8 @@ tutti_status tutti_tcp_run(tutti_runtime *rt, const tutti_launch *launch,
 
     TUTTI_TRY(tutti_tcp_parse(launch->spec, &mine, err));
     if (sodium_init() < 0)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "libsodium cannot start: the system gives no random numbers");
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "libsodium cannot start: the system gives no random numbers");
     options.address = mine.local == TCP_LOCAL_TCP ? "127.0.0.1" : "unix";
     options.silence_ns = (int64_t)(mine.peer_timeout * 1e9);
     tutti_run_id_make(rt, &options.id);
@@ -121,7 +124,8 @@ tutti_status tutti_tcp_run(tutti_runtime *rt, const tutti_launch *launch,
     wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     ranks = tutti_alloc((size_t)n, sizeof *ranks);
     if (ranks == NULL || wake_fd < 0) {
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, wake_fd < 0 ? errno : ENOMEM, "starting %d workers as threads", n);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, wake_fd < 0 ? errno : ENOMEM,
+                            "starting %d workers as threads", n);
         goto out;
     }
     for (; started < n; started++) {
@@ -139,7 +143,8 @@ tutti_status tutti_tcp_run(tutti_runtime *rt, const tutti_launch *launch,
         snprintf(name, sizeof name, "worker-%d", started);
         status = tutti_thread_open(&r->thread, rt, name, rank_thread, r, &r->err);
         if (status != TUTTI_OK) {
-            for (int late = started; late < n; late++) { /* ranks that run may be waiting for these */
+            for (int late = started; late < n; late++) {
+                /* ranks that run may be waiting for these */
                 ranks[late].status = status;
                 ranks[late].err = r->err;
                 ranks[late].noted = true;

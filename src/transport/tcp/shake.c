@@ -70,8 +70,11 @@ static void accept_callers(tcp_listener *d, int listening)
             return;
         }
         s = slot_for_one_more(d);
-        *s = (tcp_stranger){ .fd = fd, .until_ns = tutti_now_ns(d->rt) + TCP_STRANGER_NS, .local = local };
-        if ((local && !tutti_tcp_same_user(fd)) || watch_fd(d, fd, AT_STRANGERS + (uint64_t)(s - d->strangers)) != 0)
+        *s = (tcp_stranger){ .fd = fd,
+                             .until_ns = tutti_now_ns(d->rt) + TCP_STRANGER_NS,
+                             .local = local };
+        if ((local && !tutti_tcp_same_user(fd)) ||
+            watch_fd(d, fd, AT_STRANGERS + (uint64_t)(s - d->strangers)) != 0)
             turn_away(d, s);
     }
 }
@@ -113,7 +116,8 @@ static bool admit(tcp_listener *d, tcp_stranger *s)
     tcp_hello h;
     bool taken;
 
-    if (!tutti_tcp_proof_known(s->proof, d->key, s->hello, s->answer) || !tutti_tcp_hello_read(s->hello, &h))
+    if (!tutti_tcp_proof_known(s->proof, d->key, s->hello, s->answer) ||
+        !tutti_tcp_hello_read(s->hello, &h))
         return false;
     if (d->judge(d->self, &h) != TCP_WELCOME) /* another caller was faster */
         return false;
@@ -153,7 +157,8 @@ static void receive_hello(tcp_listener *d, tcp_stranger *s)
             }
         } else if (!answer_hello(d, s)) {
             if (s->answered)
-                tutti_tcp_hang_up(&s->fd); /* not counted as turned away: it has the key, and the ANSWER says why it is
+                tutti_tcp_hang_up(
+                    &s->fd); /* not counted as turned away: it has the key, and the ANSWER says why it is
                                               not admitted */
             else
                 turn_away(d, s);
@@ -193,13 +198,15 @@ tutti_status tutti_tcp_listener_open(tcp_listener *d, tutti_error *err)
         d->strangers[i].fd = -1;
     d->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (d->epoll < 0)
-        return tutti_fail(err, TUTTI_ERR_IO, errno,
-                          "cannot watch for connections; raise the limit of open files (ulimit -n)");
+        return tutti_fail(
+            err, TUTTI_ERR_IO, errno,
+            "cannot watch for connections; raise the limit of open files (ulimit -n)");
     for (uint64_t i = 0; i < 2 && cause == 0; i++) {
         if (d->listening[i] >= 0)
             cause = watch_fd(d, d->listening[i], AT_LISTENING + i);
     }
-    return cause == 0 ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_IO, cause, "cannot watch for connections");
+    return cause == 0 ? TUTTI_OK
+                      : tutti_fail(err, TUTTI_ERR_IO, cause, "cannot watch for connections");
 }
 
 void tutti_tcp_listener_close(tcp_listener *d)
@@ -221,7 +228,8 @@ short tutti_tcp_call_events(const tcp_call *c)
 
 /* Tries again later: in 20 ms, then twice as long after each time it hung up in mid-handshake; in
    50 ms while nothing listens there. */
-static tutti_status try_again(tcp_call *c, tutti_runtime *rt, bool refused, int cause, tutti_error *err)
+static tutti_status try_again(tcp_call *c, tutti_runtime *rt, bool refused, int cause,
+                              tutti_error *err)
 {
     char where[80];
 
@@ -235,8 +243,9 @@ static tutti_status try_again(tcp_call *c, tutti_runtime *rt, bool refused, int 
     tutti_tcp_address_text(&c->to, where, sizeof where);
     return tutti_fail(err, TUTTI_ERR_IO, cause,
                       "%s hung up on us %d times in the middle of the handshake: "
-                      "it belongs to another run or has another key; compare " TUTTI_MEET_VARIABLE ", "
-                      TUTTI_MEET_VARIABLE_ID " and " TUTTI_MEET_VARIABLE_KEY " with the launcher's",
+                      "it belongs to another run or has another key; compare " TUTTI_MEET_VARIABLE
+                      ", " TUTTI_MEET_VARIABLE_ID " and " TUTTI_MEET_VARIABLE_KEY
+                      " with the launcher's",
                       where, c->refusals);
 }
 
@@ -253,18 +262,19 @@ static tutti_status refused(const tcp_call *c, const tcp_answer *a, tutti_error 
                           where, a->low, a->high, c->hello.low, c->hello.high);
     case TCP_RANK_TAKEN:
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "the place of worker %d is taken already, according to %s; "
-                          "every worker needs a rank of its own, and opens one world in its life",
+                          "the place of worker %d is taken already, according to %s; every worker "
+                          "needs a rank of its own, and opens one world in its life",
                           c->hello.from, where);
     default:
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s has no place for worker %d of %d: "
-                          "its run is of %d; compare TUTTI_SIZE and TUTTI_RANK with the launcher's",
+                          "%s has no place for worker %d of %d: its run is of %d; compare "
+                          "TUTTI_SIZE and TUTTI_RANK with the launcher's",
                           where, c->hello.from, c->hello.size, a->size);
     }
 }
 
-static tutti_status begin_connect(tcp_call *c, tutti_runtime *rt, const tutti_run_key *key, tutti_error *err)
+static tutti_status begin_connect(tcp_call *c, tutti_runtime *rt, const tutti_run_key *key,
+                                  tutti_error *err)
 {
     int cause;
 
@@ -294,19 +304,22 @@ static tutti_status connected(tcp_call *c, tutti_runtime *rt, tutti_error *err)
     tutti_tcp_tune(c->fd, c->to.at.ss_family == AF_UNIX, c->timeout_ns);
     if (c->to.at.ss_family == AF_UNIX && !tutti_tcp_same_user(c->fd))
         return try_again(c, rt, true, EPERM, err);
-    if (send(c->fd, c->hello_bytes, sizeof c->hello_bytes, MSG_NOSIGNAL) != (ssize_t)sizeof c->hello_bytes)
+    if (send(c->fd, c->hello_bytes, sizeof c->hello_bytes, MSG_NOSIGNAL) !=
+        (ssize_t)sizeof c->hello_bytes)
         return try_again(c, rt, true, errno, err);
     c->state = TCP_CALL_ASKED;
     c->got = 0;
     return TUTTI_OK;
 }
 
-static tutti_status answered(tcp_call *c, tutti_runtime *rt, const tutti_run_key *key, tutti_error *err)
+static tutti_status answered(tcp_call *c, tutti_runtime *rt, const tutti_run_key *key,
+                             tutti_error *err)
 {
     uint8_t proof[TCP_PROOF_BYTES];
     tcp_answer a;
 
-    if (!tutti_tcp_answer_known(c->answer, key, c->hello_bytes) || !tutti_tcp_answer_read(c->answer, &a))
+    if (!tutti_tcp_answer_known(c->answer, key, c->hello_bytes) ||
+        !tutti_tcp_answer_read(c->answer, &a))
         return try_again(c, rt, true, 0, err);
     if (a.code != TCP_WELCOME)
         return refused(c, &a, err);
@@ -319,8 +332,8 @@ static tutti_status answered(tcp_call *c, tutti_runtime *rt, const tutti_run_key
     return TUTTI_OK;
 }
 
-tutti_status tutti_tcp_call_step(tcp_call *c, tutti_runtime *rt, const tutti_run_key *key, const tcp_rules *rules,
-                                 tutti_error *err)
+tutti_status tutti_tcp_call_step(tcp_call *c, tutti_runtime *rt, const tutti_run_key *key,
+                                 const tcp_rules *rules, tutti_error *err)
 {
     tcp_frame frame;
 
@@ -343,7 +356,8 @@ tutti_status tutti_tcp_call_step(tcp_call *c, tutti_runtime *rt, const tutti_run
         if (asked)
             TUTTI_TRY(answered(c, rt, key, err));
         else if (tutti_tcp_sealed(&c->session, c->first) &&
-                 tutti_tcp_frame_read(c->first, rules, &frame, NULL) == TUTTI_OK && frame.kind == TCP_BEAT)
+                 tutti_tcp_frame_read(c->first, rules, &frame, NULL) == TUTTI_OK &&
+                 frame.kind == TCP_BEAT)
             c->state = TCP_CALL_DONE;
         else
             return try_again(c, rt, true, 0, err);

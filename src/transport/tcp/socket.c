@@ -18,7 +18,10 @@
 #include "tcp_internal.h"
 #include "runtime/names.h"
 
-static const struct sockaddr_in *as4(const tcp_address *a) { return (const struct sockaddr_in *)(const void *)&a->at; }
+static const struct sockaddr_in *as4(const tcp_address *a)
+{
+    return (const struct sockaddr_in *)(const void *)&a->at;
+}
 static const struct sockaddr_in6 *as6(const tcp_address *a)
 {
     return (const struct sockaddr_in6 *)(const void *)&a->at;
@@ -33,7 +36,8 @@ void tutti_tcp_address_text(const tcp_address *a, char *text, size_t bytes)
     char host[INET6_ADDRSTRLEN] = "?", scope[IF_NAMESIZE + 1] = "";
 
     if (a->at.ss_family == AF_UNIX)
-        snprintf(text, bytes, "unix:%.*s", (int)(a->bytes - offsetof(struct sockaddr_un, sun_path) - 1),
+        snprintf(text, bytes, "unix:%.*s",
+                 (int)(a->bytes - offsetof(struct sockaddr_un, sun_path) - 1),
                  as_local(a)->sun_path + 1);
     else if (a->at.ss_family == AF_INET) {
         inet_ntop(AF_INET, &as4(a)->sin_addr, host, sizeof host);
@@ -70,11 +74,13 @@ void tutti_tcp_address_local(tcp_address *a, const char *name)
 
     memset(a, 0, sizeof *a);
     un->sun_family = AF_UNIX;
-    snprintf(un->sun_path + 1, sizeof un->sun_path - 1, "%s", name); /* the leading NUL: a name that is no file */
+    /* the leading NUL: a name that is no file */
+    snprintf(un->sun_path + 1, sizeof un->sun_path - 1, "%s", name);
     a->bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(un->sun_path + 1));
 }
 
-tutti_status tutti_tcp_resolve_host(const char *host, int port, bool to_bind, tcp_address *out, tutti_error *err)
+tutti_status tutti_tcp_resolve_host(const char *host, int port, bool to_bind, tcp_address *out,
+                                    tutti_error *err)
 {
     const struct addrinfo hints = { .ai_socktype = SOCK_STREAM,
                                     .ai_flags = AI_NUMERICSERV | (to_bind ? AI_PASSIVE : 0) };
@@ -87,8 +93,8 @@ tutti_status tutti_tcp_resolve_host(const char *host, int port, bool to_bind, tc
     failed = tutti_lookup(host, service, &hints, &found);
     if (failed != NULL)
         return tutti_fail(err, TUTTI_ERR_IO, 0,
-                          "no address is known for the host '%.200s': %s; "
-                          "give one in numbers, or mend the name service", host, failed);
+                          "no address is known for the host '%.200s': %s; give one in numbers, or "
+                          "mend the name service", host, failed);
     memcpy(&out->at, found->ai_addr, found->ai_addrlen);
     out->bytes = found->ai_addrlen;
     freeaddrinfo(found);
@@ -122,10 +128,11 @@ tutti_status tutti_tcp_resolve(const char *text, tcp_address *out, tutti_error *
         length = 0; /* an IPv6 address without brackets */
     port = colon != NULL ? strtol(colon + 1, &end, 10) : 0;
     if (length == 0 || length >= sizeof host || port < 1 || port > 65535 || *end != '\0')
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          TUTTI_MEET_VARIABLE
-                          "='%.200s' is no place to meet: write host:port, [IPv6 address]:port or unix:NAME",
-                          text);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            TUTTI_MEET_VARIABLE
+            "='%.200s' is no place to meet: write host:port, [IPv6 address]:port or unix:NAME",
+            text);
     memcpy(host, from, length);
     host[length] = '\0';
     return tutti_tcp_resolve_host(host, (int)port, false, out, err);
@@ -177,7 +184,8 @@ int tutti_tcp_listen_local(char name[16], int *fd)
     int cause = open_socket(AF_UNIX, fd);
 
     if (name[0] != '\0')
-        tutti_tcp_address_local(&a, name); /* else the family only: the kernel finds a free abstract name */
+        /* else the family only: the kernel finds a free abstract name */
+        tutti_tcp_address_local(&a, name);
     name[0] = '\0';
     if (cause != 0)
         return cause;
@@ -252,7 +260,9 @@ double tutti_tcp_rate(int fd)
     struct tcp_info info = { 0 };
     socklen_t bytes = sizeof info;
 
-    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 ? (double)info.tcpi_delivery_rate : HUGE_VAL;
+    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0
+               ? (double)info.tcpi_delivery_rate
+               : HUGE_VAL;
 }
 
 /* Local sockets do not have this option; the size of their buffer limits them. */
@@ -268,7 +278,8 @@ bool tutti_tcp_same_user(int fd)
     struct ucred peer;
     socklen_t bytes = sizeof peer;
 
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && (peer.uid == geteuid() || peer.uid == 0);
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 &&
+           (peer.uid == geteuid() || peer.uid == 0);
 }
 
 static size_t read_small(const char *path, char *to, size_t room)

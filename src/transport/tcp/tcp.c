@@ -35,8 +35,8 @@ static const tutti_option tcp_option_table[] = {
       .initial = 3,
       .min = 1,
       .max = 3600,
-      .help = "seconds of silence after which a worker is taken for lost, behind a full line up to ten times as many; "
-              "it sends a heartbeat every half second" },
+      .help = "seconds of silence after which a worker is taken for lost, behind a full line up to "
+              "ten times as many; it sends a heartbeat every half second" },
     { .name = "open-timeout",
       .type = TUTTI_REAL,
       .offset = TUTTI_AT(tcp_options, open_timeout),
@@ -63,15 +63,16 @@ static const tutti_option tcp_option_table[] = {
       .initial = 1048576,
       .min = 4096,
       .max = TCP_CHUNK_MOST,
-      .help = "bytes of a large message that are hashed and sent in one piece, at most; on a slow line it is fewer" },
+      .help = "bytes of a large message that are hashed and sent in one piece, at most; on a slow "
+              "line it is fewer" },
     { .name = "spin",
       .type = TUTTI_INT,
       .offset = TUTTI_AT(tcp_options, spin),
       .initial = 20,
       .min = 0,
       .max = 1000000,
-      .help = "microseconds a waiting thread polls before it sleeps; with fewer cores than workers of this host it "
-              "never polls" },
+      .help = "microseconds a waiting thread polls before it sleeps; with fewer cores than workers "
+              "of this host it never polls" },
     { 0 },
 };
 
@@ -123,13 +124,14 @@ static tutti_status make_parts(tcp_endpoint *e, tutti_error *err)
     e->here = tutti_alloc(n, sizeof *e->here);
     e->dead = tutti_alloc(n, sizeof *e->dead);
     for (size_t i = 0; i < n * streams && e->links != NULL; i++)
-        e->links[i] = (tcp_link){
-            .fd = -1, .peer = (int)(i / streams), .stream = (int)(i % streams), .in = e->buffers + i * e->in_capacity
-        };
-    if (e->peers == NULL || e->links == NULL || e->buffers == NULL || e->table == NULL || e->scratch == NULL ||
-        e->expelled == NULL || e->here == NULL || e->dead == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "worker %d cannot keep account of %d workers", e->rank,
-                          e->size);
+        e->links[i] = (tcp_link){ .fd = -1,
+                                  .peer = (int)(i / streams),
+                                  .stream = (int)(i % streams),
+                                  .in = e->buffers + i * e->in_capacity };
+    if (e->peers == NULL || e->links == NULL || e->buffers == NULL || e->table == NULL ||
+        e->scratch == NULL || e->expelled == NULL || e->here == NULL || e->dead == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                          "worker %d cannot keep account of %d workers", e->rank, e->size);
     for (size_t r = 0; r < n; r++) {
         e->peers[r].links = e->links + r * streams;
         e->peers[r].credit = TCP_CREDITS;
@@ -139,7 +141,8 @@ static tutti_status make_parts(tcp_endpoint *e, tutti_error *err)
 
 static void tcp_close(void *t);
 
-static tutti_status tcp_open(void **t, tutti_runtime *rt, const tutti_launch *launch, tutti_error *err)
+static tutti_status tcp_open(void **t, tutti_runtime *rt, const tutti_launch *launch,
+                             tutti_error *err)
 {
     tutti_error unseen = { .rank = -1 };
     tutti_error *why = err != NULL ? err : &unseen;
@@ -148,18 +151,23 @@ static tutti_status tcp_open(void **t, tutti_runtime *rt, const tutti_launch *la
     tcp_endpoint *e;
 
     *t = NULL;
-    if (launch->size < 1 || launch->size > TCP_RANKS || launch->rank < 0 || launch->rank >= launch->size)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "worker %d of %d cannot be: sizes are 1 to %d, ranks 0 to size - 1",
+    if (launch->size < 1 || launch->size > TCP_RANKS || launch->rank < 0 ||
+        launch->rank >= launch->size)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "worker %d of %d cannot be: sizes are 1 to %d, ranks 0 to size - 1",
                           launch->rank, launch->size, TCP_RANKS);
     TUTTI_TRY(tutti_tcp_parse(launch->spec, &options, err));
     if (sodium_init() < 0)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "libsodium cannot start: the system gives no random numbers");
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "libsodium cannot start: the system gives no random numbers");
     e = tutti_alloc(1, sizeof *e);
     if (e == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the tcp transport of worker %d", launch->rank);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the tcp transport of worker %d",
+                          launch->rank);
     e->rt = rt;
     e->options = options;
-    e->rules = (tcp_rules){ .eager_most = (uint32_t)options.eager, .chunk_most = (uint32_t)options.chunk };
+    e->rules =
+        (tcp_rules){ .eager_most = (uint32_t)options.eager, .chunk_most = (uint32_t)options.chunk };
     e->rank = launch->rank;
     e->size = launch->size;
     e->waits = launch->waits;
@@ -193,7 +201,8 @@ static bool frames_left(const tcp_endpoint *e)
     for (int r = 0; r < e->size; r++) {
         const tcp_link *l = &e->peers[r].links[0];
         if (l->fd >= 0 && !l->write_ended &&
-            (e->peers[r].depart_pending || l->writing || !match_list_empty(&e->match.peers[r].outbox)))
+            (e->peers[r].depart_pending || l->writing ||
+             !match_list_empty(&e->match.peers[r].outbox)))
             return true;
     }
     return e->control.fd >= 0 && e->control.out_have > 0;
@@ -217,10 +226,11 @@ static bool bytes_left(tcp_endpoint *e)
         tcp_link *l = &e->links[i];
         int unsent = 0, domain = AF_UNIX;
         socklen_t bytes = sizeof domain;
-        if (l->fd < 0 || l->read_ended || getsockopt(l->fd, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) != 0 ||
-            domain == AF_UNIX)
+        if (l->fd < 0 || l->read_ended ||
+            getsockopt(l->fd, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) != 0 || domain == AF_UNIX)
             continue;
-        for (int k = 0; k < 64 && recv(l->fd, e->scratch, TCP_SCRATCH, 0) > 0; k++) /* no longer wanted */
+        for (int k = 0; k < 64 && recv(l->fd, e->scratch, TCP_SCRATCH, 0) > 0;
+             k++) /* no longer wanted */
             continue;
         if (ioctl(l->fd, SIOCOUTQ, &unsent) == 0 && unsent > 0)
             return true;
@@ -304,8 +314,8 @@ static void tcp_close(void *t)
 }
 
 /* ---- messages: ../match.c under the lock ---- */
-static tutti_status tcp_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_header *header,
-                             tutti_buffer payload, tutti_error *err)
+static tutti_status tcp_send(void *t, tutti_request *r, int to, uint64_t tag,
+                             const tutti_header *header, tutti_buffer payload, tutti_error *err)
 {
     tcp_endpoint *e = t;
     tutti_status status;
@@ -317,7 +327,8 @@ static tutti_status tcp_send(void *t, tutti_request *r, int to, uint64_t tag, co
     return status;
 }
 
-static tutti_status tcp_recv(void *t, tutti_request *r, int from, uint64_t tag, tutti_buffer room, tutti_error *err)
+static tutti_status tcp_recv(void *t, tutti_request *r, int from, uint64_t tag, tutti_buffer room,
+                             tutti_error *err)
 {
     tcp_endpoint *e = t;
     tutti_status status;
@@ -362,7 +373,9 @@ static int tcp_dead_peer(void *t, char *why, size_t bytes)
 static void tcp_failure_report(void *t, const tutti_error *err)
 {
     tcp_endpoint *e = t;
-    const tutti_error none = { .status = TUTTI_ERR_STATE, .rank = -1, .text = "it reported only that it failed" };
+    const tutti_error none = { .status = TUTTI_ERR_STATE,
+                               .rank = -1,
+                               .text = "it reported only that it failed" };
 
     tutti_lock(e->lock);
     tutti_tcp_announce_departure(e, err != NULL ? err : &none);

@@ -22,8 +22,8 @@ static void append_range(words *w, int first, int last, const char *host)
     if (w->shown++ >= SHOWN)
         return;
     snprintf(range, sizeof range, first == last ? "%d" : "%d to %d", first, last);
-    w->used += (size_t)snprintf(w->text + w->used, room, "%s%s%s%.64s", w->shown > 1 ? ", " : "", range,
-                                host[0] != '\0' ? " on " : "", host);
+    w->used += (size_t)snprintf(w->text + w->used, room, "%s%s%s%.64s", w->shown > 1 ? ", " : "",
+                                range, host[0] != '\0' ? " on " : "", host);
     if (w->used >= sizeof w->text)
         w->used = sizeof w->text - 1;
 }
@@ -40,7 +40,8 @@ static void list_ranks(const tutti_meet *m, int size, bool missing, words *w)
         next = r + 1;
         if ((one->state == TUTTI_MEET_ABSENT) != missing)
             continue;
-        while (next < size && (tutti_meet_rank_of(m, next)->state == TUTTI_MEET_ABSENT) == missing &&
+        while (next < size &&
+               (tutti_meet_rank_of(m, next)->state == TUTTI_MEET_ABSENT) == missing &&
                strcmp(tutti_meet_rank_of(m, next)->host_name, one->host_name) == 0)
             next++;
         append_range(w, r, next - 1, one->host_name);
@@ -61,7 +62,8 @@ void tutti_tcp_report_missing(tcp_endpoint *e)
     e->report_ns = now + TCP_REPORT_AGAIN;
     list_ranks(e->meet, e->size, true, &missing);
     list_ranks(e->meet, e->size, false, &here);
-    snprintf(line, sizeof line, "waiting for ranks that have not come to the meeting place: %s of %d%s%s", missing.text,
-             e->size, here.used > 0 ? "; here are: " : "", here.text);
+    snprintf(line, sizeof line,
+             "waiting for ranks that have not come to the meeting place: %s of %d%s%s",
+             missing.text, e->size, here.used > 0 ? "; here are: " : "", here.text);
     e->waits(e->waits_user, line);
 }

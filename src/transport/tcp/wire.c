@@ -13,11 +13,21 @@
 #endif
 #include "wire.h"
 
-static const uint8_t magic[8] = { 'T', 'U', 'T', 'T', 'I', 0x0d, 0x0a, 0x1a }; /* no text protocol begins so */
+static const uint8_t magic[8] = {
+    'T', 'U', 'T', 'T', 'I', 0x0d, 0x0a, 0x1a
+}; /* no text protocol begins so */
 
 static void put16(uint8_t *to, uint16_t v) { to[0] = (uint8_t)v; to[1] = (uint8_t)(v >> 8); }
-static void put32(uint8_t *to, uint32_t v) { put16(to, (uint16_t)v); put16(to + 2, (uint16_t)(v >> 16)); }
-static void put64(uint8_t *to, uint64_t v) { put32(to, (uint32_t)v); put32(to + 4, (uint32_t)(v >> 32)); }
+static void put32(uint8_t *to, uint32_t v)
+{
+    put16(to, (uint16_t)v);
+    put16(to + 2, (uint16_t)(v >> 16));
+}
+static void put64(uint8_t *to, uint64_t v)
+{
+    put32(to, (uint32_t)v);
+    put32(to + 4, (uint32_t)(v >> 32));
+}
 static uint16_t get16(const uint8_t *from) { return (uint16_t)(from[0] | from[1] << 8); }
 static uint32_t get32(const uint8_t *from) { return get16(from) | (uint32_t)get16(from + 2) << 16; }
 static uint64_t get64(const uint8_t *from) { return get32(from) | (uint64_t)get32(from + 4) << 32; }
@@ -26,7 +36,8 @@ static uint64_t get64(const uint8_t *from) { return get32(from) | (uint64_t)get3
 typedef struct part { const void *at; size_t bytes; } part;
 
 /* Labels keep the uses of one key apart. */
-static void keyed(uint8_t *out, size_t bytes, const tutti_run_key *key, const char label[8], part first, part second)
+static void keyed(uint8_t *out, size_t bytes, const tutti_run_key *key, const char label[8],
+                  part first, part second)
 {
     crypto_generichash_state state;
 
@@ -39,7 +50,8 @@ static void keyed(uint8_t *out, size_t bytes, const tutti_run_key *key, const ch
     sodium_memzero(&state, sizeof state);
 }
 
-static bool known(const uint8_t *mac, const tutti_run_key *key, const char label[8], part first, part second)
+static bool known(const uint8_t *mac, const tutti_run_key *key, const char label[8], part first,
+                  part second)
 {
     uint8_t right[TCP_MAC_BYTES];
 
@@ -51,7 +63,8 @@ static bool known(const uint8_t *mac, const tutti_run_key *key, const char label
    | id 16 | nonce 32 | 0 16 | MAC 32 ---- */
 enum { HELLO_SIGNED = TCP_HELLO_BYTES - TCP_MAC_BYTES };
 
-void tutti_tcp_hello_write(const tcp_hello *h, const tutti_run_key *key, uint8_t out[TCP_HELLO_BYTES])
+void tutti_tcp_hello_write(const tcp_hello *h, const tutti_run_key *key,
+                           uint8_t out[TCP_HELLO_BYTES])
 {
     memset(out, 0, TCP_HELLO_BYTES);
     memcpy(out, magic, sizeof magic);
@@ -64,7 +77,8 @@ void tutti_tcp_hello_write(const tcp_hello *h, const tutti_run_key *key, uint8_t
     put32(out + 24, (uint32_t)h->size);
     memcpy(out + 32, h->id.bytes, sizeof h->id.bytes);
     memcpy(out + 48, h->nonce, sizeof h->nonce);
-    keyed(out + HELLO_SIGNED, TCP_MAC_BYTES, key, "hello   ", (part){ out, HELLO_SIGNED }, (part){ NULL, 0 });
+    keyed(out + HELLO_SIGNED, TCP_MAC_BYTES, key, "hello   ", (part){ out, HELLO_SIGNED },
+          (part){ NULL, 0 });
 }
 
 bool tutti_tcp_hello_known(const uint8_t in[TCP_HELLO_BYTES], const tutti_run_key *key)
@@ -101,8 +115,8 @@ bool tutti_tcp_hello_read(const uint8_t in[TCP_HELLO_BYTES], tcp_hello *out)
    ---- */
 enum { ANSWER_SIGNED = TCP_ANSWER_BYTES - TCP_MAC_BYTES };
 
-void tutti_tcp_answer_write(const tcp_answer *a, const tutti_run_key *key, const uint8_t hello[TCP_HELLO_BYTES],
-                            uint8_t out[TCP_ANSWER_BYTES])
+void tutti_tcp_answer_write(const tcp_answer *a, const tutti_run_key *key,
+                            const uint8_t hello[TCP_HELLO_BYTES], uint8_t out[TCP_ANSWER_BYTES])
 {
     memset(out, 0, TCP_ANSWER_BYTES);
     memcpy(out, magic, sizeof magic);
@@ -119,7 +133,8 @@ void tutti_tcp_answer_write(const tcp_answer *a, const tutti_run_key *key, const
 bool tutti_tcp_answer_known(const uint8_t in[TCP_ANSWER_BYTES], const tutti_run_key *key,
                             const uint8_t hello[TCP_HELLO_BYTES])
 {
-    return known(in + ANSWER_SIGNED, key, "answer  ", (part){ hello, TCP_HELLO_BYTES }, (part){ in, ANSWER_SIGNED });
+    return known(in + ANSWER_SIGNED, key, "answer  ", (part){ hello, TCP_HELLO_BYTES },
+                 (part){ in, ANSWER_SIGNED });
 }
 
 bool tutti_tcp_answer_read(const uint8_t in[TCP_ANSWER_BYTES], tcp_answer *out)
@@ -127,7 +142,8 @@ bool tutti_tcp_answer_read(const uint8_t in[TCP_ANSWER_BYTES], tcp_answer *out)
     const uint32_t size = get32(in + 16);
 
     memset(out, 0, sizeof *out);
-    if (memcmp(in, magic, sizeof magic) != 0 || size < 1 || size > TCP_RANKS || get16(in + 14) > TCP_MISMATCH)
+    if (memcmp(in, magic, sizeof magic) != 0 || size < 1 || size > TCP_RANKS ||
+        get16(in + 14) > TCP_MISMATCH)
         return false;
     out->version = get16(in + 8);
     out->low = get16(in + 10);
@@ -141,22 +157,27 @@ bool tutti_tcp_answer_read(const uint8_t in[TCP_ANSWER_BYTES], tcp_answer *out)
 void tutti_tcp_proof_write(const tutti_run_key *key, const uint8_t hello[TCP_HELLO_BYTES],
                            const uint8_t answer[TCP_ANSWER_BYTES], uint8_t out[TCP_PROOF_BYTES])
 {
-    keyed(out, TCP_PROOF_BYTES, key, "proof   ", (part){ hello, TCP_HELLO_BYTES }, (part){ answer, TCP_ANSWER_BYTES });
+    keyed(out, TCP_PROOF_BYTES, key, "proof   ", (part){ hello, TCP_HELLO_BYTES },
+          (part){ answer, TCP_ANSWER_BYTES });
 }
 
 bool tutti_tcp_proof_known(const uint8_t in[TCP_PROOF_BYTES], const tutti_run_key *key,
-                           const uint8_t hello[TCP_HELLO_BYTES], const uint8_t answer[TCP_ANSWER_BYTES])
+                           const uint8_t hello[TCP_HELLO_BYTES],
+                           const uint8_t answer[TCP_ANSWER_BYTES])
 {
-    return known(in, key, "proof   ", (part){ hello, TCP_HELLO_BYTES }, (part){ answer, TCP_ANSWER_BYTES });
+    return known(in, key, "proof   ", (part){ hello, TCP_HELLO_BYTES },
+                 (part){ answer, TCP_ANSWER_BYTES });
 }
 
-void tutti_tcp_session_make(tcp_session *s, bool caller, const tutti_run_key *key, const uint8_t hello[TCP_HELLO_BYTES],
+void tutti_tcp_session_make(tcp_session *s, bool caller, const tutti_run_key *key,
+                            const uint8_t hello[TCP_HELLO_BYTES],
                             const uint8_t answer[TCP_ANSWER_BYTES])
 {
     uint8_t secret[48]; /* caller's key 16 | called's key 16 | caller's seed 8 | called's seed 8 */
     const int mine = caller ? 0 : 1;
 
-    keyed(secret, sizeof secret, key, "session ", (part){ hello, TCP_HELLO_BYTES }, (part){ answer, TCP_ANSWER_BYTES });
+    keyed(secret, sizeof secret, key, "session ", (part){ hello, TCP_HELLO_BYTES },
+          (part){ answer, TCP_ANSWER_BYTES });
     memcpy(s->send_key, secret + 16 * mine, 16);
     memcpy(s->receive_key, secret + 16 * (1 - mine), 16);
     s->send_seed = get64(secret + 32 + 8 * mine);
@@ -219,8 +240,8 @@ int64_t tutti_tcp_reported_late(const tcp_frame *f)
     return (int64_t)(f->tag < most ? f->tag : most);
 }
 
-tutti_status tutti_tcp_frame_read(const uint8_t in[TCP_FRAME_BYTES], const tcp_rules *rules, tcp_frame *out,
-                                  tutti_error *err)
+tutti_status tutti_tcp_frame_read(const uint8_t in[TCP_FRAME_BYTES], const tcp_rules *rules,
+                                  tcp_frame *out, tutti_error *err)
 {
     const uint32_t run = get32(in), epoch = get32(in + 4);
     const tcp_frame f = {
@@ -248,24 +269,30 @@ tutti_status tutti_tcp_frame_read(const uint8_t in[TCP_FRAME_BYTES], const tcp_r
                           ", whose epochs are 0 to %" PRIu32,
                           run, epoch, rules->run, rules->epoch_most);
     if (f.kind == TCP_NOTHING || f.kind >= TCP_KINDS)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "a frame of kind %" PRIu32 " came; there are kinds 1 to %d",
-                          f.kind, TCP_KINDS - 1);
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "a frame of kind %" PRIu32 " came; there are kinds 1 to %d", f.kind,
+                          TCP_KINDS - 1);
     if (f.bytes > most_of(f.kind, rules))
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "a frame of kind %" PRIu32 " came with %" PRIu32 " bytes; it may have %" PRIu32, f.kind,
-                          f.bytes, most_of(f.kind, rules));
+                          "a frame of kind %" PRIu32 " came with %" PRIu32
+                          " bytes; it may have %" PRIu32,
+                          f.kind, f.bytes, most_of(f.kind, rules));
     if (f.kind == TCP_ANNOUNCE && f.bytes > 0 && f.header.bytes != f.bytes)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "a message of %" PRIu64 " bytes came with %" PRIu32 " of them",
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "a message of %" PRIu64 " bytes came with %" PRIu32 " of them",
                           f.header.bytes, f.bytes);
-    if ((f.kind == TCP_DATA && f.bytes == 0) || (f.kind == TCP_JOIN && f.bytes != TCP_ENTRY_BYTES) ||
+    if ((f.kind == TCP_DATA && f.bytes == 0) ||
+        (f.kind == TCP_JOIN && f.bytes != TCP_ENTRY_BYTES) ||
         (f.kind == TCP_TABLE && f.bytes != rules->table_bytes))
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "a frame of kind %" PRIu32 " came with only %" PRIu32 " bytes",
-                          f.kind, f.bytes);
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "a frame of kind %" PRIu32 " came with only %" PRIu32 " bytes", f.kind,
+                          f.bytes);
     *out = f;
     return TUTTI_OK;
 }
 
-static void sign(const uint8_t key[16], uint64_t number, const uint8_t header[TCP_FRAME_BYTES], uint8_t mac[16])
+static void sign(const uint8_t key[16], uint64_t number, const uint8_t header[TCP_FRAME_BYTES],
+                 uint8_t mac[16])
 {
     uint8_t text[TCP_SEAL_OFFSET + 8];
 
@@ -332,8 +359,8 @@ static bool text_in(const uint8_t *in, size_t room)
 bool tutti_tcp_entry_read(const uint8_t in[TCP_ENTRY_BYTES], tcp_entry *out)
 {
     memset(out, 0, sizeof *out);
-    if (get32(in) >= TCP_RANKS || (in[16] != 0 && in[16] != 4 && in[16] != 6) || !text_in(in + 56, 16) ||
-        !text_in(in + 96, 64) || get32(in + 20) > INT32_MAX)
+    if (get32(in) >= TCP_RANKS || (in[16] != 0 && in[16] != 4 && in[16] != 6) ||
+        !text_in(in + 56, 16) || !text_in(in + 96, 64) || get32(in + 20) > INT32_MAX)
         return false;
     out->rank = (int)get32(in);
     out->pid = get32(in + 4);
