@@ -273,6 +273,8 @@ typedef struct tutti_share {
     int logical;
 } tutti_share;
 
+int64_t tutti_share_passes(const tutti_share *s, int worker); /* of a full step; 0: it has none */
+
 /* Divides `total` in proportion to weight[0..workers) (finite, not negative, not all 0) by
    largest remainders, ties to the lower rank. A worker that would get less than `least` gets
    `least`, and the rest is divided among the others in the same way (workers x least <= total). */

@@ -1005,6 +1005,7 @@ FUNCTIONS = {
     "tutti_send": (c_int, [c_void_p, c_int, c_ulong, POINTER(tutti_header), tutti_buffer, POINTER(tutti_error)]),
     "tutti_share_apportion": (None, [c_long, c_int, POINTER(c_double), c_long, POINTER(c_long)]),
     "tutti_share_pass": (c_long, [POINTER(tutti_share), c_ulong, c_int, c_long, POINTER(c_ulong), POINTER(c_ulong)]),
+    "tutti_share_passes": (c_long, [POINTER(tutti_share), c_int]),
     "tutti_share_sample": (c_ulong, [POINTER(tutti_share), c_ulong, c_ulong]),
     "tutti_share_sample_of": (c_ulong, [POINTER(tutti_share), c_int, c_ulong, c_ulong]),
     "tutti_share_steps": (c_ulong, [POINTER(tutti_share)]),

@@ -14,8 +14,5 @@ int tutti_share_logical(const tutti_share *s, int worker, int *count);
 /* The same division with a worker for each logical share: tutti_share_step and tutti_share_pass of
    it are those of a share. */
 tutti_share tutti_share_by_logical(const tutti_share *s);
-
-/* Passes of a full step; 0: that worker has none. */
-int64_t tutti_share_passes(const tutti_share *s, int worker);
 #pragma GCC visibility pop
 #endif

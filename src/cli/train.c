@@ -101,16 +101,6 @@ static int code_of_stop(void)
 
 /* ---- failure report ---- */
 
-/* Writes the flight record of a run that a missing peer has ended. It is an extra: if it cannot be
-   written, the error that ended the run is what counts. */
-static void write_flight(tutti_world *world, const char *out, tutti_status status)
-{
-    if ((status == TUTTI_ERR_PEER || status == TUTTI_TIMEOUT) && out[0] != '\0' &&
-        tutti_world_flight(world, out, NULL) == TUTTI_OK)
-        fprintf(stderr, "tutti: the last events of rank %d are in %s/flight-%d.json\n",
-                tutti_world_rank(world), out, tutti_world_rank(world));
-}
-
 /* Returns the inode of config.json, which is replaced when a run has begun; 0: there is none. */
 static ino_t config_of(const tutti_cli_settings *s)
 {
@@ -119,6 +109,15 @@ static ino_t config_of(const tutti_cli_settings *s)
 
     snprintf(path, sizeof path, "%s/config.json", s->out);
     return stat(path, &found) == 0 ? found.st_ino : 0;
+}
+
+/* Writes the flight record of a run that had begun and that a missing peer has ended. It is an extra:
+   if it cannot be written, the error that ended the run is what counts, and is all that is said. */
+static void write_flight(const tutti_cli_settings *s, tutti_world *world, ino_t before,
+                         tutti_status status)
+{
+    if ((status == TUTTI_ERR_PEER || status == TUTTI_TIMEOUT) && config_of(s) != before)
+        (void)tutti_world_flight(world, s->out, NULL);
 }
 
 /* Prints how an interrupted run can be resumed, if it had begun and has a checkpoint. before:
@@ -416,7 +415,7 @@ static int work(tutti_cli_settings *s, const standing *at, tutti_error *err)
         status = tutti_cli_flush(err);
     if (status != TUTTI_OK && status != TUTTI_CLOSED)
         tutti_world_failure_report(world, err);
-    write_flight(world, s->out, status);
+    write_flight(s, world, before, status);
     code = status == TUTTI_CLOSED ? code_of_stop() : tutti_cli_code(status);
     if (launched == NULL)
         say_end(s, at, world, before, &(ending){ status, code }, err);

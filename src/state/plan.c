@@ -4,6 +4,7 @@
    owner's struct and are only listed. */
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "runtime/files.h"
 #include "state/plan.h"
@@ -259,16 +260,32 @@ static tutti_status count_all(tutti_plan *plan, tutti_error *err)
     return status;
 }
 
+/* Places `bytes` of the arena behind *at, where *from says, and moves *at behind them. A page or more
+   has its pages to itself, as memory of tutti_alloc has. false: no such address. */
+static bool place_next(size_t bytes, size_t *at, size_t *from)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+    *from = *at;
+    if (bytes >= page) {
+        if (bytes > SIZE_MAX - page || *at > SIZE_MAX - page)
+            return false;
+        *from = (*at + page - 1) / page * page;
+        bytes = (bytes + page - 1) / page * page;
+    }
+    return tutti_size_add(*from, bytes, at);
+}
+
 tutti_status tutti_plan_carry_out(tutti_plan *plan, tutti_world *world, tutti_error *err)
 {
-    size_t total = 0, bytes, at = 0;
+    size_t total = 0, bytes, at = 0, from;
 
     if (plan->failure.status != TUTTI_OK)
         return tutti_fail(err, plan->failure.status, 0, "%s", plan->failure.text);
     for (size_t i = 0; i < plan->count; i++) {
         const declaration *d = &plan->declared[i];
         const bool apart = d->tier != NULL || (d->state.shared && world != NULL);
-        if (!bytes_of(d, &bytes) || !tutti_size_add(total, apart ? 0 : bytes, &total))
+        if (!bytes_of(d, &bytes) || !place_next(apart ? 0 : bytes, &total, &from))
             return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
                               "state '%s' of %zu elements does not fit in this machine's addresses",
                               d->name, d->state.count);
@@ -288,8 +305,8 @@ tutti_status tutti_plan_carry_out(tutti_plan *plan, tutti_world *world, tutti_er
         if (d->state.shared && world != NULL)
             TUTTI_TRY(tutti_world_window(world, d->name, bytes, &d->memory, err));
         else {
-            d->memory = (char *)plan->arena + at;
-            at += bytes;
+            place_next(bytes, &at, &from);
+            d->memory = (char *)plan->arena + from;
         }
         *d->slot = d->memory;
     }
