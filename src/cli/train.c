@@ -111,8 +111,8 @@ static ino_t config_of(const tutti_cli_settings *s)
     return stat(path, &found) == 0 ? found.st_ino : 0;
 }
 
-/* Writes the flight record of a run that had begun and that a missing peer has ended. It is an extra:
-   if it cannot be written, the error that ended the run is what counts, and is all that is said. */
+/* Writes the flight record of a run that had begun and that a missing peer has ended. It is an
+   extra: if it cannot be written, the error that ended the run is what counts. Nothing is said. */
 static void write_flight(const tutti_cli_settings *s, tutti_world *world, ino_t before,
                          tutti_status status)
 {

@@ -260,8 +260,8 @@ static tutti_status count_all(tutti_plan *plan, tutti_error *err)
     return status;
 }
 
-/* Places `bytes` of the arena behind *at, where *from says, and moves *at behind them. A page or more
-   has its pages to itself, as memory of tutti_alloc has. false: no such address. */
+/* Places `bytes` of the arena behind *at, where *from says, and moves *at behind them. A page or
+   more has its pages to itself, as memory of tutti_alloc has. false: no such address. */
 static bool place_next(size_t bytes, size_t *at, size_t *from)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);

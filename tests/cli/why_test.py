@@ -85,7 +85,8 @@ class Why(unittest.TestCase):
                 process = self.stop(found, 1)
                 found = self.answer(out, lambda a: a["certain"] and "waited" in a["diagnosis"], 12)
                 self.assertIn("its process %d is stopped (SIGSTOP)" % process, found["diagnosis"])
-                self.assertRegex(found["ranks"][0]["in"], r"^(wait for others|compute|outside steps|between passes)")
+                self.assertRegex(found["ranks"][0]["in"],
+                             r"^(wait for others|compute|outside steps|between passes|evaluation)")
                 os.kill(process, signal.SIGCONT)
                 run.send_signal(signal.SIGTERM)
                 run.communicate(timeout=60)
@@ -110,8 +111,9 @@ class Why(unittest.TestCase):
                 self.assertEqual((flight["rank"], flight["size"]), (rank, 3))
                 self.assertLessEqual(len(flight["events"]), 64)
                 self.assertIn("collective", {e["kind"] for e in flight["events"]})
-                ended = [round(e["began_ago"] - e["took"], 2) for e in flight["events"]]
-                self.assertEqual(ended, sorted(ended, reverse=True))  # oldest first
+                ended = [e["began_ago"] - e["took"] for e in flight["events"]]
+                for before, after in zip(ended, ended[1:]):  # oldest first, as far as threads and the clock tell
+                    self.assertGreaterEqual(before + 0.05, after)
             self.assertFalse(os.path.exists(os.path.join(out, "flight-1.json")))
 
     def test_nothing_to_read_is_said(self):

@@ -56,6 +56,9 @@ class Streams:
     def synchronize(self, event):
         assert event.wait(20), "an event that never comes"
 
+    def done(self, event):
+        return event.is_set()
+
     def stream_wait(self, event):
         self.compute.items.put(lambda: self.synchronize(event))
 
@@ -247,6 +250,9 @@ class Device:
 
     def synchronize(self, event):
         event.wait()
+
+    def done(self, event):
+        return event.is_set()
 
     stream_wait = synchronize
 

@@ -59,6 +59,9 @@ class Device(Protocol):
     def synchronize(self, event: Any) -> None:
         """Blocks the calling thread until the event completes; releases the GIL."""
 
+    def done(self, event: Any) -> bool:
+        """Returns whether the event has completed."""
+
     def stream_wait(self, event: Any) -> None:
         """Makes work queued on the compute stream from now on wait for the event. Does not block the caller."""
 
@@ -112,6 +115,9 @@ class Cuda:
 
     def synchronize(self, event: Any) -> None:
         event.synchronize()
+
+    def done(self, event: Any) -> bool:
+        return bool(event.query())
 
     def stream_wait(self, event: Any) -> None:
         self._api.current_stream(self.device).wait_event(event)

@@ -12,6 +12,8 @@ of the engine are copied to the GPU when it has handed them out (tutti_engine_ha
 
 from __future__ import annotations
 
+import collections
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -24,36 +26,58 @@ from ._cuda import Device, Windows
 
 
 class Finite:
-    """Checks on the GPU whether gradients are finite, a step later, so that the host need not wait for the GPU."""
+    """Checks on the GPU whether gradients are finite. The host reads the answers when they are there, without waiting,
+    and waits for them only before values leave this worker (check)."""
+
+    MOST = 16  # steps whose answer may be outstanding
 
     def __init__(self, device: Device, rank: int) -> None:
         self._device, self._rank = device, rank
-        self._largest: dict[torch.dtype, torch.Tensor] = {}  # pinned: the largest magnitude in each gradient
-        self._noted: list[tuple[list[Bound], torch.Tensor, Any]] = []
-        self._step = 0
+        self._noted: collections.deque[_Noted] = collections.deque()
+        self._free: list[torch.Tensor] = []  # pinned memory of answers that were read
 
     def note(self, grads: Sequence[tuple[Bound, torch.Tensor]], step: int) -> None:
-        """Queues the check of a step's gradients. NumberError: those of the step before are not finite."""
-        self.check()
-        self._step = step
+        """Queues the check of a step's gradients. NumberError: those of a step before are not finite."""
+        while self._noted and (len(self._noted) > self.MOST or self._device.done(self._noted[0].copied)):
+            self._read()
         for dtype in {grad.dtype for _, grad in grads}:
             bound = [b for b, grad in grads if grad.dtype == dtype]
             largest = torch.stack(torch._foreach_norm([g for _, g in grads if g.dtype == dtype], math.inf))
-            host = self._largest.get(dtype)
-            if host is None or len(host) != len(bound):
-                host = self._largest[dtype] = self._device.pinned(largest.shape, dtype)
-            self._noted.append((bound, host, self._device.copy(host, largest, self._device.record())))
+            host = self._memory(largest)
+            copied = self._device.copy(host, largest, self._device.record())
+            self._noted.append(_Noted(bound, step, host, copied))
 
     def check(self) -> None:
-        """NumberError: a gradient of the last note() is not finite."""
-        noted, self._noted = self._noted, []
-        for bound, host, copied in noted:
-            self._device.synchronize(copied)
-            for k in (~host.isfinite()).nonzero().flatten().tolist():
-                raise NumberError(
-                    f"worker {self._rank}: the gradient of {bound[k].name} is {float(host[k]):g} in step {self._step}; "
-                    "lower the learning rate, clip the gradient (clip_norm) or leave such steps out (nonfinite='skip')"
-                )
+        """NumberError: a gradient that was noted is not finite. Blocks until all of them are known."""
+        while self._noted:
+            self._read()
+
+    def _memory(self, like: torch.Tensor) -> torch.Tensor:
+        for k, host in enumerate(self._free):
+            if host.shape == like.shape and host.dtype == like.dtype:
+                return self._free.pop(k)
+        return self._device.pinned(like.shape, like.dtype)
+
+    def _read(self) -> None:
+        noted = self._noted.popleft()
+        self._device.synchronize(noted.copied)
+        for k in (~noted.largest.isfinite()).nonzero().flatten().tolist():
+            raise NumberError(
+                f"worker {self._rank}: the gradient of {noted.bound[k].name} is {float(noted.largest[k]):g} in step "
+                f"{noted.step}; lower the learning rate, clip the gradient (clip_norm) or leave such steps out "
+                "(nonfinite='skip')"
+            )
+        self._free.append(noted.largest)
+
+
+@dataclasses.dataclass
+class _Noted:
+    """A step whose gradients are being checked."""
+
+    bound: list[Bound]
+    step: int
+    largest: torch.Tensor  # on the host: the largest magnitude in each gradient
+    copied: Any  # event after which it is there
 
 
 class OnDevice:
