@@ -81,21 +81,11 @@ tutti_status tutti_post_recv(tutti_world *world, tutti_request *r, int from, tut
     return world->ops->recv(world->transport, r, from, tag_of(port), room, err);
 }
 
-/* The rank of the first request that is not done, for the record of what this rank is in. */
-static int awaited(tutti_request *const *requests, size_t n)
-{
-    for (size_t k = 0; k < n && k < 8; k++)
-        if (requests[k] != NULL && requests[k]->posted && !tutti_request_done(requests[k]))
-            return requests[k]->rank;
-    return TUTTI_ANY;
-}
-
 tutti_status tutti_wait_some(tutti_world *world, tutti_request *const *requests, size_t n,
                              size_t need, int64_t deadline_ns, size_t *done, tutti_error *err)
 {
     size_t count = 0;
     tutti_status status;
-    int noted;
 
     if (done != NULL)
         *done = 0;
@@ -103,9 +93,7 @@ tutti_status tutti_wait_some(tutti_world *world, tutti_request *const *requests,
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "waiting for %zu messages of %zu: need at most as many as there are",
                           need, n);
-    noted = need > 0 ? tutti_noted_wait(world, awaited(requests, n), "message") : -1;
     status = world->ops->wait_some(world->transport, requests, n, need, deadline_ns, &count, err);
-    tutti_activity_leave(world->activity, noted);
     if (done != NULL)
         *done = count;
     if (status != TUTTI_OK)
@@ -123,13 +111,14 @@ void tutti_cancel(tutti_world *world, tutti_request *r)
     world->ops->cancel(world->transport, r);
 }
 
-/* Waits until r is done or the deadline; afterwards r is the caller's again in any case. */
-static tutti_status finish_request(tutti_world *world, tutti_request *r, int64_t deadline_ns,
-                                   const char *doing, tutti_error *err)
+/* Waits until r is done or the deadline; afterwards r is the caller's again in any case. peer: the
+   other end; r itself must not be read before it is done. */
+static tutti_status finish_request(tutti_world *world, tutti_request *r, int peer,
+                                   int64_t deadline_ns, const char *doing, tutti_error *err)
 {
     tutti_request *const requests[1] = { r };
     size_t done = 0;
-    const int noted = tutti_noted_wait(world, r->rank, doing);
+    const int noted = tutti_noted_wait(world, peer, doing);
     const tutti_status status =
         world->ops->wait_some(world->transport, requests, 1, 1, deadline_ns, &done, err);
 
@@ -149,7 +138,7 @@ tutti_status tutti_send(tutti_world *world, int to, tutti_port port, const tutti
     tutti_request r;
 
     TUTTI_TRY(tutti_post_send(world, &r, to, port, note, payload, err));
-    return finish_request(world, &r, TUTTI_FOREVER, "sending", err);
+    return finish_request(world, &r, to, TUTTI_FOREVER, "sending", err);
 }
 
 tutti_status tutti_recv(tutti_world *world, int from, tutti_port port, tutti_header *note,
@@ -161,7 +150,7 @@ tutti_status tutti_recv(tutti_world *world, int from, tutti_port port, tutti_hea
     if (note != NULL)
         memset(note, 0, sizeof *note);
     TUTTI_TRY(tutti_post_recv(world, &r, from, port, room, err));
-    status = finish_request(world, &r, deadline_ns, "receiving", err);
+    status = finish_request(world, &r, from, deadline_ns, "receiving", err);
     if (note != NULL && atomic_load_explicit(&r.done, memory_order_acquire))
         *note = r.note;
     return status;

@@ -26,4 +26,5 @@ typedef struct activity_record {
     activity_lock now[TUTTI_ACTIVITY_SLOTS];
     activity_lock event[TUTTI_ACTIVITY_EVENTS];
 } activity_record;
+_Static_assert(sizeof(activity_record) % sizeof(uint64_t) == 0, "a record is whole words");
 #endif

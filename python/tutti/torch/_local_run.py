@@ -56,6 +56,8 @@ class _Shards(nn.Module):
 
 
 class LocalRun(Run):
+    _apart = True
+
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, method: str, *, local_group: Any,
                  **options: Any):
         check(model, optimizer)

@@ -100,6 +100,8 @@ def check(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
 class Run:
     """A run, from prepare() to close(). Its methods are called by Optimizer, by hooks, and by the sampler."""
 
+    _apart = False  # the optimizer updates values elsewhere than in the engine's memory, and _bring() copies them
+
     def __init__(
         self,
         model: nn.Module,
@@ -135,11 +137,11 @@ class Run:
             self.itself = True  # the method makes the updates, those of tables at servers
         self._lr = optimizer.param_groups[0]["lr"]
         options |= {"optimizer": "client", "update": self._update, "names": sampler is not None}
-        options |= {"values": self._bring, "keeps_gradients": self._device is not None}
         if self.itself:
             options |= {"optimizer": _translate.spec(optimizer, method), "update": None}
-            del options["values"], options["keeps_gradients"]
             _log.info("method '%s' makes the update itself, as %s", method, options["optimizer"])
+        elif self._device is not None or self._apart:  # else the engine has what the optimizer has changed
+            options |= {"values": self._bring, "keeps_gradients": self._device is not None}
         folder = _record.folder_of(trace)
         options["codec_cost"] = self._costs = _codec.cost(options["codec_cost"])
         self.world = world or _place.open_world(transport)
