@@ -82,7 +82,7 @@ tutti_status tutti_activity_read(tutti_activity_view *view, const void *first, c
     return TUTTI_OK;
 }
 
-/* Copies the record of this process, to which other threads write: word by word, each atomically. */
+/* Copies the record of this process, to which other threads write: each word atomically. */
 static void copy_words(uint64_t *to, const uint64_t *from, size_t bytes)
 {
     for (size_t i = 0; i < bytes / sizeof *to; i++)
