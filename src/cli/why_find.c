@@ -73,7 +73,9 @@ static bool is_itself(long pid, long inside)
 static tutti_status read_record(tutti_runtime *rt, int fd, why_rank *rank, tutti_error *err)
 {
     const size_t bytes = tutti_activity_size();
-    unsigned char *copy = tutti_alloc(2, bytes + 1);
+    /* of each copy: a byte more than a record has, and the second one aligned as the first */
+    const size_t apart = (bytes + 1 + 63) / 64 * 64;
+    unsigned char *copy = tutti_alloc(2, apart);
     tutti_status status =
         copy != NULL ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading a record");
 
@@ -84,12 +86,12 @@ static tutti_status read_record(tutti_runtime *rt, int fd, why_rank *rank, tutti
             tutti_sleep_until(rt, tutti_now_ns(rt) + PAUSE_NS);
         for (int i = 0; i < 2; i++)
             /* a byte more: is it longer? */
-            n[i] = pread(fd, copy + (size_t)i * (bytes + 1), bytes + 1, 0);
+            n[i] = pread(fd, copy + (size_t)i * apart, bytes + 1, 0);
         if (n[0] < 0 || n[1] < 0)
             status = tutti_fail(err, TUTTI_ERR_IO, errno, "reading the record of process %ld",
                                 rank->process);
         else
-            status = tutti_activity_read(&rank->view, copy, copy + bytes + 1,
+            status = tutti_activity_read(&rank->view, copy, copy + apart,
                                          (size_t)(n[0] < n[1] ? n[0] : n[1]), err);
     }
     tutti_free(copy);
