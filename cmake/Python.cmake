@@ -24,18 +24,22 @@ install(TARGETS tutti RUNTIME DESTINATION tutti/bin COMPONENT python)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/data/mnist ${PROJECT_SOURCE_DIR}/data/moby-dick
   DESTINATION tutti/share/tutti/data COMPONENT python)
 
-install(CODE [[
-  file(GET_RUNTIME_DEPENDENCIES EXECUTABLES $<TARGET_FILE:tutti> LIBRARIES $<TARGET_FILE:tutti_shared>
-    RESOLVED_DEPENDENCIES_VAR found
-    PRE_INCLUDE_REGEXES
-      "^lib(jansson|yaml|xxhash|hwloc|sodium|lapacke?|tmglib|blas|openblas|gfortran|quadmath|dnnl|gomp|OpenCL|uring|png16|turbojpeg)[.-]"
-    PRE_EXCLUDE_REGEXES ".")
-  foreach(path IN LISTS found)
-    get_filename_component(soname ${path} NAME)
-    file(REAL_PATH ${path} path)
-    file(COPY_FILE ${path} ${CMAKE_INSTALL_PREFIX}/tutti/lib/${soname})
-  endforeach()
-]] COMPONENT python)
+# tools/wheel leaves that to auditwheel.
+option(TUTTI_BUNDLE "put the libraries that the package needs into it" ON)
+if(TUTTI_BUNDLE)
+  install(CODE [[
+    file(GET_RUNTIME_DEPENDENCIES EXECUTABLES $<TARGET_FILE:tutti> LIBRARIES $<TARGET_FILE:tutti_shared>
+      RESOLVED_DEPENDENCIES_VAR found
+      PRE_INCLUDE_REGEXES
+        "^lib(jansson|yaml|xxhash|hwloc|sodium|lapacke?|tmglib|blas|openblas|gfortran|quadmath|dnnl|gomp|OpenCL|uring|png16|turbojpeg)[.-]"
+      PRE_EXCLUDE_REGEXES ".")
+    foreach(path IN LISTS found)
+      get_filename_component(soname ${path} NAME)
+      file(REAL_PATH ${path} path)
+      file(COPY_FILE ${path} ${CMAKE_INSTALL_PREFIX}/tutti/lib/${soname})
+    endforeach()
+  ]] COMPONENT python)
+endif()
 # Their licences ask that they come along. Debian's packages have them.
 foreach(package libjansson-dev libyaml-dev libxxhash-dev libhwloc-dev libsodium-dev liblapacke libblas3
     libgfortran5 libdnnl-dev libgomp1 ocl-icd-libopencl1 liburing-dev libpng-dev libturbojpeg0-dev)

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import nn
@@ -401,7 +401,7 @@ class Pipeline:
             self.world.failure_report(error)
             self.close()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Pipeline":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:

@@ -20,7 +20,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, Self
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -145,7 +145,7 @@ class Optimizer(torch.optim.Optimizer):
         """Leaves the run without finish(). Workers that still need this one are notified."""
         self._run.close()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Optimizer":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:

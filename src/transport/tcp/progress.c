@@ -219,7 +219,8 @@ void tutti_tcp_close_sleepers(tcp_endpoint *e)
 static int sleep_in_epoll(const tcp_endpoint *e, struct epoll_event *events, int64_t ns)
 {
     const struct timespec t = { ns / 1000000000, ns % 1000000000 };
-    int n = epoll_pwait2(e->epoll, events, EVENTS, &t, NULL);
+    /* not by the C library, whose oldest that is enough for everything else has no such function */
+    int n = (int)syscall(SYS_epoll_pwait2, e->epoll, events, EVENTS, &t, NULL, (size_t)0);
 
     if (n < 0 && errno == ENOSYS) {
         /* Linux before 5.11: an epoll can itself be polled, to the nanosecond */
