@@ -64,7 +64,7 @@ def test_checkpoint_items_match_the_bytes_of_their_shards(trained):
         for rank in range(2):
             for key, (dtype, _, data) in raw(_shard(c.path, rank)).items():
                 name, _, begin = key.rpartition("@")
-                shards[rank, *name.split("/", 1)] = (dtype, int(begin), data)
+                shards[(rank, *name.split("/", 1))] = (dtype, int(begin), data)
         models = [i for i in c.items if i.state == "x" and i.keep == "own-mean"]
         assert {i.owner for i in models} == {0, 1}  # gossip: a model each
         for item in models:

@@ -401,7 +401,7 @@ class Pipeline:
             self.world.failure_report(error)
             self.close()
 
-    def __enter__(self) -> "Pipeline":
+    def __enter__(self) -> Pipeline:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
