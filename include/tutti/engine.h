@@ -374,6 +374,17 @@ typedef struct tutti_engine_options {
        For asynchronous methods, and for those with TUTTI_UNSYNCHRONIZED_STEPS, where snapshot_every
        counts steps; other methods make no snapshots. The same on all ranks.
 
+       commit: each step is made as a whole or not at all. Everything that the workers send each
+       other in the step has arrived at this worker, and nothing of its state has changed, when
+       tutti_engine_step calls commit(user, step), step from 0. It then makes the step's update, by
+       itself. false: the step fails with TUTTI_ERR_PEER. After that, and after a failure before the
+       call, the state is to the bit that of the step before (tutti_engine_whole). The call is on
+       the client's thread, may block, and calls nothing of the engine. It is NULL on all ranks or
+       on none. A run that is to go on after a change of its workers has it; it costs the overlap
+       of updates, and of the gathers of zero, with exchanges and computation, and memory for
+       client state and, under zero, this worker's slots once more. For methods with
+       TUTTI_WHOLE_STEPS; others are refused by open, as is a codec.
+
        only_declared: open checks the options and declares all state as usual, but allocates no
        memory. Such an engine may only be asked for its method, shares and memory
        (tutti_engine_memory), and be closed. Then another may be opened on the same world. */
@@ -386,6 +397,7 @@ typedef struct tutti_engine_options {
     int snapshot_most;               /* most snapshots kept */
     size_t trace_events;             /* capacity for trace events; 0: no trace */
     uint64_t trace_first, trace_steps; /* first traced step, and how many; 0: all */
+    bool (*commit)(void *user, uint64_t step); /* is the step to be made? */
     bool only_declared;              /* no memory is allocated */
 } tutti_engine_options;
 
@@ -608,10 +620,16 @@ tutti_status tutti_engine_save(tutti_engine *e, const char *directory, const cha
    to the model, so each worker gets the mean; local momenta start from 0. */
 tutti_status tutti_engine_load(tutti_engine *e, tutti_checkpoint *checkpoint, tutti_error *err);
 
+/* Is the state that of a whole number of steps? *step: how many. Between steps it is, and within
+   one it is not. After a failure it is with engine_options.commit, unless the failure was in the
+   update itself. Local. */
+bool tutti_engine_whole(const tutti_engine *e, uint64_t *step);
+
 /* Declared state of this rank in place, for a client that saves it by itself. *pieces: n of them,
    the engine's until its next call, with names as in a checkpoint. It is complete: what is the
    same on all ranks (owner -1, keep SAME) as well as this rank's part of the rest. Between steps,
-   or in an evaluation where replicas are equal. Where the method has services all ranks must call
+   or in an evaluation where replicas are equal, or after a failure that has left the state whole
+   (tutti_engine_whole): then nothing is sent. Where the method has services all ranks must call
    it, since services quiesce first. Blocks. TUTTI_ERR_USAGE: workers were lost. */
 tutti_status tutti_engine_state(tutti_engine *e, const tutti_saved **pieces, size_t *n,
                                 tutti_error *err);

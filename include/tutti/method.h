@@ -343,7 +343,11 @@ enum {  /* traits: facts the engine and `tutti methods` act on */
        number of workers. Gradients are exchanged once a step, by tutti_base_exchange or
        tutti_shards_exchange over all workers, and nothing else in a step depends on the number: no
        random numbers, and no state or message of each worker. */
-    TUTTI_LOGICAL_SHARES = 1048576
+    TUTTI_LOGICAL_SHARES = 1048576,
+    /* With engine_options.commit nothing of its declared state changes before all exchanges of a
+       step are over and tutti_base_check, or what calls it, has returned. After that it exchanges
+       nothing in the step. */
+    TUTTI_WHOLE_STEPS = 2097152
 };
 
 /* Classification of the method, a word per axis, which `tutti methods` shows: "all-reduce",

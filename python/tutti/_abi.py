@@ -766,6 +766,7 @@ class tutti_engine_options(Structure):
         ("trace_events", c_ulong),
         ("trace_first", c_ulong),
         ("trace_steps", c_ulong),
+        ("commit", CFUNCTYPE(c_bool, c_void_p, c_ulong)),
         ("only_declared", c_bool),
     ]
 

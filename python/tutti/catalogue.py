@@ -15,7 +15,7 @@ _TRAITS = ("replicas-equal", "owns-update", "fault-tolerant", "async", "takes-co
            "sparse-rows", "sharded-optimizer", "through-servers", "parameter-servers", "recomputes", "ddp-equivalent",
            "fail-stop", "ddp-equivalent-alone", "sharded-parameters", "pipeline-schedule", "profiles-units",
            "unsynchronized-steps", "never-skips", "asks-for-values",
-           "logical-shares")
+           "logical-shares", "whole-steps")
 
 _AXES = ("topology", "synchrony", "codec", "schedule", "placement", "update")
 

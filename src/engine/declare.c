@@ -263,6 +263,7 @@ tutti_status tutti_engine_declare(tutti_engine *e, const tutti_method_ops *const
     if (e->options.codec[0] != 0)
         TUTTI_TRY(declare_codec(e, methods, err));
     TUTTI_TRY(tutti_engine_logical_declare(e, err));
+    TUTTI_TRY(tutti_engine_commit_declare(e, err));
     TUTTI_TRY(tutti_engine_check_exchange_only(e, err));
     TUTTI_TRY(tutti_exchange_check_team(e, err));
     TUTTI_TRY(tutti_exchange_check_route(e, err));

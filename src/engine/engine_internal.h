@@ -147,6 +147,12 @@ struct tutti_engine {
         const tutti_applied_gradient *applied; /* within step(): the gradient in g is this earlier
                                                  one; NULL: it is this step's */
     } step;
+    struct {                     /* a step as a whole or not at all (commit.c) */
+        float *client;           /* declared: client state as it was when the step began; NULL:
+                                    none, or no options.commit */
+        bool begun;              /* the step has begun and is not committed: `client` holds */
+        bool changes;            /* it is committed and not over */
+    } commit;
     struct {                     /* of an exchange, on this worker; never reset */
         tutti_flag flag;         /* an exchange has failed. No later one begins: the other workers
                                     are still in the failed one and would not join it */
@@ -233,6 +239,20 @@ tutti_status tutti_engine_declare(tutti_engine *e, const tutti_method_ops *const
 tutti_status tutti_engine_place(tutti_engine *e, const tutti_param *params, int n,
                                 tutti_error *err);
 
+/* ---- commit.c: a step as a whole or not at all. Without options.commit they do nothing ---- */
+
+/* Within declare(), once the codec is declared: refuses what cannot, and declares memory. */
+tutti_status tutti_engine_commit_declare(tutti_engine *e, tutti_error *err);
+/* The first pass of a step is about to begin. */
+void tutti_engine_commit_begin(tutti_engine *e);
+/* All exchanges of the step are over, and nothing of the state has changed: asks the client.
+   TUTTI_ERR_PEER: the step is not to be made. Once a step. */
+tutti_status tutti_engine_commit(tutti_engine *e, tutti_error *err);
+/* The step is over and was counted. */
+void tutti_engine_commit_over(tutti_engine *e);
+/* The step has failed. If it is not committed the client's state is again as it began. */
+void tutti_engine_commit_undo(tutti_engine *e);
+
 /* ---- ready.c ---- */
 
 /* When a pass ends: sets the gradients that were not announced in it to 0 (adds nothing to those
@@ -249,6 +269,13 @@ uint64_t tutti_engine_updates(tutti_engine *e);
 uint64_t tutti_engine_updates_after_step(tutti_engine *e);
 
 /* ---- step.c ---- */
+
+/* The first half of tutti_base_check: what it exchanges and finds. Changes nothing of the state. */
+tutti_status tutti_engine_find(tutti_engine *e, tutti_rate *rate, tutti_engine_verdict *found,
+                               tutti_error *err);
+/* The second half: asks whether the step is to be made (commit.c), and counts what was found. */
+tutti_status tutti_engine_found(tutti_engine *e, const tutti_engine_verdict *found,
+                                tutti_error *err);
 
 /* Checks that this worker's gradient of a piece is finite, for pieces that no exchange checks. */
 tutti_status tutti_engine_check_gradient(tutti_engine *e, int piece, tutti_error *err);

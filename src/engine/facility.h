@@ -170,9 +170,13 @@ typedef struct tutti_facility_ops {
     /* Sets *norm2 to the squared norm of the exchanged mean gradient, for clip-norm.
        Collective. */
     tutti_status (*norm2)(void *self, double *norm2, tutti_error *err);
+    /* Within step(), once its gradients are exchanged and before anything of the state changes:
+       exchanges what else of the step the workers have to know of each other, into memory that is
+       no state; end_step then uses it. Collective. */
+    tutti_status (*exchange_rest)(void *self, tutti_error *err);
     /* Values were replaced, by the update of a step or by a checkpoint. */
     tutti_status (*values_replaced)(void *self, tutti_error *err);
-    /* A step has ended and was counted. */
+    /* A step has ended and was counted. With engine_options.commit it exchanges nothing. */
     tutti_status (*end_step)(void *self, tutti_error *err);
 
     /* ---- steps ---- */

@@ -79,6 +79,8 @@ static void describe(const tutti_engine *e, text *t)
         : o->nonfinite == TUTTI_NONFINITE_KEEP ? "keep"
                                                : "stop",
         o->elastic_shares);
+    if (o->commit != NULL)
+        append_line(t, "commit=on\n");
     if (m->order == TUTTI_ORDER_LED) /* a worker without a thread does not follow the leader */
         append_line(t, "lane=%s\n", m->lane_width > 0 ? "on" : "off");
     /* of fixed length, so that simulated runs with and without snapshots begin at the same

@@ -404,6 +404,13 @@ tutti_status tutti_facilities_values_replaced(tutti_engine *e, tutti_error *err)
     return TUTTI_OK;
 }
 
+tutti_status tutti_facilities_exchange_rest(tutti_engine *e, tutti_error *err)
+{
+    EACH (e, f, exchange_rest)
+        TUTTI_TRY(f->ops->exchange_rest(f->self, err));
+    return TUTTI_OK;
+}
+
 tutti_status tutti_facilities_end_step(tutti_engine *e, tutti_error *err)
 {
     EACH (e, f, end_step)

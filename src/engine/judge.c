@@ -51,19 +51,15 @@ tutti_status tutti_engine_check_decoded(const tutti_engine *e, const tutti_piece
     return tutti_engine_may_skip(e) ? TUTTI_OK : fail_decoded(e, bad, p->step, err);
 }
 
-/* What is not finite in this step, over all workers. own: a worker's own gradient; otherwise a
-   decoded mean. A gradient is named before a mean, since the mean is not finite either if one of
-   its gradients is not. */
-typedef struct verdict { bool bad, own; int worker, tensor; } verdict;
-
-static verdict verdict_of(const tutti_engine *e, int64_t vote)
+static tutti_engine_verdict verdict_of(const tutti_engine *e, int64_t vote)
 {
     const int64_t n = e->layout.n_tensors;
     const int workers = e->m.workers;
 
-    return vote > 0 ? (verdict){ true, (vote - 1) / n >= workers, (int)((vote - 1) / n % workers),
-                                 (int)((vote - 1) % n) }
-                    : (verdict){ .bad = false };
+    return vote > 0 ? (tutti_engine_verdict){ true, (vote - 1) / n >= workers,
+                                              (int)((vote - 1) / n % workers),
+                                              (int)((vote - 1) % n) }
+                    : (tutti_engine_verdict){ .bad = false };
 }
 
 /* The vote is the maximum of a number: 0, or 1 + ((own x workers) + worker) x tensors + tensor.
@@ -74,7 +70,7 @@ tutti_status tutti_engine_vote(tutti_engine *e, const tutti_engine_piece *state,
 {
     const tutti_method *m = &e->m;
     const int64_t n = e->layout.n_tensors;
-    verdict v;
+    tutti_engine_verdict v;
 
     *vote = 0;
     for (int k = 0; k < e->layout.n_pieces; k++) {
@@ -97,8 +93,8 @@ tutti_status tutti_engine_vote(tutti_engine *e, const tutti_engine_piece *state,
 }
 
 /* Skips a step, whose gradient was computed at the given loss scale. */
-static tutti_status leave_out(tutti_engine *e, const verdict *v, uint64_t step, double scale,
-                              tutti_error *err)
+static tutti_status leave_out(tutti_engine *e, const tutti_engine_verdict *v, uint64_t step,
+                              double scale, tutti_error *err)
 {
     tutti_method *m = &e->m;
     const char *tensor = e->tensors[v->tensor].name;
@@ -125,33 +121,38 @@ static tutti_status leave_out(tutti_engine *e, const verdict *v, uint64_t step, 
     return TUTTI_OK;
 }
 
-tutti_status tutti_engine_judge(tutti_engine *e, bool *skip, tutti_error *err)
+tutti_status tutti_engine_judge(tutti_engine *e, tutti_engine_verdict *v, tutti_error *err)
 {
     const tutti_applied_gradient *late = e->step.applied;
-    const uint64_t step = tutti_engine_gradient_step(e);
-    verdict v;
-    int64_t vote;
+    int64_t vote = late != NULL ? late->vote : 0;
 
-    *skip = false;
+    *v = (tutti_engine_verdict){ .bad = false };
     if (!tutti_engine_may_skip(e))
         return TUTTI_OK;
-    if (late != NULL)
-        vote = late->vote;
-    else {
+    if (late == NULL) {
         const tutti_doing was =
             tutti_engine_doing(e, e->step.exchanged ? TUTTI_DOING_EXPOSED : e->clock.doing);
-        const tutti_status status =
-            tutti_engine_vote(e, e->piece_state, step,
-                              e->step.exchanged ? tutti_engine_together(e) : NULL, &vote, err);
+        const tutti_status status = tutti_engine_vote(
+            e, e->piece_state, tutti_engine_gradient_step(e),
+            e->step.exchanged ? tutti_engine_together(e) : NULL, &vote, err);
         tutti_engine_doing(e, was);
         TUTTI_TRY(status);
     }
-    v = verdict_of(e, vote);
-    *skip = v.bad;
-    if (v.bad && late == NULL && e->step.exchanged)
+    *v = verdict_of(e, vote);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_engine_judged(tutti_engine *e, const tutti_engine_verdict *v, tutti_error *err)
+{
+    const tutti_applied_gradient *late = e->step.applied;
+    const uint64_t step = tutti_engine_gradient_step(e);
+
+    if (!tutti_engine_may_skip(e))
+        return TUTTI_OK;
+    if (v->bad && late == NULL && e->step.exchanged)
         tutti_engine_exchange_left_out(e, step);
-    if (v.bad)
-        return leave_out(e, &v, step, late != NULL ? late->scale : e->scaler.now.scale, err);
+    if (v->bad)
+        return leave_out(e, v, step, late != NULL ? late->scale : e->scaler.now.scale, err);
     tutti_engine_scaler_good(e);
     return TUTTI_OK;
 }

@@ -170,16 +170,14 @@ static void keep_state(const logical *s, int v)
     state[s->state_size - 1] = any;
 }
 
-/* The step is over: the client's state becomes the mean over the shares with samples. */
-static tutti_status end_step(void *self, tutti_error *err)
+/* Each worker gathers the client's state after all shares of the step. */
+static tutti_status exchange_rest(void *self, tutti_error *err)
 {
     const logical *s = self;
     tutti_engine *e = s->e;
     tutti_device *d = e->m.device;
     tutti_group g =
         tutti_group_keyed(&e->m.all, tutti_port_of("shares", 0, 0), (uint32_t)e->groups.steps);
-    const float *all[TUTTI_LOGICAL_MOST];
-    float *const now = e->own_values.now;
     tutti_doing was;
     tutti_status status;
 
@@ -190,7 +188,20 @@ static tutti_status end_step(void *self, tutti_error *err)
         &g, s->state_counts, tutti_f32(d, state_of(s, s->first), s->state_counts[e->m.rank]),
         tutti_f32(d, state_of(s, 0), (size_t)s->shares * s->state_size), err);
     tutti_engine_doing(e, was);
-    TUTTI_TRY(status);
+    return status;
+}
+
+/* The step is over: the client's state becomes the mean over the shares with samples. */
+static tutti_status end_step(void *self, tutti_error *err)
+{
+    const logical *s = self;
+    tutti_device *d = s->e->m.device;
+    const float *all[TUTTI_LOGICAL_MOST];
+    float *const now = s->e->own_values.now;
+
+    (void)err;
+    if (s->state == NULL)
+        return TUTTI_OK;
     for (int v = 0; v < s->shares; v++)
         all[v] = state_of(s, v);
     tutti_tree_sum(d, s->state_size, s->shares, all, NULL, now);
@@ -399,6 +410,7 @@ static const tutti_facility_ops logical_shares = { .close = close_logical,
                                                    .begin_pass = begin_pass,
                                                    .end_pass = end_pass,
                                                    .sum = sum,
+                                                   .exchange_rest = exchange_rest,
                                                    .end_step = end_step };
 
 tutti_status tutti_engine_logical_declare(tutti_engine *e, tutti_error *err)

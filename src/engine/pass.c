@@ -250,6 +250,8 @@ tutti_status tutti_engine_pass_begin(tutti_engine *e, tutti_pass *pass, tutti_er
     TUTTI_TRY(decide(e, &next, err));
     e->step.exchanged = e->step.exchanged || next.exchange;
     e->values_changed = e->values_changed || (!next.same_values && !tutti_engine_values_stay(e));
+    if (next.index == 0)
+        tutti_engine_commit_begin(e);
     TUTTI_TRY(tutti_engine_failed(e, tutti_facilities_begin_pass(e, &next, err), err));
     if (!e->m.overlaps_steps)
         tutti_engine_hand_out(e);

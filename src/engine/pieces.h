@@ -99,10 +99,19 @@ tutti_status tutti_engine_check_decoded(const tutti_engine *e, const tutti_piece
    such a step may be skipped. Any thread. */
 tutti_status tutti_engine_vote(tutti_engine *e, const tutti_engine_piece *state, uint64_t step,
                                tutti_group *group, int64_t *vote, tutti_error *err);
-/* Decides whether the update of the gradient in g is skipped, and counts and reports a skipped
-   step. *skip is false if such steps may not be skipped. Collective if they may, pieces were
-   exchanged, and the gradient is this step's. Client thread. */
-tutti_status tutti_engine_judge(tutti_engine *e, bool *skip, tutti_error *err);
+/* What is not finite in this step, over all workers. own: a worker's own gradient; otherwise a
+   decoded mean. A gradient is named before a mean, since the mean is not finite either if one of
+   its gradients is not. */
+typedef struct tutti_engine_verdict {
+    bool bad, own;
+    int worker, tensor;
+} tutti_engine_verdict;
+/* Decides whether the update of the gradient in g is skipped: v->bad, which is false if such steps
+   may not be skipped. Changes nothing. Collective if they may, pieces were exchanged, and the
+   gradient is this step's. Client thread. */
+tutti_status tutti_engine_judge(tutti_engine *e, tutti_engine_verdict *v, tutti_error *err);
+/* Counts and reports what was decided. Client thread. */
+tutti_status tutti_engine_judged(tutti_engine *e, const tutti_engine_verdict *v, tutti_error *err);
 
 #pragma GCC visibility pop
 #endif

@@ -28,6 +28,10 @@ static bool asks(const tutti_engine *e, tutti_asked asked, char what[128], const
         snprintf(what, 128, "codec is '%.80s'", tutti_exchange_codec(&e->m));
         *undo = "omit codec";
         return true;
+    case TUTTI_ASKED_COMMIT:
+        snprintf(what, 128, "each step is to be made as a whole or not at all (commit)");
+        *undo = "leave commit out";
+        return e->options.commit != NULL;
     }
     return false;
 }

@@ -13,7 +13,8 @@ typedef enum tutti_asked {
     TUTTI_ASKED_CLIENT,          /* the client's optimiser */
     TUTTI_ASKED_CLIP,            /* clip-norm */
     TUTTI_ASKED_SKIPS,           /* nonfinite=skip or loss-scale: a step may be skipped */
-    TUTTI_ASKED_CODEC            /* a codec of gradients */
+    TUTTI_ASKED_CODEC,           /* a codec of gradients */
+    TUTTI_ASKED_COMMIT           /* commit: a step is made as a whole or not at all */
 } tutti_asked;
 
 /* An option and why a method cannot have it. The message is "OPTION[about], but method 'M' does;

@@ -562,6 +562,14 @@ static char *facts_now(tutti_engine *e, const char *facts)
 
 /* ---- access to declared state in place ---- */
 
+/* Has a step failed that left the state as it was (commit.c)? Then nothing is exchanged. */
+static bool is_left(const tutti_engine *e)
+{
+    uint64_t step;
+
+    return e->stage == STAGE_FAILED && tutti_engine_whole(e, &step);
+}
+
 tutti_status tutti_engine_state(tutti_engine *e, const tutti_saved **pieces, size_t *n,
                                 tutti_error *err)
 {
@@ -571,7 +579,7 @@ tutti_status tutti_engine_state(tutti_engine *e, const tutti_saved **pieces, siz
 
     *pieces = NULL;
     *n = 0;
-    if (e->stage != STAGE_READY &&
+    if (e->stage != STAGE_READY && !is_left(e) &&
         (e->stage != STAGE_SHOWN || e->kept != NULL || e->snapshots.shown > 0))
         return tutti_engine_out_of_order(err, "state");
     for (size_t i = 0; i < tutti_plan_count(e->plan); i++) {
@@ -585,7 +593,8 @@ tutti_status tutti_engine_state(tutti_engine *e, const tutti_saved **pieces, siz
                 tutti_plan_state(e->plan, i, NULL)->name, tutti_plan_state(e->plan, i, NULL)->tier);
     }
     TUTTI_TRY(tutti_engine_collect(e, err));
-    TUTTI_TRY(tutti_engine_quiesce(e, err));
+    if (!is_left(e))
+        TUTTI_TRY(tutti_engine_quiesce(e, err));
     if (e->losses.members != NULL && tutti_members_epoch(e->losses.members) > 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "%d of %d workers are left, and what the others had of the state is "

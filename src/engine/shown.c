@@ -65,7 +65,7 @@ static tutti_status meet(tutti_engine *e, bool last, int snapshot, tutti_error *
             status = tutti_engine_tell_metrics(e, err);
         if (status != TUTTI_OK && status != TUTTI_ERR_PEER)
             /* otherwise others may wait for this worker in there: see tutti_engine_settle */
-            return status;
+            break;
         status = tutti_engine_settle(e, status, &again, err);
         if (again) {
             if (e->kept != NULL)
@@ -73,6 +73,8 @@ static tutti_status meet(tutti_engine *e, bool last, int snapshot, tutti_error *
             tutti_copy(e->m.device, own, e->own_values.kept, e->own_values.now);
         }
     } while (status == TUTTI_OK && again);
+    if (status != TUTTI_OK) /* the state may still be saved (commit.c) */
+        tutti_copy(e->m.device, own, e->own_values.kept, e->own_values.now);
     return status;
 }
 

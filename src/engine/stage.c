@@ -21,6 +21,7 @@ tutti_status tutti_engine_failed(tutti_engine *e, tutti_status status, tutti_err
     if (status == TUTTI_OK || status == TUTTI_CLOSED)
         return status;
     e->stage = STAGE_FAILED;
+    tutti_engine_commit_undo(e);
     return tutti_engine_cause(e, status, err);
 }
 

@@ -43,32 +43,52 @@ tutti_status tutti_engine_check_gradient(tutti_engine *e, int k, tutti_error *er
     return tutti_engine_check_piece(e, &e->pieces[k], &e->piece_state[k].bad, err);
 }
 
-tutti_status tutti_base_check(tutti_method *m, tutti_rate *rate, bool *skip, tutti_error *err)
+/* Sets rate->scale by clip-norm. Collective where shards are updated. */
+static tutti_status clip(tutti_engine *e, tutti_rate *rate, tutti_error *err)
 {
-    tutti_engine *e = m->engine;
+    /* torch.nn.utils.clip_grad_norm_: coefficient max/(norm + 1e-6), at most 1 */
+    double norm2 = 0, coefficient;
+    bool done;
 
-    *rate = tutti_rate_now(m);
-    *skip = false;
+    if (e->options.clip_norm <= 0)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti_facilities_norm2(e, &norm2, &done, err));
+    if (!done)
+        norm2 = tutti_engine_norm2(e);
+    coefficient = e->options.clip_norm / (sqrt(norm2) + 1e-6);
+    if (coefficient < 1)
+        rate->scale = coefficient;
+    return TUTTI_OK;
+}
+
+tutti_status tutti_engine_find(tutti_engine *e, tutti_rate *rate, tutti_engine_verdict *found,
+                               tutti_error *err)
+{
+    *rate = tutti_rate_now(&e->m);
     tutti_engine_take_in(e); /* if the step's last pass did not do it */
     if (!e->step.exchanged &&
         !e->step.pass.stays) /* otherwise the pieces' jobs, or the client, have checked */
         for (int k = 0; k < e->layout.n_pieces; k++)
             TUTTI_TRY(tutti_engine_check_gradient(e, k, err));
-    TUTTI_TRY(tutti_engine_judge(e, skip, err));
-    if (*skip)
-        return TUTTI_OK;
-    if (e->options.clip_norm > 0) {
-        /* torch.nn.utils.clip_grad_norm_: coefficient max/(norm + 1e-6), at most 1 */
-        double norm2 = 0, coefficient;
-        bool done;
-        TUTTI_TRY(tutti_facilities_norm2(e, &norm2, &done, err));
-        if (!done)
-            norm2 = tutti_engine_norm2(e);
-        coefficient = e->options.clip_norm / (sqrt(norm2) + 1e-6);
-        if (coefficient < 1)
-            rate->scale = coefficient;
-    }
-    return TUTTI_OK;
+    TUTTI_TRY(tutti_engine_judge(e, found, err));
+    return found->bad ? TUTTI_OK : clip(e, rate, err);
+}
+
+tutti_status tutti_engine_found(tutti_engine *e, const tutti_engine_verdict *found,
+                                tutti_error *err)
+{
+    TUTTI_TRY(tutti_engine_commit(e, err));
+    return tutti_engine_judged(e, found, err);
+}
+
+tutti_status tutti_base_check(tutti_method *m, tutti_rate *rate, bool *skip, tutti_error *err)
+{
+    tutti_engine_verdict found;
+
+    *skip = false;
+    TUTTI_TRY(tutti_engine_find(m->engine, rate, &found, err));
+    *skip = found.bad;
+    return tutti_engine_found(m->engine, &found, err);
 }
 
 tutti_status tutti_base_gradient(tutti_method *m, tutti_rate *rate, bool *skip, tutti_error *err)
@@ -201,6 +221,8 @@ tutti_status tutti_engine_step(tutti_engine *e, tutti_error *err)
                                                  : "between steps");
     status = tutti_engine_settle_pieces(e, err);
     m->lr = e->rate.base * e->rate.factor;
+    if (status == TUTTI_OK)
+        status = tutti_facilities_exchange_rest(e, err);
     if (e->m.by_piece)
         due = false;
     else if (status == TUTTI_OK && tutti_facilities_exchange_later(e))
@@ -218,6 +240,7 @@ tutti_status tutti_engine_step(tutti_engine *e, tutti_error *err)
     tutti_engine_pace_end(e);
     TUTTI_TRY(tutti_engine_failed(e, tutti_facilities_end_step(e, err), err));
     tutti_engine_watch(e);
+    tutti_engine_commit_over(e);
     e->stage = STAGE_READY;
     return TUTTI_OK;
 }

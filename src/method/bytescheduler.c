@@ -287,7 +287,8 @@ static tutti_status bytescheduler_serve(tutti_method *m, tutti_error *err)
 
 enum {
     TRAITS = TUTTI_REPLICAS_EQUAL | TUTTI_SPARSE_ROWS | TUTTI_PARAMETER_SERVERS |
-             TUTTI_THROUGH_SERVERS | TUTTI_ASKS_FOR_VALUES | TUTTI_LOGICAL_SHARES
+             TUTTI_THROUGH_SERVERS | TUTTI_ASKS_FOR_VALUES | TUTTI_LOGICAL_SHARES |
+             TUTTI_WHOLE_STEPS
 };
 
 static bool bytescheduler_serves(const void *self)
@@ -297,10 +298,13 @@ static bool bytescheduler_serves(const void *self)
 
 static unsigned bytescheduler_traits(const void *self)
 {
-    const unsigned traits =
-        ((const bytescheduler *)self)->cross_barrier == ON ? TRAITS | TUTTI_NEVER_SKIPS : TRAITS;
+    const bytescheduler *s = self;
+    unsigned traits = s->cross_barrier == ON ? TRAITS | TUTTI_NEVER_SKIPS : TRAITS;
+
+    if (s->tune != TUNE_OFF) /* the tuner's state goes by measured times */
+        traits &= ~(unsigned)TUTTI_WHOLE_STEPS;
     return bytescheduler_serves(self)
-               ? traits & ~(unsigned)TUTTI_LOGICAL_SHARES
+               ? traits & ~(unsigned)(TUTTI_LOGICAL_SHARES | TUTTI_WHOLE_STEPS)
                : traits & ~(unsigned)(TUTTI_PARAMETER_SERVERS | TUTTI_THROUGH_SERVERS);
 }
 

@@ -49,7 +49,7 @@ const tutti_method_ops tutti_method_ddp = {
     .options = ddp_options,
     .self_bytes = sizeof(ddp),
     .traits = TUTTI_REPLICAS_EQUAL | TUTTI_TAKES_CODEC | TUTTI_SPARSE_ROWS | TUTTI_DDP_EQUIVALENT |
-              TUTTI_ASKS_FOR_VALUES | TUTTI_LOGICAL_SHARES,
+              TUTTI_ASKS_FOR_VALUES | TUTTI_LOGICAL_SHARES | TUTTI_WHOLE_STEPS,
     .axes = { "all-reduce", "every step", "fp32 or any", "buckets, overlap", "replicated", "any" },
     .declare = ddp_declare,
     .exchange = tutti_base_exchange,

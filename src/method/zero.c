@@ -109,7 +109,8 @@ static tutti_status zero_open(tutti_method *m, tutti_error *err)
 
 enum {
     TRAITS =
-        TUTTI_REPLICAS_EQUAL | TUTTI_SHARDED_OPTIMIZER | TUTTI_DDP_EQUIVALENT | TUTTI_LOGICAL_SHARES
+        TUTTI_REPLICAS_EQUAL | TUTTI_SHARDED_OPTIMIZER | TUTTI_DDP_EQUIVALENT |
+        TUTTI_LOGICAL_SHARES | TUTTI_WHOLE_STEPS
 };
 
 static unsigned zero_traits(const void *self)
@@ -117,9 +118,10 @@ static unsigned zero_traits(const void *self)
     const zero *z = self;
     /* the later stages sum each pass over the workers, and groups sum inside them first */
     const bool logical = z->stage == OPTIMIZER && strcmp(z->group, "none") == 0;
+    const unsigned without = (logical ? 0 : (unsigned)TUTTI_LOGICAL_SHARES) |
+                             (z->stage == OPTIMIZER ? 0 : (unsigned)TUTTI_WHOLE_STEPS);
 
-    return (logical ? TRAITS : TRAITS & ~(unsigned)TUTTI_LOGICAL_SHARES) |
-           (z->stage == VALUES ? TUTTI_SHARDED_PARAMETERS : 0);
+    return (TRAITS & ~without) | (z->stage == VALUES ? TUTTI_SHARDED_PARAMETERS : 0);
 }
 
 static const char *const zero_constraints[] = {

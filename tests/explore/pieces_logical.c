@@ -1,6 +1,9 @@
 /* Pieces: a run with logical shares, by the methods that have them, against the tree of sums
    computed alone, to the bit: whatever the number of workers, the pieces and their threads, and the
-   order of messages. */
+   order of messages.
+   And the same methods with steps that are made as a whole or not at all (engine_options.commit): a
+   rank dies, or answers that a step is not to be made. Whoever is left has, to the bit, the state
+   after as many steps as it has committed. */
 #include "explore.h"
 #include "tutti/method.h"
 #include "tutti/tutti.h"
@@ -8,6 +11,10 @@
 
 enum { STEPS = 4, TENSORS = 3, SIZE = 352, SHARES = 13, SAMPLES = 200 };
 static const size_t count[TENSORS] = { 192, 64, 96 };
+static const char *const names[TENSORS] = { "c", "b", "a" };
+static const char *const methods[] = { "ddp(bucket_mb=0.0005,first_bucket_mb=0.0002)",
+                                       "zero(bucket_mb=0.0005,first_bucket_mb=0.0002)",
+                                       "bytescheduler(partition_mb=0.0003,credit_mb=0.0008,fuse_mb=0.0001)" };
 
 /* Of one sample. Sums of these depend on the order of adding. */
 static float pull(uint64_t position, size_t i)
@@ -99,10 +106,6 @@ static tutti_status train(tutti_engine *e, const tutti_share *shares, tutti_erro
 
 static tutti_status logical_shares(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    static const char *const methods[] = { "ddp(bucket_mb=0.0005,first_bucket_mb=0.0002)",
-                                           "zero(bucket_mb=0.0005,first_bucket_mb=0.0002)",
-                                           "bytescheduler(partition_mb=0.0003,credit_mb=0.0008,fuse_mb=0.0001)" };
-    static const char *const names[TENSORS] = { "c", "b", "a" };
     const int shares = c->ranks + (int)explore_draw(c, "shares", (uint64_t)(SHARES - c->ranks + 1));
     const tutti_engine_options options = {
         .method = methods[explore_draw(c, "method", TUTTI_LENGTH(methods))], .optimizer = "sgd(lr=1)", .batch = 2,
@@ -124,8 +127,135 @@ static tutti_status logical_shares(tutti_world *world, explore_case *c, tutti_er
     return status;
 }
 
+/* ---- whole steps ---- */
+
+enum { OWN = 3000 }; /* so many that a sum of them is not one message, and may fail half done */
+
+typedef struct whole {
+    tutti_engine *e;
+    bool refuses;           /* this rank does not make step `last` */
+    uint64_t last, commits;
+    uint64_t state, values; /* hashes, when the step began */
+} whole;
+
+static uint64_t values_of(const whole *w)
+{
+    return tutti_hash(tutti_engine_method(w->e)->x, SIZE * sizeof(float));
+}
+
+static tutti_status hash_state(const whole *w, uint64_t *hash, tutti_error *err)
+{
+    const tutti_saved *piece;
+    size_t n;
+
+    *hash = 0;
+    TUTTI_TRY(tutti_engine_state(w->e, &piece, &n, err));
+    for (size_t k = 0; k < n; k++)
+        *hash = *hash * 1099511628211u ^
+                tutti_hash(piece[k].data, (piece[k].end - piece[k].begin) * tutti_dtype_bytes(piece[k].dtype));
+    return TUTTI_OK;
+}
+
+/* A rank that is asked after something has changed does not make the step, which is then missed. */
+static bool makes_step(void *user, uint64_t step)
+{
+    whole *const w = user;
+    const bool makes = !(w->refuses && step == w->last) && step == w->commits && values_of(w) == w->values;
+
+    w->commits += makes;
+    return makes;
+}
+
+static tutti_status whole_pass(const whole *w, const tutti_pass *p, tutti_error *err)
+{
+    const tutti_method *const m = tutti_engine_method(w->e);
+    float *const own = tutti_engine_client_state(w->e);
+
+    for (int k = 0; k < OWN; k++)
+        own[k] = 0.75f * own[k] + pull(p->position, SIZE + (size_t)k);
+    for (int k = 0; k < TENSORS; k++) {
+        const tutti_tensor *const t = &m->layout->tensor[k];
+        for (size_t i = t->first; i < t->first + t->count; i++) {
+            float g = 0;
+            add_pass(&g, i, p->position, p->samples, p->divisor, false);
+            m->g[i] = p->keep ? m->g[i] + g * (float)p->scale : g * (float)p->scale;
+        }
+        explore_dawdle(200);
+        TUTTI_TRY(tutti_engine_grad_ready(w->e, k, err));
+    }
+    return tutti_engine_pass_end(w->e, 0, err);
+}
+
+/* Every step, and an evaluation after every other one. */
+static tutti_status whole_run(whole *w, tutti_error *err)
+{
+    for (uint64_t s = 0; s < STEPS; s++) {
+        tutti_pass p;
+        tutti_status status;
+        TUTTI_TRY(hash_state(w, &w->state, err));
+        w->values = values_of(w);
+        while ((status = tutti_engine_pass_begin(w->e, &p, err)) == TUTTI_OK)
+            TUTTI_TRY(whole_pass(w, &p, err));
+        TUTTI_TRY(status == TUTTI_CLOSED ? tutti_engine_step(w->e, err) : status);
+        EXPLORE_CHECK(w->commits == s + 1 && !(w->refuses && s == w->last));
+        TUTTI_TRY(hash_state(w, &w->state, err));
+        if (s % 2 == 0)
+            continue;
+        TUTTI_TRY(tutti_engine_eval_begin(w->e, err));
+        explore_dawdle(200);
+        TUTTI_TRY(tutti_engine_eval_end(w->e, err));
+    }
+    return tutti_engine_finish(w->e, err);
+}
+
+/* What a rank that is left has. */
+static tutti_status check_left(const whole *w, tutti_error *err)
+{
+    uint64_t steps = 0, hash;
+
+    EXPLORE_EXPECT(tutti_engine_whole(w->e, &steps), "the state is not whole after %d commits", (int)w->commits);
+    EXPLORE_EXPECT(steps == w->commits, "%d steps after %d commits", (int)steps, (int)w->commits);
+    TUTTI_TRY(hash_state(w, &hash, err));
+    EXPLORE_EXPECT(hash == w->state, "the state after %d commits is another than that of these steps", (int)steps);
+    return TUTTI_OK;
+}
+
+static tutti_status whole_steps(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    const bool logical = explore_draw(c, "logical", 2) > 0;
+    const tutti_engine_options options = {
+        .method = methods[explore_draw(c, "method", TUTTI_LENGTH(methods))], .optimizer = "adam(lr=0.5)", .batch = 2,
+        .accumulate = 1 + (int64_t)explore_draw(c, "passes", 2), .data_samples = SAMPLES,
+        .elastic_shares = logical ? c->ranks + (int)explore_draw(c, "shares", 3) : 0,
+        .clip_norm = (double)explore_draw(c, "clip", 2) / 4,
+        .loss_scale = explore_draw(c, "scale", 2) > 0 ? "dynamic(init=1024,interval=2)" : NULL,
+        .lane = (int)explore_draw(c, "lane", 3), .own_values = OWN, .commit = makes_step,
+    };
+    const bool refused = explore_draw(c, "refused", 2) > 0;
+    whole w = { .refuses = refused && (int)explore_draw(c, "refuses", (uint64_t)c->ranks) == tutti_world_rank(world),
+                .last = explore_draw(c, "last", STEPS) };
+    tutti_engine_options mine = options;
+    tutti_param params[TENSORS];
+    tutti_status status;
+
+    for (int k = 0; k < TENSORS; k++)
+        params[k] = (tutti_param){ .name = names[k], .dims = 1, .dim = { count[k] }, .unit = TENSORS - 1 - k };
+    mine.user = &w;
+    status = tutti_engine_open(&w.e, world, params, TENSORS, &mine, err);
+    if (status == TUTTI_OK)
+        status = whole_run(&w, err);
+    if (status == TUTTI_ERR_PEER && w.e != NULL) {
+        const tutti_status left = check_left(&w, err);
+        status = left != TUTTI_OK ? left : status;
+    }
+    tutti_engine_close(w.e);
+    return status;
+}
+
 const explore_piece explore_logical_pieces[] = {
     { .name = "logical-shares", .help = "shares of a step, of which workers have several", .least = 1, .most = 6,
       .rank_main = logical_shares },
+    { .name = "whole-steps", .help = "a rank dies, or does not make a step: the others have a whole number of steps",
+      .least = 2, .most = 5, .rank_main = whole_steps, .deaths = true, .steps = 3000 },
     { 0 }
 };

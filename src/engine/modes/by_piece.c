@@ -79,6 +79,7 @@ tutti_status tutti_by_piece_check(const tutti_method *m, tutti_error *err)
           "updates each piece as soon as it is exchanged, before it is known whether the others "
           "are finite",
           NULL, at_end },
+        { TUTTI_ASKED_COMMIT, "updates each piece as soon as it is exchanged", NULL, at_end },
         { TUTTI_ASKED_CODEC, "lets them overlap",
           ", whose step begins when the exchange of the one before is over", at_end },
     };

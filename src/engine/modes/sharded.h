@@ -64,6 +64,9 @@ typedef struct tutti_shards {
                                     mean gradient, concatenated (declared, or the offload's); else
                                     NULL, and they are in m->g */
     size_t *at;                  /* [n_pieces]: the offset of each shard in such a concatenation */
+    float *before;               /* declared, slots x (elements of `mine`): the slots as they were
+                                    before the update; NULL: no options.commit */
+    float *next;                 /* declared with `before`: the new values of one shard */
     /* The norm of the gradient, with clip-norm. A block (norm.c) may have elements of several
        shards: the worker with its first element adds up all of it. */
     size_t blocks;               /* blocks of the flat space */

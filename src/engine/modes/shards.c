@@ -266,6 +266,29 @@ static tutti_status find_teams(tutti_engine *e, tutti_error *err)
     return TUTTI_OK;
 }
 
+/* What an update that may be undone needs (update_as_a_whole). */
+static void declare_second_copy(tutti_shards *s)
+{
+    tutti_engine *e = s->e;
+    const tutti_optim *o = e->m.optim;
+    size_t most = 0;
+
+    for (int k = 0; k < e->layout.n_pieces; k++)
+        most = s->mine[k].count > most ? s->mine[k].count : most;
+    tutti_declare(e->plan,
+                  &(tutti_state){ .name = "shards.before",
+                                  .keep = TUTTI_SCRATCH,
+                                  .dtype = TUTTI_F32,
+                                  .count = (size_t)o->ops->slots(o->self) * o->count },
+                  &s->before);
+    tutti_declare(e->plan,
+                  &(tutti_state){ .name = "shards.next",
+                                  .keep = TUTTI_SCRATCH,
+                                  .dtype = TUTTI_F32,
+                                  .count = most },
+                  &s->next);
+}
+
 tutti_status tutti_shards_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     static const tutti_conflict whole_buffers = { TUTTI_ASKED_CLIENT, "cuts them over the workers",
@@ -322,6 +345,8 @@ tutti_status tutti_shards_declare(tutti_method *m, tutti_plan *plan, tutti_error
                           "take ddp",
                           m->ops->name);
     e->rate.base = tutti_optim_lr(m->optim);
+    if (e->options.commit != NULL)
+        declare_second_copy(s);
     if (m->held == TUTTI_HELD_BY_UNIT)
         TUTTI_TRY(tutti_units_declare(e, m->keep_values, err));
     return e->options.clip_norm > 0 ? plan_norm(e, err) : TUTTI_OK;
@@ -535,16 +560,77 @@ void tutti_shards_start_gather(tutti_engine *e, int k)
     tutti_engine_give_to_lane(e, s);
 }
 
+/* Copies the slots to s->before, or back. */
+static void copy_slots(const tutti_shards *s, bool back)
+{
+    const tutti_optim *o = s->e->m.optim;
+
+    for (int i = 0; i < o->ops->slots(o->self); i++) {
+        float *const slot = o->slot[i], *const copy = s->before + (size_t)i * o->count;
+        tutti_copy(s->e->m.device, o->count, back ? copy : slot, back ? slot : copy);
+    }
+}
+
+/* This worker's new shards, in place of their gradient, and then those of all workers: g := the
+   new values. x is not written, the slots are. */
+static tutti_status gather_next(const tutti_shards *s, const tutti_rate *rate, tutti_error *err)
+{
+    tutti_engine *e = s->e;
+    const tutti_method *m = &e->m;
+    tutti_doing was;
+    tutti_status status = TUTTI_OK;
+
+    for (int k = 0; k < e->layout.n_pieces; k++) {
+        const tutti_range *mine = &s->mine[k];
+        tutti_copy(m->device, mine->count, m->x + mine->first, s->next);
+        tutti_update(m->optim, mine->first, mine->count, s->next, m->g + mine->first, rate);
+        tutti_copy(m->device, mine->count, s->next, m->g + mine->first);
+    }
+    was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
+    for (int k = 0; k < e->layout.n_pieces && status == TUTTI_OK; k++) {
+        tutti_piece *p = &e->pieces[k];
+        status = tutti_allgather_v(&p->group, s->counts + k * s->team,
+                                   tutti_f32(m->device, m->g + s->mine[k].first, s->mine[k].count),
+                                   tutti_f32(m->device, p->g, p->count), err);
+    }
+    tutti_engine_doing(e, was);
+    return status;
+}
+
+/* With options.commit: new values are gathered before x changes, in the memory of the gradient,
+   which each worker has used by then. A failure puts the slots back. */
+static tutti_status update_as_a_whole(tutti_shards *s, const tutti_rate *rate,
+                                      const tutti_engine_verdict *found, tutti_error *err)
+{
+    tutti_engine *e = s->e;
+    tutti_status status;
+
+    copy_slots(s, false);
+    status = gather_next(s, rate, err);
+    if (status == TUTTI_OK)
+        status = tutti_engine_found(e, found, err);
+    if (status != TUTTI_OK) {
+        copy_slots(s, true);
+        return status;
+    }
+    for (int k = 0; k < e->layout.n_pieces; k++)
+        tutti_copy(e->m.device, e->pieces[k].count, e->pieces[k].g, e->pieces[k].x);
+    return TUTTI_OK;
+}
+
 tutti_status tutti_shards_step(tutti_method *m, tutti_error *err)
 {
     tutti_engine *e = m->engine;
     tutti_units *units = tutti_units_of(e);
-    const tutti_shards *shards = tutti_shards_of(e);
+    tutti_shards *shards = tutti_shards_of(e);
+    tutti_engine_verdict found;
     tutti_rate rate;
-    bool skip;
 
-    TUTTI_TRY(tutti_base_check(m, &rate, &skip, err));
-    if (skip)
+    TUTTI_TRY(tutti_engine_find(e, &rate, &found, err));
+    if (shards->before != NULL && !found.bad)
+        return update_as_a_whole(shards, &rate, &found, err);
+    TUTTI_TRY(tutti_engine_found(e, &found, err));
+    if (found.bad)
         return TUTTI_OK;
     for (int k = e->layout.n_pieces - 1; k >= 0; k--) { /* the last is needed first */
         const tutti_range *mine = &shards->mine[k];

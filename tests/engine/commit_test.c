@@ -1,0 +1,364 @@
+/* Goal: with engine_options.commit a worker whose step fails has, to the bit, the state of the step
+   before, and the state after the step only if its commit was true: wherever in the step a worker
+   is lost, by each method that has the trait, with logical shares and without, with clipping, a
+   loss scale, several passes and a table whose rows are sent. A run without a loss has the bits of
+   a run without commit. An evaluation that fails leaves the state as it was; an update that fails
+   does not, and neither does a step that is not over. Others are refused in a sentence.
+   Method: the state as tutti_engine_state has it is hashed after each step of a run without a loss.
+   Then one worker leaves at a drawn moment: after some tensors of a pass, after the passes, or when
+   it is asked to commit. The others' states are compared with those hashes. When a worker is asked
+   its values are still those with which the step began. Ranks are threads. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tutti/method.h"
+#include "tutti/tutti.h"
+
+enum { TENSORS = 3, STEPS = 5, RANKS = 4, OWN = 3, SAMPLES = 90, ROWS = 70, COLS = 10 };
+/* below: after that many tensors of a pass */
+enum { AFTER_PASSES = TENSORS, AT_COMMIT, AT_EVALUATION, MOMENTS };
+
+static const size_t count[TENSORS] = { ROWS * COLS, 33, 337 }; /* the first is a table */
+static const char *const names[TENSORS] = { "c", "b", "a" };
+
+typedef struct job {
+    tutti_engine_options options;
+    bool commit;
+    int quits_rank, quits_step, quits_at; /* quits_rank -1: none does */
+    int64_t quits_pass;
+    uint64_t hash[RANKS][STEPS + 1];      /* [rank][steps done]; written if nobody quits */
+    uint64_t x[RANKS];                    /* at the end */
+    uint64_t left[RANKS], steps[RANKS];   /* the state after a failure, and its number of steps */
+    uint64_t commits[RANKS];              /* how often commit was true */
+    bool whole[RANKS];
+    bool update_fails;
+} job;
+
+typedef struct rank_state {
+    job *j;
+    int rank;
+    tutti_engine *e;
+    uint64_t x;                           /* the values when the step began */
+} rank_state;
+
+static float rough(uint64_t epoch, uint64_t position, size_t i)
+{
+    const uint64_t draw = tutti_random((tutti_rng){ position + 1, epoch, 5 }, i);
+
+    return (float)((double)(draw >> 11) * 0x1p-53 - 0.5) * (float)(1 + draw % 1000) / 300;
+}
+
+static void fill(void *user, int tensor, float *values)
+{
+    (void)user;
+    for (size_t i = 0; i < count[tensor]; i++)
+        values[i] = rough(3, (uint64_t)tensor, i);
+}
+
+static uint64_t hash_values(const rank_state *r)
+{
+    const tutti_method *m = tutti_engine_method(r->e);
+
+    return tutti_hash(m->x, m->layout->used * sizeof(float));
+}
+
+static bool quits(const rank_state *r, uint64_t step, int at)
+{
+    return r->rank == r->j->quits_rank && (int)step == r->j->quits_step && at == r->j->quits_at;
+}
+
+static bool commit(void *user, uint64_t step)
+{
+    const rank_state *r = user;
+    const bool makes_it = !quits(r, step, AT_COMMIT) && step == r->j->commits[r->rank] && hash_values(r) == r->x;
+
+    r->j->commits[r->rank] += makes_it;
+    return makes_it;
+}
+
+static tutti_status update(void *user, double factor, tutti_error *err)
+{
+    const rank_state *r = user;
+
+    (void)factor;
+    return r->j->update_fails ? tutti_fail(err, TUTTI_ERR_NUMBER, 0, "this update fails") : TUTTI_OK;
+}
+
+static tutti_status leave(tutti_error *err)
+{
+    return tutti_fail(err, TUTTI_ERR_IO, 0, "this worker leaves");
+}
+
+/* Adds what a pass has of a tensor to it. *n: the rows that it touches, in ascending order; a
+   tensor that is no table is one row. */
+static void compute(const tutti_pass *p, int k, float *g, uint32_t ids[ROWS], size_t *n)
+{
+    const size_t cols = k == 0 ? COLS : count[k], rows = count[k] / cols;
+
+    *n = 0;
+    for (size_t row = 0; row < rows; row++) {
+        bool any = false;
+        for (size_t i = row * cols; i < (row + 1) * cols; i++) {
+            float sum = 0;
+            for (int64_t s = 0; s < p->samples; s++) {
+                const uint64_t position = p->position + (uint64_t)s;
+                const bool touches = k > 0 || position * 7 % ROWS == row || position * 11 % ROWS == row;
+                sum += touches ? rough(p->epoch, position, i + (size_t)k * 1000) : 0;
+                any = any || touches;
+            }
+            sum = p->samples > 0 ? sum * (float)p->scale / (float)p->divisor : 0;
+            if (k > 0 || any)
+                g[i] = p->keep ? g[i] + sum : sum;
+        }
+        if (any)
+            ids[(*n)++] = (uint32_t)row;
+    }
+}
+
+static tutti_status one_pass(rank_state *r, tutti_engine *e, const tutti_pass *p, tutti_error *err)
+{
+    uint32_t ids[ROWS];
+    size_t n;
+    const uint64_t step = tutti_engine_method(e)->step;
+    float *const own = tutti_engine_client_state(e);
+
+    for (int i = 0; i < OWN && p->samples > 0; i++)
+        own[i] = 0.75f * own[i] + 0.25f * rough(p->epoch, p->position, 5000 + (size_t)i);
+    for (int k = 0; k < TENSORS; k++) {
+        uint64_t steps;
+        if (p->index == r->j->quits_pass && quits(r, step, k))
+            return tutti_engine_whole(e, &steps) ? TUTTI_ERR_STATE : leave(err);
+        compute(p, k, tutti_engine_gradient(e, k), ids, &n);
+        TUTTI_TRY(k == 0 ? tutti_engine_grad_ready_rows(e, k, ids, n, err) : tutti_engine_grad_ready(e, k, err));
+    }
+    return tutti_engine_pass_end(e, 1, err);
+}
+
+static tutti_status one_step(rank_state *r, tutti_engine *e, tutti_error *err)
+{
+    const uint64_t step = tutti_engine_method(e)->step;
+    tutti_pass p;
+    tutti_status status;
+
+    r->x = r->j->commit ? hash_values(r) : 0;
+    while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK)
+        TUTTI_TRY(one_pass(r, e, &p, err));
+    if (status != TUTTI_CLOSED)
+        return status;
+    return quits(r, step, AFTER_PASSES) ? leave(err) : tutti_engine_step(e, err);
+}
+
+static tutti_status evaluate(const rank_state *r, tutti_error *err)
+{
+    const uint64_t steps = tutti_engine_method(r->e)->step;
+
+    if (quits(r, steps - 1, AT_EVALUATION))
+        return leave(err);
+    TUTTI_TRY(tutti_engine_eval_begin(r->e, err));
+    return tutti_engine_eval_end(r->e, err);
+}
+
+static tutti_status hash_state(tutti_engine *e, uint64_t *hash, tutti_error *err)
+{
+    const tutti_saved *piece;
+    size_t n;
+
+    TUTTI_TRY(tutti_engine_state(e, &piece, &n, err));
+    *hash = n;
+    for (size_t i = 0; i < n; i++)
+        *hash = *hash * 1099511628211u ^
+                tutti_hash(piece[i].data, (piece[i].end - piece[i].begin) * tutti_dtype_bytes(piece[i].dtype));
+    return TUTTI_OK;
+}
+
+static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
+{
+    job *j = arg;
+    rank_state r = { .j = j, .rank = tutti_world_rank(world) };
+    tutti_param params[TENSORS];
+    tutti_engine_options options = j->options;
+    tutti_engine *e = NULL;
+    tutti_status status;
+
+    for (int k = 0; k < TENSORS; k++)
+        params[k] = (tutti_param){ .name = names[k], .dims = 1, .dim = { count[k] }, .unit = TENSORS - 1 - k };
+    params[0] = (tutti_param){ .name = names[0], .dims = 2, .dim = { ROWS, COLS }, .unit = TENSORS - 1,
+                               .row_sparse = true };
+    options.initial = fill;
+    options.user = &r;
+    options.own_values = OWN;
+    options.commit = j->commit ? commit : NULL;
+    options.update = strcmp(options.optimizer, "client") == 0 ? update : NULL;
+    status = tutti_engine_open(&e, world, params, TENSORS, &options, err);
+    r.e = e;
+    for (int s = 0; s < STEPS && status == TUTTI_OK; s++) {
+        if (j->quits_rank < 0)
+            status = hash_state(e, &j->hash[r.rank][s], err);
+        if (status == TUTTI_OK)
+            status = one_step(&r, e, err);
+        if (status == TUTTI_OK && s % 2 == 0)
+            status = evaluate(&r, err);
+    }
+    if (status == TUTTI_OK && j->quits_rank < 0)
+        status = hash_state(e, &j->hash[r.rank][STEPS], err);
+    if (status == TUTTI_OK)
+        status = tutti_engine_finish(e, err);
+    if (status == TUTTI_OK)
+        j->x[r.rank] = hash_values(&r);
+    else if (e != NULL && status != TUTTI_ERR_IO && status != TUTTI_ERR_STATE) {
+        tutti_error none;
+        j->whole[r.rank] = tutti_engine_whole(e, &j->steps[r.rank]);
+        if (hash_state(e, &j->left[r.rank], &none) != TUTTI_OK)
+            j->whole[r.rank] = false;
+    }
+    tutti_engine_close(e);
+    return status;
+}
+
+static job job_of(const char *method, int shares)
+{
+    return (job){ .options = { .method = method, .optimizer = "adamw(lr=0.01)", .batch = 2, .data_samples = SAMPLES,
+                               .seed = 3, .elastic_shares = shares },
+                  .commit = true, .quits_rank = -1 };
+}
+
+static void run_whole(job *j, int n)
+{
+    tutti_error err;
+
+    if (tutti_world_run("shm", n, run_rank, j, &err) != TUTTI_OK)
+        fail_msg("%s with %d shares: %s", j->options.method, j->options.elastic_shares, err.text);
+}
+
+/* Every worker that was left has the step before, or the step that it committed. */
+static void lose_one(const job *reference, int n, int rank, int step, int at)
+{
+    static job j;
+    tutti_error err;
+
+    j = *reference;
+    j.quits_rank = rank;
+    j.quits_step = step;
+    j.quits_at = at;
+    j.quits_pass = step % 2 == 0 ? 0 : j.options.accumulate - 1;
+    memset(j.whole, 0, sizeof j.whole);
+    memset(j.commits, 0, sizeof j.commits);
+    assert_int_not_equal(tutti_world_run("shm", n, run_rank, &j, &err), TUTTI_OK);
+    for (int r = 0; r < n; r++) {
+        /* in step `step` a worker that is lost has not sent all that a commit waits for */
+        const uint64_t least = (uint64_t)step + (at == AT_EVALUATION),
+                       most = (uint64_t)step + (at >= AFTER_PASSES);
+        if (r == rank && at != AT_COMMIT)
+            continue;
+        if (!j.whole[r] || j.steps[r] != j.commits[r] || j.steps[r] < least || j.steps[r] > most ||
+            j.left[r] != reference->hash[r][j.steps[r]])
+            fail_msg("%s, %d shares, worker %d lost in step %d at %d: worker %d has %s, %d steps, %d commits",
+                     j.options.method, j.options.elastic_shares, rank, step, at, r,
+                     j.whole[r] ? "another state" : "no whole state", (int)j.steps[r], (int)j.commits[r]);
+    }
+}
+
+enum { DDP, ZERO };
+static const char *const methods[] = { "ddp(bucket_mb=0.001,first_bucket_mb=0.0005)",
+                                       "zero(bucket_mb=0.001,first_bucket_mb=0.0005)",
+                                       "bytescheduler(partition_mb=0.0005,credit_mb=0.002,fuse_mb=0.0002)" };
+
+static job varied(size_t m, int variant)
+{
+    job j = job_of(methods[m], variant % 2 == 0 ? 0 : 6);
+
+    j.options.accumulate = 1 + variant % 3 / 2;
+    j.options.clip_norm = variant % 3 == 1 ? 0.5 : 0;
+    j.options.lane = variant == 5 ? -1 : variant % 3; /* 0: the method's */
+    if (variant == 4 && m != ZERO)
+        j.options.optimizer = "adam(lr=0.01,lazy=on)";
+    if (variant / 2 == 1)
+        j.options.loss_scale = "dynamic(init=1024,interval=2)";
+    return j;
+}
+
+static void a_lost_worker_leaves_a_step_or_none_of_it(void **state)
+{
+    (void)state;
+    for (size_t m = 0; m < TUTTI_LENGTH(methods); m++)
+        for (int variant = 0; variant < 6; variant++) {
+            static job a;
+            a = varied(m, variant);
+            run_whole(&a, RANKS);
+            for (int at = 0; at < MOMENTS; at++)
+                lose_one(&a, RANKS, (at + variant) % RANKS,
+                         at == AT_EVALUATION ? variant % 2 * 2 : (at + variant) % (STEPS - 1), at);
+        }
+}
+
+static void a_run_that_commits_has_the_bits_of_one_that_does_not(void **state)
+{
+    (void)state;
+    for (size_t m = 0; m < TUTTI_LENGTH(methods); m++)
+        for (int variant = 0; variant < 6; variant++) {
+            static job a, b;
+            a = varied(m, variant);
+            b = varied(m, variant);
+            b.commit = false;
+            run_whole(&a, RANKS);
+            run_whole(&b, RANKS);
+            assert_memory_equal(a.x, b.x, sizeof a.x);
+            for (int s = 0; s <= STEPS; s++)
+                for (int r = 0; r < RANKS; r++)
+                    assert_true(a.hash[r][s] == b.hash[r][s]);
+        }
+}
+
+static void an_update_that_fails_leaves_no_whole_state(void **state)
+{
+    static job j;
+    tutti_error err;
+
+    (void)state;
+    j = job_of(methods[DDP], 0);
+    j.options.optimizer = "client";
+    run_whole(&j, 2);
+    memset(j.commits, 0, sizeof j.commits);
+    j.update_fails = true;
+    j.quits_rank = RANKS; /* nobody does, and the states are not hashed */
+    assert_int_equal(tutti_world_run("shm", 2, run_rank, &j, &err), TUTTI_ERR_NUMBER);
+    for (int r = 0; r < 2; r++)
+        assert_true(!j.whole[r] && j.steps[r] == 0 && j.commits[r] == 1);
+}
+
+static void what_cannot_is_refused(void **state)
+{
+    static const struct { const char *method, *codec, *says; } cases[] = {
+        { "local-sgd", "", "is to be made as a whole or not at all (commit), but method 'local-sgd' changes" },
+        { "zero(stage=2)", "", "but method 'zero' changes what it keeps before all exchanges of a step are over" },
+        { "bytescheduler(cross_barrier=on)", "", "but method 'bytescheduler' updates each piece as soon as" },
+        { "ddp", "ef(topk(ratio=0.1))", "makes its steps as a whole or not at all here (commit)" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(cases); i++) {
+        static job j;
+        tutti_error err;
+        j = job_of(cases[i].method, 0);
+        j.options.codec = cases[i].codec;
+        assert_int_equal(tutti_world_run("shm", 2, run_rank, &j, &err), TUTTI_ERR_USAGE);
+        if (strstr(err.text, cases[i].says) == NULL)
+            fail_msg("%s: %s", cases[i].method, err.text);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_lost_worker_leaves_a_step_or_none_of_it),
+        cmocka_unit_test(a_run_that_commits_has_the_bits_of_one_that_does_not),
+        cmocka_unit_test(an_update_that_fails_leaves_no_whole_state),
+        cmocka_unit_test(what_cannot_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
