@@ -24,307 +24,169 @@
 
 #include "engine_internal.h"
 #include "hooks.h"
+#include "image.h"
+#include "saved.h"
 #include "collective/members.h"
 #include "engine/facility.h"
 #include "state/plan.h"
 #include "state/parse.h"
 
-typedef struct items { tutti_saved *at; size_t count, capacity; } items;
-/* The run that saved a checkpoint. */
-typedef struct savers {
-    int began;               /* workers at the beginning of that run */
-    int left;                /* workers that saved the checkpoint */
-    int64_t *rank;           /* [left]: their ranks, ascending */
-    tutti_saved_run run;     /* how that run differs from this one */
-} savers;
-
-static tutti_status append_item(items *list, const tutti_saved *item, tutti_error *err)
-{
-    if (list->count == list->capacity) {
-        const size_t capacity = list->capacity == 0 ? 64 : 2 * list->capacity;
-        tutti_saved *more = tutti_alloc(capacity, sizeof *more);
-        if (more == NULL)
-            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing the state to save");
-        if (list->count > 0)
-            memcpy(more, list->at, list->count * sizeof *more);
-        tutti_free(list->at);
-        list->at = more;
-        list->capacity = capacity;
-    }
-    list->at[list->count++] = *item;
-    return TUTTI_OK;
-}
-
-/* `bytes` further on, in memory or, where it has no address, in its tier. */
-static tutti_place further(tutti_place at, size_t bytes)
-{
-    return (tutti_place){ at.tier, at.at + bytes,
-                          at.memory != NULL ? (char *)at.memory + bytes : NULL };
-}
-
-/* A vector of a state, whose element `first` of the flat space is at `at`. */
-typedef struct placed {
-    const tutti_state *state;
-    tutti_place at;
-    size_t first;
-    int owner;
-} placed;
-
-/* Adds the part [low, high) of a placed vector; split at tensors. */
-static tutti_status add_range(const tutti_engine *e, items *list, const placed *of, size_t low,
-                              size_t high, tutti_error *err)
-{
-    const tutti_state *s = of->state;
-    const size_t size = tutti_dtype_bytes(s->dtype);
-
-    for (int i = 0; i < e->layout.n_tensors; i++) {
-        const tutti_tensor *t = &e->tensors[i];
-        const size_t from = low > t->first ? low : t->first,
-                     to = high < t->first + t->count ? high : t->first + t->count;
-        const tutti_place here = from < to ? further(of->at, (from - of->first) * size) : of->at;
-        if (from < to)
-            TUTTI_TRY(append_item(list,
-                                  &(tutti_saved){ .state = s->name,
-                                                  .tensor = t->name,
-                                                  .keep = s->keep,
-                                                  .dtype = s->dtype,
-                                                  .owner = of->owner,
-                                                  .count = t->count,
-                                                  .begin = from - t->first,
-                                                  .end = to - t->first,
-                                                  .data = here.memory,
-                                                  .tier = here.tier,
-                                                  .at = here.at },
-                                  err));
-    }
-    return TUTTI_OK;
-}
-
-/* Adds a placed vector of several ranges. If other workers have the same values, this one saves a
-   part. */
-static tutti_status add_ranges(const tutti_engine *e, items *list, const tutti_state *s,
-                               tutti_place at, bool reading, tutti_error *err)
-{
-    const tutti_range part =
-        reading ? (tutti_range){ 0, s->count } : tutti_facilities_saved_part(e, s->count);
-    size_t before = 0;
-
-    for (size_t k = 0; k < s->n_ranges; before += s->ranges[k++].count) {
-        const tutti_range *r = &s->ranges[k];
-        const size_t end = part.first + part.count,
-                     low = part.first > before ? part.first - before : 0,
-                     high = end > before + r->count ? r->count
-                            : end > before          ? end - before
-                                                    : 0;
-        TUTTI_TRY(add_range(e, list, &(placed){ s, at, r->first, -1 }, r->first + low,
-                            r->first + high, err));
-        at = further(at, r->count * tutti_dtype_bytes(s->dtype));
-    }
-    return TUTTI_OK;
-}
-
-/* The worker of the saved run whose part worker k has now; -1: none. */
-static int64_t saved_part(const savers *by, int workers, int k)
-{
-    bool there = false;
-
-    if (workers < by->began)
-        return k < by->left ? by->rank[k] : -1;
-    for (int i = 0; i < by->left; i++)
-        there = there || by->rank[i] == k;
-    return there ? k : -1;
-}
-
-/* Adds the parts of workers that are still there. State that a run of one worker does not save
-   has none. */
-static tutti_status add_parts(const tutti_engine *e, items *list, const placed *of_state,
-                              tutti_checkpoint *checkpoint, const savers *by, tutti_error *err)
-{
-    const tutti_state *s = of_state->state;
-    char *const memory = of_state->at.memory;
-    const uint64_t workers = (uint64_t)e->m.workers, began = (uint64_t)by->began,
-                   part = s->count / workers, first = s->first / workers * began,
-                   count = (s->of > 0 ? s->of : s->count) / workers * began;
-
-    for (int k = 0; k < e->m.workers && (began > 1 || tutti_checkpoint_has(checkpoint, s->name));
-         k++) {
-        const int64_t of = saved_part(by, e->m.workers, k);
-        if (of >= 0)
-            TUTTI_TRY(append_item(
-                list,
-                &(tutti_saved){ .state = s->name,
-                                .tensor = "",
-                                .keep = s->keep,
-                                .dtype = s->dtype,
-                                .owner = of_state->owner,
-                                .count = count,
-                                .begin = first + (uint64_t)of * part,
-                                .end = first + (uint64_t)(of + 1) * part,
-                                .data = memory + (uint64_t)k * part * tutti_dtype_bytes(s->dtype) },
-                err));
-    }
-    return TUTTI_OK;
-}
-
-/* Adds what this worker saves or reads of a state. */
-static tutti_status add_state(const tutti_engine *e, items *list, const placed *of,
-                              tutti_checkpoint *checkpoint, const savers *by, tutti_error *err)
-{
-    const tutti_method *m = &e->m;
-    const bool serves = m->rank >= m->workers, reading = by != NULL,
-               same = of->state->keep == TUTTI_SAME;
-    const size_t workers = (size_t)m->all.size, index = serves ? workers : (size_t)m->all.index;
-    const size_t share = (m->n + workers - 1) / workers, low = share * index,
-                 high = low + share < m->n ? low + share : m->n;
-    const tutti_state *s = of->state;
-    const tutti_place at = of->at;
-    if (s->of_workers && reading && by->run.changed) {
-        if (!same)
-            TUTTI_TRY(add_parts(e, list, of, checkpoint, by, err));
-    } else if (s->ranges != NULL) {
-        TUTTI_TRY(add_ranges(e, list, s, at, reading, err));
-    } else if (s->placed) {
-        const size_t end = s->first + s->count;
-        const bool whole = reading || !same;
-        TUTTI_TRY(add_range(e, list, of, whole || low < s->first ? s->first : low,
-                            whole || high > end ? end : high, err));
-    } else if (reading || !same || index == 0)
-        TUTTI_TRY(append_item(list,
-                              &(tutti_saved){ .state = s->name,
-                                              .tensor = "",
-                                              .keep = s->keep,
-                                              .dtype = s->dtype,
-                                              .owner = of->owner,
-                                              .count = s->of > 0 ? s->of : s->count,
-                                              .begin = s->first,
-                                              .end = s->first + s->count,
-                                              .data = at.memory,
-                                              .tier = at.tier,
-                                              .at = at.at },
-                              err));
-    return TUTTI_OK;
-}
-
-/* Lists what this rank saves, or (by) what it reads of a checkpoint of those savers, except what
-   facilities read themselves. A rank that only serves has shards, but neither x nor state of its
-   own. checkpoint: the savers'; NULL: it has all that this run declares. */
-static tutti_status collect(const tutti_engine *e, items *list, tutti_checkpoint *checkpoint,
-                            const savers *by, tutti_error *err)
-{
-    const tutti_method *m = &e->m;
-    const bool serves = m->rank >= m->workers, reading = by != NULL;
-
-    for (size_t i = 0; i < tutti_plan_count(e->plan); i++) {
-        void *memory;
-        const tutti_state *s = tutti_plan_state(e->plan, i, &memory);
-        const bool same = s->keep == TUTTI_SAME, mine = !same && s->keep != TUTTI_SLICE;
-        const tutti_place *place = tutti_plan_place(e->plan, i),
-                          at = place != NULL ? *place : (tutti_place){ .memory = memory };
-        const int owner = mine ? m->all.index : -1;
-        if (s->keep == TUTTI_SCRATCH || s->count == 0 || (s->copy && !reading) ||
-            (mine && (serves || (reading && by->run.resized))) ||
-            (reading && tutti_facilities_recut(e, &by->run, memory)))
-            continue;
-        if (checkpoint != NULL && s->late &&
-            !tutti_checkpoint_has(checkpoint, s->name)) /* saved without it */
-            continue;
-        TUTTI_TRY(add_state(e, list, &(placed){ s, at, s->first, owner }, checkpoint, by, err));
-    }
-    return TUTTI_OK;
-}
+/* What a checkpoint has besides declared state. */
+typedef struct extras {
+    char *facts;
+    int64_t parts[2], team;
+    int64_t *members;            /* [1 + workers]: the number of workers with which the run began,
+                                    and the remaining ranks; NULL: no worker is lost */
+} extras;
 
 static char *facts_now(tutti_engine *e, const char *facts); /* below */
 
-/* The number of ranks that only serve, and of their shards: a reader needs these before it can
-   read the rest. */
-static tutti_saved parts_item(int64_t parts[2])
+static void free_extras(extras *x)
 {
-    return (tutti_saved){ .state = "engine.servers",
-                          .tensor = "",
-                          .keep = TUTTI_SAME,
-                          .dtype = TUTTI_I64,
-                          .owner = -1,
-                          .count = 2,
-                          .begin = 0,
-                          .end = 2,
-                          .data = parts };
+    tutti_free(x->facts);
+    tutti_free(x->members);
 }
 
-/* The number of workers that each of the codec's states is for. */
-static tutti_saved team_item(int64_t *team)
-{
-    return (tutti_saved){ .state = "engine.codec-team",
-                          .tensor = "",
-                          .keep = TUTTI_SAME,
-                          .dtype = TUTTI_I64,
-                          .owner = -1,
-                          .count = 1,
-                          .begin = 0,
-                          .end = 1,
-                          .data = team };
-}
-
-/* Adds the members of a run that has lost workers: the number of workers with which it began, and
-   the remaining ranks. numbers: [1 + workers], written; NULL: no worker is lost, nothing is added.
-   */
 static tutti_status add_members(const tutti_engine *e, items *list, int64_t *numbers,
                                 tutti_error *err)
 {
     const uint64_t count = 1 + (uint64_t)e->m.all.size;
 
-    if (numbers == NULL)
-        return TUTTI_OK;
     numbers[0] = e->m.workers;
     for (int i = 0; i < e->m.all.size; i++)
         numbers[1 + i] = e->m.all.ranks[i];
-    return append_item(list,
-                       &(tutti_saved){ .state = "engine.members",
-                               .tensor = "",
-                               .keep = TUTTI_SAME,
-                               .dtype = TUTTI_I64,
-                               .owner = -1,
-                               .count = count,
-                               .begin = 0,
-                               .end = count,
-                               .data = numbers },
-                       err);
+    return tutti_saved_append(list,
+                              &(tutti_saved){ .state = "engine.members",
+                                              .tensor = "",
+                                              .keep = TUTTI_SAME,
+                                              .dtype = TUTTI_I64,
+                                              .owner = -1,
+                                              .count = count,
+                                              .begin = 0,
+                                              .end = count,
+                                              .data = numbers },
+                              err);
+}
+
+/* With logical shares client state is the same on all workers (logical.c), so each has that of all:
+   a worker that is lost takes nothing with it. */
+static bool is_of_all(const tutti_engine *e, const void *memory)
+{
+    return e->options.elastic_shares > 0 && memory == e->own_values.now;
+}
+
+static tutti_status add_of_all(const tutti_engine *e, items *list, tutti_error *err)
+{
+    for (size_t k = 0, n = list->count; k < n; k++) {
+        tutti_saved item = list->at[k];
+        const int mine = item.owner;
+        for (int i = 0; i < e->m.all.size && is_of_all(e, item.data); i++) {
+            item.owner = i;
+            if (i != mine)
+                TUTTI_TRY(tutti_saved_append(list, &item, err));
+        }
+    }
+    return TUTTI_OK;
+}
+
+/* Has each rank all of every state? One whose shard is empty does not. */
+static bool each_has_all(const tutti_engine *e)
+{
+    bool all = true;
+
+    for (size_t i = 0; i < tutti_plan_count(e->plan); i++) {
+        void *memory;
+        const tutti_keep keep = tutti_plan_state(e->plan, i, &memory)->keep;
+        all = all && (keep == TUTTI_SAME || keep == TUTTI_SCRATCH || is_of_all(e, memory));
+    }
+    return all || e->m.everyone.size == 1;
+}
+
+/* Lists what this rank saves, or (whole) all that it has of what a checkpoint holds. The items are
+   in the memory of e and of x, which is freed also after a failure. */
+static tutti_status list_saved(tutti_engine *e, const char *facts, const savers *whole, items *list,
+                               extras *x, tutti_error *err)
+{
+    const bool lost = e->losses.members != NULL && tutti_members_epoch(e->losses.members) > 0,
+               adds = whole != NULL || e->m.everyone.index == 0;
+    bool slices;
+
+    *x = (extras){ .facts = facts_now(e, facts), .team = tutti_exchange_team(e) };
+    if (lost)
+        x->members = tutti_alloc(1 + (size_t)e->m.workers, sizeof *x->members);
+    if (x->facts == NULL || (lost && x->members == NULL))
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing the state to save");
+    TUTTI_TRY(tutti_saved_collect(e, list, NULL, whole, err));
+    if (whole != NULL)
+        TUTTI_TRY(add_of_all(e, list, err));
+    x->parts[0] = e->m.servers;
+    slices = tutti_facilities_slices(e, &x->parts[1]);
+    if (slices && adds) {
+        const tutti_saved of_servers = tutti_saved_parts(x->parts);
+        TUTTI_TRY(tutti_saved_append(list, &of_servers, err));
+    }
+    if (x->team > 1 && adds) {
+        const tutti_saved of_team = tutti_saved_team(&x->team);
+        TUTTI_TRY(tutti_saved_append(list, &of_team, err));
+    }
+    return lost && adds ? add_members(e, list, x->members, err) : TUTTI_OK;
 }
 
 /* Saves a checkpoint, by the members as last agreed. */
 static tutti_status save_once(tutti_engine *e, const char *directory, const char *facts, int keep,
                               tutti_error *err)
 {
-    char *text = facts_now(e, facts);
     tutti_group group = tutti_group_keyed(&e->m.everyone, tutti_port_of("save", 0, 0), 0);
     items list = { 0 };
-    int64_t parts[2],
-        team = tutti_exchange_team(e),
-        *numbers = e->losses.members != NULL && tutti_members_epoch(e->losses.members) > 0
-                       ? tutti_alloc(1 + (size_t)e->m.workers, sizeof *numbers)
-                       : NULL;
-    const tutti_saved of_servers = parts_item(parts), of_team = team_item(&team);
-    const bool enough = text != NULL && (numbers != NULL || e->losses.members == NULL ||
-                                         tutti_members_epoch(e->losses.members) == 0);
-    tutti_status status =
-        enough ? collect(e, &list, NULL, NULL, err)
-               : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing the state to save");
+    extras x;
+    tutti_status status = list_saved(e, facts, NULL, &list, &x, err);
 
-    parts[0] = e->m.servers;
-    if (tutti_facilities_slices(e, &parts[1]) && status == TUTTI_OK && group.index == 0)
-        status = append_item(&list, &of_servers, err);
-    if (status == TUTTI_OK && team > 1 && group.index == 0)
-        status = append_item(&list, &of_team, err);
-    if (status == TUTTI_OK && group.index == 0)
-        status = add_members(e, &list, numbers, err);
     if (status == TUTTI_OK && e->losses.members != NULL)
         status = tutti_checkpoint_save_group(&group, directory, e->counts.progress.step, list.at,
-                                             list.count, text, keep, err);
+                                             list.count, x.facts, keep, err);
     else if (status == TUTTI_OK)
         status = tutti_checkpoint_save(e->world, directory, e->counts.progress.step, list.at,
-                                       list.count, text, keep, err);
+                                       list.count, x.facts, keep, err);
     tutti_free(list.at);
-    tutti_free(text);
-    tutti_free(numbers);
+    free_extras(&x);
+    return status;
+}
+
+/* Has a step failed that left the state as it was (commit.c)? Then nothing is exchanged. */
+static bool is_left(const tutti_engine *e)
+{
+    uint64_t step;
+
+    return e->stage == STAGE_FAILED && tutti_engine_whole(e, &step);
+}
+
+tutti_status tutti_engine_image(tutti_engine *e, const char *facts, tutti_image **image,
+                                tutti_error *err)
+{
+    savers same = { .began = e->m.workers, .left = e->m.all.size };
+    items list = { 0 };
+    extras x = { 0 };
+    tutti_status status;
+
+    *image = NULL;
+    if (e->stage != STAGE_READY && e->stage != STAGE_FINISHED && !is_left(e))
+        return tutti_engine_out_of_order(err, "image");
+    TUTTI_TRY(tutti_engine_collect(e, err));
+    if (!is_left(e))
+        TUTTI_TRY(tutti_engine_quiesce(e, err));
+    tutti_facilities_slices(e, &same.run.slices);
+    status = list_saved(e, facts, &same, &list, &x, err);
+    if (status == TUTTI_OK)
+        status = tutti_image_copy(image,
+                                  &(tutti_image){ .step = e->counts.progress.step,
+                                                  .rank = e->m.everyone.index,
+                                                  .world = e->m.everyone.size,
+                                                  .workers = e->m.all.size,
+                                                  .whole = each_has_all(e),
+                                                  .facts = x.facts },
+                                  list.at, list.count, err);
+    tutti_free(list.at);
+    free_extras(&x);
     return status;
 }
 
@@ -403,8 +265,9 @@ static tutti_status load_changed(tutti_engine *e, tutti_checkpoint *checkpoint, 
 
     for (int k = 0; k < saved_by && status == TUTTI_OK; k++) {
         items list = { 0 };
-        status = add_range(e, &list, &(placed){ s, (tutti_place){ .memory = one }, s->first, k },
-                           s->first, s->first + s->count, err);
+        status = tutti_saved_range(e, &list,
+                                   &(placed){ s, (tutti_place){ .memory = one }, s->first, k },
+                                   s->first, s->first + s->count, err);
         if (status == TUTTI_OK)
             status = tutti_checkpoint_read(checkpoint, list.at, list.count, err);
         for (size_t i = 0; i < s->count && status == TUTTI_OK; i++)
@@ -562,14 +425,6 @@ static char *facts_now(tutti_engine *e, const char *facts)
 
 /* ---- access to declared state in place ---- */
 
-/* Has a step failed that left the state as it was (commit.c)? Then nothing is exchanged. */
-static bool is_left(const tutti_engine *e)
-{
-    uint64_t step;
-
-    return e->stage == STAGE_FAILED && tutti_engine_whole(e, &step);
-}
-
 tutti_status tutti_engine_state(tutti_engine *e, const tutti_saved **pieces, size_t *n,
                                 tutti_error *err)
 {
@@ -602,7 +457,7 @@ tutti_status tutti_engine_state(tutti_engine *e, const tutti_saved **pieces, siz
                           "that are left",
                           e->m.all.size, e->m.workers);
     tutti_facilities_slices(e, &same.run.slices);
-    status = collect(e, &list, NULL, &same, err);
+    status = tutti_saved_collect(e, &list, NULL, &same, err);
     tutti_free(e->state_pieces);
     e->state_pieces = list.at;
     if (status == TUTTI_OK) {
@@ -643,7 +498,7 @@ static tutti_status load(tutti_engine *e, tutti_checkpoint *checkpoint, const sa
         by->run.resized ? change_workers(e, checkpoint, by, false, err) : TUTTI_OK;
 
     if (status == TUTTI_OK)
-        status = collect(e, &list, checkpoint, by, err);
+        status = tutti_saved_collect(e, &list, checkpoint, by, err);
     if (status == TUTTI_OK)
         status = tutti_checkpoint_read(checkpoint, list.at, list.count, err);
     tutti_free(list.at);
@@ -670,7 +525,8 @@ static tutti_status load(tutti_engine *e, tutti_checkpoint *checkpoint, const sa
 tutti_status tutti_engine_load(tutti_engine *e, tutti_checkpoint *checkpoint, tutti_error *err)
 {
     int64_t saved_parts[2] = { 0 }, saved_team = 1;
-    const tutti_saved of_servers = parts_item(saved_parts), of_team = team_item(&saved_team);
+    const tutti_saved of_servers = tutti_saved_parts(saved_parts),
+                      of_team = tutti_saved_team(&saved_team);
     savers by = { 0 };
     tutti_status status;
 

@@ -82,6 +82,7 @@ tutti_status tutti_checkpoint_open(tutti_checkpoint **out, tutti_runtime *rt, co
         status = tutti_checkpoint_parse(&c, path, text, bytes, err);
     if (status == TUTTI_OK) {
         c->rt = rt;
+        c->source = &tutti_source_files;
         c->directory = tutti_copy_text(directory);
         status = c->directory == NULL
                      ? tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to open '%s'", directory)

@@ -515,6 +515,7 @@ void tutti_checkpoint_close(tutti_checkpoint *c)
     }
     tutti_free(c->states);
     tutti_free(c->ranges);
+    tutti_free((void *)c->memory);
     tutti_free(c->files);
     tutti_free(c->facts);
     tutti_free(c->directory);

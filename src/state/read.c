@@ -1,7 +1,8 @@
 /* read.c: reading what a checkpoint holds. It is addressed by (state, tensor, owner, elements),
    never by the rank that saved it, so that any number of workers can read it. Keys are read whole,
    since only a whole key's hash shows that it is valid. Each is read once however many targets
-   need parts of it, and one file is open at a time, read ahead (stream.c). Verifying reads every
+   need parts of it. The bytes come from a source (state_internal.h): files here, one open at a
+   time, read ahead (stream.c), or memory (image.c). Verifying reads every
    file once, in order, into two hashes: the key's, which names the tensor that is damaged, and
    the file's, which covers the header. */
 #include "state_internal.h"
@@ -38,23 +39,36 @@ static tutti_status find_key(const tutti_checkpoint *c, const tutti_tensor_file 
     return TUTTI_OK;
 }
 
-static tutti_status damaged(const tutti_tensor_file *f, const tutti_tensor_entry *e,
-                            const tutti_manifest_range *r, uint64_t found, tutti_error *err)
+static tutti_status damaged(const char *path, const char *key, const tutti_manifest_range *r,
+                            uint64_t found, tutti_error *err)
 {
     char shown[TUTTI_STATE_SHOWN];
 
     return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
                       "'%s', tensor '%s' (elements [%llu, %llu)) has hash %016llx, but %016llx "
                       "according to the manifest; it was damaged: use an older checkpoint",
-                      f->path, tutti_state_shown(shown, e->name), (unsigned long long)r->begin,
+                      path, tutti_state_shown(shown, key), (unsigned long long)r->begin,
                       (unsigned long long)r->end, (unsigned long long)found,
                       (unsigned long long)r->hash);
 }
 
-/* Targets of one (state, owner) and one range that some of them need. */
+static tutti_status open_file(const tutti_checkpoint *c, size_t file, tutti_tensor_file **f,
+                              tutti_error *err)
+{
+    char *path = tutti_state_path_of(c, file);
+    tutti_status status;
+
+    *f = NULL;
+    if (path == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to read '%s'", c->directory);
+    status = tutti_safetensors_open(f, c->rt, path, err);
+    tutti_free(path);
+    return status;
+}
+
+/* Targets of one (state, owner). */
 typedef struct wanted { const tutti_saved *target; size_t state; } wanted;
-/* n targets from `first` in the sorted list */
-typedef struct job { const tutti_manifest_range *range; size_t state, first, n; } job;
+typedef tutti_read_job job;
 
 static int by_state(const void *a, const void *b)
 {
@@ -185,76 +199,26 @@ static tutti_status hand_out(const tutti_saved *t, const tutti_manifest_range *r
     return TUTTI_OK;
 }
 
-/* A file that is read, who wants its tensors, and the hash of each. */
-typedef struct reading {
-    const tutti_tensor_file *f;
-    const wanted *list;
-    tutti_state_hash *h;
-} reading;
-
-/* The pieces of one key, which come next. */
-static tutti_status take_key(const reading *r, const tutti_tensor_entry *e, const job *j,
-                             tutti_state_in *in, tutti_error *err)
+/* The bytes of one range, which come next, to who wants them. */
+static tutti_status take_range(const tutti_checkpoint *c, void *reading, const job *j,
+                               const wanted *list, tutti_state_hash *h, tutti_error *err)
 {
-    const tutti_tensor_file *f = r->f;
-    const wanted *list = r->list;
-    tutti_state_hash *h = r->h;
+    const uint64_t whole =
+        (j->range->end - j->range->begin) * tutti_dtype_bytes(c->states[j->state].dtype);
 
     tutti_state_hash_begin(h);
-    for (uint64_t at = 0; at < e->bytes;) {
+    for (uint64_t at = 0; at < whole;) {
         const uint8_t *piece;
         size_t bytes;
-        TUTTI_TRY(tutti_state_in_next(in, &piece, &bytes, err));
+        TUTTI_TRY(c->source->next(reading, &piece, &bytes, err));
         tutti_state_hash_add(h, piece, bytes);
         for (size_t k = 0; k < j->n; k++)
             TUTTI_TRY(hand_out(list[j->first + k].target, j->range, at, piece, bytes, err));
         at += bytes;
     }
-    if (tutti_state_hash_end(h) != j->range->hash)
-        return damaged(f, e, j->range, tutti_state_hash_end(h), err);
-    return TUTTI_OK;
-}
-
-/* n jobs, all of file f. */
-static tutti_status read_keys(const tutti_checkpoint *c, const reading *r, const job *jobs,
-                              size_t n, tutti_error *err)
-{
-    const tutti_tensor_file *f = r->f;
-    const tutti_tensor_entry **entries = tutti_alloc(n + 1, sizeof(const tutti_tensor_entry *));
-    tutti_state_extent *extents = tutti_alloc(n + 1, sizeof *extents);
-    tutti_state_in *in = NULL;
-    tutti_status status = TUTTI_OK;
-
-    if (entries == NULL || extents == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to read %zu tensors of '%s'", n,
-                            f->path);
-    for (size_t k = 0; k < n && status == TUTTI_OK; k++) {
-        status = find_key(c, f, &c->states[jobs[k].state], jobs[k].range, &entries[k], err);
-        if (status == TUTTI_OK)
-            extents[k] = (tutti_state_extent){ f->data + entries[k]->begin, entries[k]->bytes };
-    }
-    if (status == TUTTI_OK)
-        status = tutti_state_in_open(&in, c->rt, f, extents, n, err);
-    for (size_t k = 0; k < n && status == TUTTI_OK; k++)
-        status = take_key(r, entries[k], &jobs[k], in, err);
-    tutti_state_in_close(in);
-    tutti_free(extents);
-    tutti_free(entries);
-    return status;
-}
-
-static tutti_status open_file(const tutti_checkpoint *c, size_t file, tutti_tensor_file **f,
-                              tutti_error *err)
-{
-    char *path = tutti_state_path_of(c, file);
-    tutti_status status;
-
-    *f = NULL;
-    if (path == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to read '%s'", c->directory);
-    status = tutti_safetensors_open(f, c->rt, path, err);
-    tutti_free(path);
-    return status;
+    return tutti_state_hash_end(h) == j->range->hash
+               ? TUTTI_OK
+               : c->source->damaged(c, j, tutti_state_hash_end(h), err);
 }
 
 tutti_status tutti_checkpoint_read(tutti_checkpoint *c, const tutti_saved *targets, size_t n,
@@ -266,7 +230,7 @@ tutti_status tutti_checkpoint_read(tutti_checkpoint *c, const tutti_saved *targe
     job *jobs = NULL;
     size_t n_jobs, end;
 
-    if (c->directory == NULL) {
+    if (c->source == NULL) {
         status = tutti_fail(err, TUTTI_ERR_STATE, 0,
                             "'%s' was parsed from memory; there are no files to read", c->path);
         goto out;
@@ -292,13 +256,13 @@ tutti_status tutti_checkpoint_read(tutti_checkpoint *c, const tutti_saved *targe
     if (n_jobs > 0)
         qsort(jobs, n_jobs, sizeof *jobs, by_file);
     for (size_t first = 0; first < n_jobs && status == TUTTI_OK; first = end) {
-        tutti_tensor_file *f;
+        void *reading;
         for (end = first + 1; end < n_jobs && jobs[end].range->file == jobs[first].range->file;)
             end++;
-        status = open_file(c, jobs[first].range->file, &f, err);
-        if (status == TUTTI_OK)
-            status = read_keys(c, &(reading){ f, list, h }, jobs + first, end - first, err);
-        tutti_safetensors_close(f);
+        status = c->source->open(&reading, c, jobs + first, end - first, err);
+        for (size_t k = first; k < end && status == TUTTI_OK; k++)
+            status = take_range(c, reading, &jobs[k], list, h, err);
+        c->source->close(reading);
     }
 out:
     tutti_state_hash_close(h);
@@ -396,7 +360,7 @@ static tutti_status verify_file(reader *r, uint32_t file, tutti_error *err)
         status = hash_next(r, list[k].entry->bytes, err);
         found = tutti_state_hash_end(r->key);
         if (status == TUTTI_OK && found != list[k].range->hash)
-            status = damaged(r->f, list[k].entry, list[k].range, found, err);
+            status = damaged(r->f->path, list[k].entry->name, list[k].range, found, err);
     }
     found = tutti_state_hash_end(r->whole);
     if (status == TUTTI_OK && found != r->c->files[file].hash)
@@ -413,15 +377,12 @@ out:
     return status;
 }
 
-tutti_status tutti_checkpoint_verify(tutti_checkpoint *c, tutti_error *err)
+static tutti_status files_verify(const tutti_checkpoint *c, tutti_error *err)
 {
     tutti_status status = TUTTI_OK;
     reader r = { .c = c, .key = tutti_state_hash_open(), .whole = tutti_state_hash_open() };
 
-    if (c->directory == NULL)
-        status = tutti_fail(err, TUTTI_ERR_STATE, 0,
-                            "'%s' was parsed from memory; there are no files to verify", c->path);
-    else if (r.key == NULL || r.whole == NULL)
+    if (r.key == NULL || r.whole == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to verify '%s'", c->directory);
     for (size_t k = 0; k < c->n_files && status == TUTTI_OK; k++) {
         status = open_file(c, k, &r.f, err);
@@ -440,3 +401,72 @@ tutti_status tutti_checkpoint_verify(tutti_checkpoint *c, tutti_error *err)
     tutti_state_hash_close(r.whole);
     return status;
 }
+
+tutti_status tutti_checkpoint_verify(tutti_checkpoint *c, tutti_error *err)
+{
+    return c->source != NULL
+               ? c->source->verify(c, err)
+               : tutti_fail(err, TUTTI_ERR_STATE, 0,
+                            "'%s' was parsed from memory; there are no files to verify", c->path);
+}
+
+/* ---- ranges from the files of a directory ---- */
+
+typedef struct files_reading {
+    tutti_tensor_file *f;
+    tutti_state_extent *extents;
+    tutti_state_in *in;
+} files_reading;
+
+static void files_close(void *reading)
+{
+    files_reading *r = reading;
+
+    if (r == NULL)
+        return;
+    tutti_state_in_close(r->in);
+    tutti_safetensors_close(r->f);
+    tutti_free(r->extents);
+    tutti_free(r);
+}
+
+static tutti_status files_open(void **reading, const tutti_checkpoint *c, const job *jobs,
+                               size_t n, tutti_error *err)
+{
+    files_reading *r = tutti_alloc(1, sizeof *r);
+
+    *reading = r;
+    if (r == NULL || (r->extents = tutti_alloc(n + 1, sizeof *r->extents)) == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to read %zu tensors of '%s'", n,
+                          c->directory);
+    TUTTI_TRY(open_file(c, jobs[0].range->file, &r->f, err));
+    for (size_t k = 0; k < n; k++) {
+        const tutti_tensor_entry *e;
+        TUTTI_TRY(find_key(c, r->f, &c->states[jobs[k].state], jobs[k].range, &e, err));
+        r->extents[k] = (tutti_state_extent){ r->f->data + e->begin, e->bytes };
+    }
+    return tutti_state_in_open(&r->in, c->rt, r->f, r->extents, n, err);
+}
+
+static tutti_status files_next(void *reading, const uint8_t **piece, size_t *bytes,
+                               tutti_error *err)
+{
+    return tutti_state_in_next(((files_reading *)reading)->in, piece, bytes, err);
+}
+
+static tutti_status files_damaged(const tutti_checkpoint *c, const job *j, uint64_t found,
+                                  tutti_error *err)
+{
+    const tutti_manifest_state *s = &c->states[j->state];
+    char *path = tutti_state_path_of(c, j->range->file), key[KEY_ROOM];
+
+    tutti_state_key(key, sizeof key, s->state, s->tensor, j->range->begin);
+    damaged(path != NULL ? path : c->directory, key, j->range, found, err);
+    tutti_free(path);
+    return TUTTI_ERR_CORRUPT;
+}
+
+const tutti_source tutti_source_files = {
+    .open = files_open, .next = files_next, .damaged = files_damaged, .close = files_close,
+    .verify = files_verify,
+};

@@ -109,9 +109,34 @@ typedef struct tutti_manifest_state {
 } tutti_manifest_state;
 /* The file of a rank. */
 typedef struct tutti_manifest_file { int rank; uint64_t bytes, hash; } tutti_manifest_file;
+/* One range that is read, for n targets from `first` on in the reader's sorted list. */
+typedef struct tutti_read_job {
+    const tutti_manifest_range *range;
+    size_t state, first, n;       /* state: index in tutti_checkpoint.states */
+} tutti_read_job;
+/* Where the bytes of a checkpoint's ranges are: in files of a directory (read.c) or in memory
+   (image.c). */
+typedef struct tutti_source {
+    /* Begins to read jobs[n], n >= 1, ranges of one file, in this order. jobs stay until close.
+       *reading is closed after a failure, too. */
+    tutti_status (*open)(void **reading, const tutti_checkpoint *c, const tutti_read_job *jobs,
+                         size_t n, tutti_error *err);
+    /* Sets *piece to the next bytes, at least one, all of one range, valid until the next call. */
+    tutti_status (*next)(void *reading, const uint8_t **piece, size_t *bytes, tutti_error *err);
+    /* Fails with TUTTI_ERR_CORRUPT: the bytes of the range had hash `found`. */
+    tutti_status (*damaged)(const tutti_checkpoint *c, const tutti_read_job *job, uint64_t found,
+                            tutti_error *err);
+    void (*close)(void *reading); /* accepts NULL */
+    /* Checks every hash. */
+    tutti_status (*verify)(const tutti_checkpoint *c, tutti_error *err);
+} tutti_source;
+extern const tutti_source tutti_source_files;
 struct tutti_checkpoint {
     char *path;                   /* of the manifest, for error messages */
-    char *directory;              /* NULL: the manifest was parsed from memory */
+    char *directory;              /* or what stands for it in error messages; NULL: the manifest
+                                     was parsed from memory */
+    const tutti_source *source;   /* NULL: there is a manifest only */
+    const void **memory;          /* [n_ranges]: their bytes, another's memory; NULL: files */
     tutti_runtime *rt;
     uint64_t step;
     int world;                    /* number of ranks that saved it */

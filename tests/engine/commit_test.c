@@ -4,7 +4,8 @@
    loss scale, several passes and a table whose rows are sent. A run without a loss has the bits of
    a run without commit. An evaluation that fails leaves the state as it was; an update that fails
    does not, and neither does a step that is not over. Others are refused in a sentence.
-   Method: the state as tutti_engine_state has it is hashed after each step of a run without a loss.
+   Method: the state as tutti_engine_state has it, and an image of it, are hashed after each step of
+   a run without a loss.
    Then one worker leaves at a drawn moment: after some tensors of a pass, after the passes, or when
    it is asked to commit. The others' states are compared with those hashes. When a worker is asked
    its values are still those with which the step began. Ranks are threads. */
@@ -16,6 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/image.h"
 #include "tutti/method.h"
 #include "tutti/tutti.h"
 
@@ -163,9 +165,11 @@ static tutti_status evaluate(const rank_state *r, tutti_error *err)
     return tutti_engine_eval_end(r->e, err);
 }
 
+/* Of the state in place and of an image of it. */
 static tutti_status hash_state(tutti_engine *e, uint64_t *hash, tutti_error *err)
 {
     const tutti_saved *piece;
+    tutti_image *image;
     size_t n;
 
     TUTTI_TRY(tutti_engine_state(e, &piece, &n, err));
@@ -173,6 +177,11 @@ static tutti_status hash_state(tutti_engine *e, uint64_t *hash, tutti_error *err
     for (size_t i = 0; i < n; i++)
         *hash = *hash * 1099511628211u ^
                 tutti_hash(piece[i].data, (piece[i].end - piece[i].begin) * tutti_dtype_bytes(piece[i].dtype));
+    TUTTI_TRY(tutti_engine_image(e, "{}", &image, err));
+    for (size_t i = 0; i < image->n; i++)
+        *hash = *hash * 1099511628211u ^ image->hash[i];
+    *hash ^= image->step;
+    tutti_image_close(image);
     return TUTTI_OK;
 }
 

@@ -10,87 +10,11 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
-#include <math.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "logical_job.h"
 #include "engine/logical_tree.h"
-#include "tutti/method.h"
-#include "tutti/tutti.h"
-
-enum { TENSORS = 4, SIZE = 1201, STEPS = 5, RANKS = 16, SAMPLES = 120, OWN = 3 };
-
-static const size_t count[TENSORS] = { 700, 33, 337, 131 };
-
-typedef struct job {
-    tutti_engine_options options;
-    int bad_position, bad_step;          /* the sample whose gradient is not finite; -1: none */
-    float x[STEPS][SIZE];                /* of rank 0, after each step */
-    uint64_t hash[RANKS];                /* of x at the end */
-    _Atomic int taken[SAMPLES];          /* how often each position was computed in the first epoch */
-    uint64_t bytes[RANKS];               /* sent in the first step */
-    uint64_t expected;                   /* by all in a step, by the formula */
-    float own[RANKS][OWN];               /* client state at the end */
-    tutti_figures figures;
-} job;
-
-static float rough(uint64_t epoch, uint64_t position, size_t i)
-{
-    const uint64_t draw = tutti_random((tutti_rng){ position + 1, epoch, 5 }, i);
-
-    return (float)((double)(draw >> 11) * 0x1p-53 - 0.5) * (float)(1 + draw % 1000) / 300;
-}
-
-static void fill(void *user, int tensor, float *values)
-{
-    (void)user;
-    for (size_t i = 0; i < count[tensor]; i++)
-        values[i] = (float)tutti_uniform((tutti_rng){ 9, 100 + (uint64_t)tensor, 0 }, i) - 0.5f;
-}
-
-static tutti_status announce(job *j, tutti_engine *e, const tutti_pass *p, int k, tutti_error *err)
-{
-    const uint64_t step = tutti_engine_method(e)->step;
-    float *g = tutti_engine_gradient(e, k);
-
-    for (size_t i = 0; i < count[k]; i++) {
-        float sum = 0;
-        for (int64_t s = 0; s < p->samples; s++) {
-            const uint64_t at = p->position + (uint64_t)s;
-            sum += rough(p->epoch, at, i + (size_t)k * 1000) +
-                   ((int)at == j->bad_position && (int)step == j->bad_step && i == 7 ? INFINITY : 0);
-        }
-        sum = p->samples > 0 ? sum * (float)p->scale / (float)p->divisor : 0;
-        g[i] = p->keep ? g[i] + sum : sum;
-    }
-    return tutti_engine_grad_ready(e, k, err);
-}
-
-/* What a pass makes of running statistics. */
-static float move(float own, uint64_t epoch, uint64_t position, size_t i)
-{
-    return 0.75f * own + 0.25f * rough(epoch, position, 5000 + i);
-}
-
-static tutti_status one_step(job *j, tutti_engine *e, tutti_error *err)
-{
-    tutti_pass p;
-    tutti_status status;
-
-    while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
-        for (int64_t s = 0; s < p.samples && p.epoch == 0; s++)
-            j->taken[p.position + (uint64_t)s]++;
-        for (size_t i = 0; i < j->options.own_values && p.samples > 0; i++) {
-            float *own = tutti_engine_client_state(e);
-            own[i] = move(own[i], p.epoch, p.position, i);
-        }
-        for (int k = 0; k < TENSORS; k++)
-            TUTTI_TRY(announce(j, e, &p, k, err));
-        TUTTI_TRY(tutti_engine_pass_end(e, (double)p.samples, err));
-    }
-    return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
-}
 
 /* Nodes of the tree over `size` shares from `first` on that lie in [begin, end), and not their
    parents. */
@@ -131,28 +55,21 @@ static uint64_t bytes_by_parts(const tutti_method *m, int shares)
 
 static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
 {
-    static const char *const names[TENSORS] = { "d", "c", "b", "a" };
     job *j = arg;
-    tutti_param params[TENSORS];
-    tutti_engine_options options = j->options;
     tutti_engine *e = NULL;
     uint64_t before, after, messages;
     tutti_status status;
 
-    for (int k = 0; k < TENSORS; k++)
-        params[k] = (tutti_param){ .name = names[k], .dims = 1, .dim = { count[k] }, .unit = TENSORS - 1 - k };
-    options.initial = fill;
-    options.user = j;
-    status = tutti_engine_open(&e, world, params, TENSORS, &options, err);
+    status = job_open(&e, world, j, err);
     for (int s = 0; s < STEPS && status == TUTTI_OK; s++) {
         const tutti_method *m = tutti_engine_method(e);
         tutti_world_sent(world, TUTTI_ANY, &before, &messages);
-        status = one_step(j, e, err);
+        status = job_step(j, e, err);
         tutti_world_sent(world, TUTTI_ANY, &after, &messages);
         if (s == 0)
             j->bytes[m->rank] = after - before;
         if (s == 0 && m->rank == 0)
-            j->expected = bytes_by_parts(m, options.elastic_shares > 0 ? options.elastic_shares : m->workers);
+            j->expected = bytes_by_parts(m, j->options.elastic_shares > 0 ? j->options.elastic_shares : m->workers);
         if (m->rank == 0 && !m->overlaps_steps)
             memcpy(j->x[s], m->x, sizeof j->x[s]);
     }
@@ -170,13 +87,6 @@ static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
     }
     tutti_engine_close(e);
     return status;
-}
-
-static job job_of(const char *method, int shares)
-{
-    return (job){ .options = { .method = method, .optimizer = "sgd(lr=0.1,momentum=0.9)", .batch = 2,
-                               .data_samples = SAMPLES, .seed = 3, .elastic_shares = shares },
-                  .bad_position = -1, .bad_step = -1 };
 }
 
 static void go(job *j, int n)
@@ -339,7 +249,7 @@ static void client_state_is_the_mean_over_shares(void **state)
                 for (int64_t a = 0; a < 2; a++) {
                     uint64_t epoch, position;
                     if (tutti_share_pass(&alone, s, v, a, &epoch, &position) > 0)
-                        part[v] = move(part[v], epoch, position, i);
+                        part[v] = job_moves(part[v], epoch, position, i);
                 }
                 with += tutti_share_step(&alone, s, v) > 0;
                 part[v] = tutti_share_step(&alone, s, v) > 0 ? part[v] : 0;

@@ -1,0 +1,19 @@
+/* image.h: the state of an engine in memory (src/state/image.h). Implemented by saved.c. */
+#ifndef TUTTI_ENGINE_IMAGE_H
+#define TUTTI_ENGINE_IMAGE_H
+#include "state/image.h"
+#include "tutti/engine.h"
+#pragma GCC visibility push(default)
+
+/* Copies all that this rank has of what tutti_engine_save would write now: what is the same on all
+   ranks whole, its part of the rest, and its own. The images of all ranks together are the
+   checkpoint, whichever of them gives what several have; tutti_engine_load reads it
+   (tutti_image_checkpoint). It sends nothing, unless services have to quiesce first: then all ranks
+   call it. Between steps, or after a failed one that left the state whole (tutti_engine_whole).
+   Blocks.
+
+   facts: as tutti_engine_save; the engine adds its own. Close the image with tutti_image_close. */
+tutti_status tutti_engine_image(tutti_engine *e, const char *facts, tutti_image **image,
+                                tutti_error *err);
+#pragma GCC visibility pop
+#endif

@@ -1,0 +1,38 @@
+/* saved.h: lists of what is saved and read. Implemented by saved_list.c, used by saved.c. */
+#ifndef TUTTI_ENGINE_SAVED_H
+#define TUTTI_ENGINE_SAVED_H
+#include "engine/facility.h"
+#include "state/plan.h"
+
+/* Pieces of a checkpoint, in memory of the engine; `at` is freed by tutti_free. */
+typedef struct items { tutti_saved *at; size_t count, capacity; } items;
+/* The run that saved a checkpoint. */
+typedef struct savers {
+    int began;                   /* workers at the beginning of that run */
+    int left;                    /* workers that saved the checkpoint */
+    int64_t *rank;               /* [left]: their ranks, ascending */
+    tutti_saved_run run;         /* how that run differs from this one */
+} savers;
+/* A vector of a state, whose element `first` of the flat space is at `at`. */
+typedef struct placed {
+    const tutti_state *state;
+    tutti_place at;
+    size_t first;
+    int owner;
+} placed;
+
+tutti_status tutti_saved_append(items *list, const tutti_saved *item, tutti_error *err);
+/* Adds the part [low, high) of a placed vector; split at tensors. */
+tutti_status tutti_saved_range(const tutti_engine *e, items *list, const placed *of, size_t low,
+                               size_t high, tutti_error *err);
+/* Lists what this rank saves, or (by) what it reads of a checkpoint of those savers, except what
+   facilities read themselves. A rank that only serves has shards, but neither x nor state of its
+   own. checkpoint: the savers'; NULL: it has all that this run declares. */
+tutti_status tutti_saved_collect(const tutti_engine *e, items *list, tutti_checkpoint *checkpoint,
+                                 const savers *by, tutti_error *err);
+/* The number of ranks that only serve, and of their shards: a reader needs these before it can
+   read the rest. */
+tutti_saved tutti_saved_parts(int64_t parts[2]);
+/* The number of workers that each of the codec's states is for. */
+tutti_saved tutti_saved_team(int64_t *team);
+#endif

@@ -1,0 +1,318 @@
+/* Goal: what workers have of the state in memory is what they would write to a checkpoint, and a
+   run that others continue from there, in another number, has the bits of an undisturbed one.
+   Method: the client of engine/logical (logical_job.h). The images of all ranks, or of those that
+   are left, go through manifests and ranges to a newcomer, which opens what it has as a checkpoint.
+   The reference is a run that is not disturbed, and the directory that tutti_engine_save writes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "logical_job.h"
+#include "scratch.h"
+#include "elastic/state.h"
+#include "engine/image.h"
+#include "tutti/checkpoint.h"
+
+enum { SHARES = 12, RANGE = 256 };
+
+typedef struct leg {
+    job j;
+    uint64_t until;                      /* steps done at its end */
+    const tutti_image *from;             /* NULL: it is the first one */
+    tutti_image *image[RANKS];           /* at its end */
+    const char *directory;               /* and a checkpoint; NULL: none */
+    float x[SIZE];                       /* of rank 0, at its end */
+    float own[OWN];
+} leg;
+
+static tutti_status begin(leg *l, tutti_engine *e, tutti_error *err)
+{
+    tutti_checkpoint *c;
+    tutti_status status;
+
+    if (l->from == NULL)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti_image_checkpoint(&c, l->from, err));
+    status = tutti_engine_load(e, c, err);
+    tutti_checkpoint_close(c);
+    return status;
+}
+
+static tutti_status end(leg *l, tutti_engine *e, tutti_error *err)
+{
+    const int rank = tutti_engine_method(e)->rank;
+
+    TUTTI_TRY(tutti_engine_image(e, "{\"a\":1}", &l->image[rank], err));
+    if (l->directory != NULL)
+        TUTTI_TRY(tutti_engine_save(e, l->directory, "{\"a\":1}", 0, err));
+    TUTTI_TRY(tutti_engine_finish(e, err));
+    if (rank == 0)
+        memcpy(l->x, tutti_engine_method(e)->x, sizeof l->x);
+    if (rank == 0 && l->j.options.own_values > 0)
+        memcpy(l->own, tutti_engine_client_state(e), sizeof l->own);
+    return TUTTI_OK;
+}
+
+static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
+{
+    leg *l = arg;
+    tutti_engine *e = NULL;
+    tutti_status status = job_open(&e, world, &l->j, err);
+    bool serves = status == TUTTI_OK && tutti_engine_method(e)->rank >= tutti_engine_method(e)->workers;
+
+    if (status == TUTTI_OK)
+        status = begin(l, e, err);
+    while (status == TUTTI_OK && !serves && tutti_engine_method(e)->step < l->until)
+        status = job_step(&l->j, e, err);
+    if (status == TUTTI_OK)
+        status = end(l, e, err);
+    tutti_engine_close(e);
+    return status;
+}
+
+static void go(leg *l, int n)
+{
+    tutti_error err;
+
+    if (tutti_world_run("shm", n, run_rank, l, &err) != TUTTI_OK)
+        fail_msg("%s, %d workers, until step %d: %s", l->j.options.method, n, (int)l->until, err.text);
+}
+
+static void close_images(leg *l)
+{
+    for (int k = 0; k < RANKS; k++) {
+        tutti_image_close(l->image[k]);
+        l->image[k] = NULL;
+    }
+}
+
+/* ---- from member to newcomer ---- */
+
+typedef struct wire { uint64_t holder[2 * RANKS], range[2 * RANKS]; size_t n; } wire;
+
+static void ask(void *user, uint64_t holder, uint64_t range)
+{
+    wire *w = user;
+
+    assert_true(w->n < 2 * RANKS);
+    w->holder[w->n] = holder;
+    w->range[w->n++] = range;
+}
+
+static void answer(tutti_fetch *f, const tutti_elastic_state *of, const tutti_image *image, uint64_t holder,
+                   uint64_t range)
+{
+    tutti_error err = { 0 };
+    uint8_t *manifest;
+    const void *at;
+    size_t bytes;
+    tutti_status status;
+
+    if (range != TUTTI_FETCH_MANIFEST) {
+        assert_true(tutti_elastic_range(image, of, range, &at, &bytes));
+        status = tutti_fetch_range(f, 0, holder, range, at, bytes, &err);
+    } else {
+        assert_int_equal(tutti_elastic_manifest(image, of, &manifest, &bytes, NULL), TUTTI_OK);
+        status = tutti_fetch_manifest(f, 0, holder, manifest, bytes, &err);
+        tutti_free(manifest);
+    }
+    if (status != TUTTI_OK)
+        fail_msg("holder %d: %s", (int)holder, err.text);
+}
+
+/* What a newcomer has after it has asked those that are in `left`. NULL: not all is there. */
+static tutti_image *fetched(const leg *l, int n, unsigned left)
+{
+    const tutti_elastic_state of = { .run = "images", .step = l->until, .range_bytes = RANGE };
+    wire w = { 0 };
+    tutti_fetch *f;
+    tutti_image *image = NULL;
+
+    assert_int_equal(tutti_fetch_open(&f,
+                                      &(tutti_fetch_options){ .of = of, .most = 1 << 20, .window = 1, .stall_ns = 1,
+                                                              .request = ask, .user = &w },
+                                      NULL),
+                     TUTTI_OK);
+    for (int r = 0; r < n; r++)
+        if ((left >> r & 1) != 0)
+            assert_int_equal(tutti_fetch_add(f, 0, (uint64_t)r + 1, NULL), TUTTI_OK);
+    while (w.n > 0) {
+        const uint64_t holder = w.holder[w.n - 1], range = w.range[w.n - 1];
+        w.n--;
+        answer(f, &of, l->image[holder - 1], holder, range);
+    }
+    if (tutti_fetch_state_of(f) == TUTTI_FETCHED)
+        assert_int_equal(tutti_fetch_take(f, &image, NULL), TUTTI_OK);
+    tutti_fetch_close(f);
+    return image;
+}
+
+/* ---- what it is ---- */
+
+/* All elements of that state of that owner, or NULL if that checkpoint does not have them. */
+static void *whole(tutti_checkpoint *c, tutti_saved piece)
+{
+    void *data = test_calloc((size_t)piece.count + 1, tutti_dtype_bytes(piece.dtype));
+    tutti_error err = { 0 };
+
+    piece.begin = 0;
+    piece.end = piece.count;
+    piece.data = data;
+    if (tutti_checkpoint_read(c, &piece, 1, &err) != TUTTI_OK)
+        fail_msg("%s", err.text);
+    return data;
+}
+
+/* Each state that `a` has, `b` has, too, with the same elements. */
+static void assert_holds(tutti_checkpoint *a, tutti_checkpoint *b)
+{
+    tutti_saved piece;
+
+    for (size_t i = 0; tutti_checkpoint_piece(a, i, &piece); i++) {
+        void *one = whole(a, piece), *other = whole(b, piece);
+        assert_memory_equal(one, other, (size_t)piece.count * tutti_dtype_bytes(piece.dtype));
+        test_free(one);
+        test_free(other);
+    }
+}
+
+static void assert_is_directory(const tutti_image *image, const char *directory)
+{
+    tutti_checkpoint *a, *b;
+    char found[SCRATCH_PATH + 64];
+    tutti_runtime *rt;
+    tutti_error err = { 0 };
+
+    assert_int_equal(tutti_runtime_open_posix(&rt, NULL), TUTTI_OK);
+    assert_int_equal(tutti_checkpoint_find(rt, directory, found, sizeof found, NULL, 0, NULL), TUTTI_OK);
+    assert_int_equal(tutti_checkpoint_open(&a, rt, found, NULL), TUTTI_OK);
+    if (tutti_image_checkpoint(&b, image, &err) != TUTTI_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(tutti_checkpoint_step(a), tutti_checkpoint_step(b));
+    assert_int_equal(tutti_checkpoint_world(a), tutti_checkpoint_world(b));
+    assert_string_equal(tutti_checkpoint_facts(a), tutti_checkpoint_facts(b));
+    assert_holds(a, b);
+    assert_holds(b, a);
+    tutti_checkpoint_close(a);
+    tutti_checkpoint_close(b);
+    tutti_runtime_close(rt);
+}
+
+static void images_of_all_ranks_are_the_checkpoint(void **state)
+{
+    static const struct { const char *method, *codec; int n, shares; } of[] = {
+        { "ddp", NULL, 3, SHARES }, { "bytescheduler(partition_mb=0.0005)", NULL, 2, 0 },
+        { "zero", NULL, 4, SHARES }, { "zero(group=2)", NULL, 4, 0 }, { "ddp", "ef(sign)", 3, 0 },
+        { "powersgd", NULL, 2, 0 }, { "local-sgd(period=2)", NULL, 3, 0 }, { "d-psgd", NULL, 4, 0 },
+    };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(of); k++) {
+        leg *l = test_calloc(1, sizeof *l);
+        char directory[SCRATCH_PATH];
+        tutti_image *image;
+        scratch_make(directory);
+        l->j = job_of(of[k].method, of[k].shares);
+        l->j.options.codec = of[k].codec;
+        l->j.options.own_values = OWN;
+        l->until = 4;
+        l->directory = directory;
+        go(l, of[k].n);
+        image = fetched(l, of[k].n, ~0U);
+        if (image == NULL)
+            fail_msg("%s: the images are not all", of[k].method);
+        assert_is_directory(image, directory);
+        tutti_image_close(image);
+        close_images(l);
+        scratch_remove(directory);
+        test_free(l);
+    }
+}
+
+/* ---- who goes on from there ---- */
+
+enum { ZERO = 1 };
+static const char *const methods[] = {
+    "ddp(bucket_mb=0.001,first_bucket_mb=0.0005)", "zero(bucket_mb=0.001,first_bucket_mb=0.0005)",
+    "bytescheduler(partition_mb=0.0005,credit_mb=0.002,fuse_mb=0.0002)"
+};
+
+/* The run that nobody leaves or joins. */
+static leg *undisturbed(int shares, int workers)
+{
+    leg *l = test_calloc(1, sizeof *l);
+
+    l->j = job_of("ddp", shares);
+    l->j.options.own_values = OWN;
+    l->until = 12;
+    go(l, workers);
+    close_images(l);
+    return l;
+}
+
+/* n goes 4 -> 3 -> 2 -> 6, three steps each. A newcomer gets the state of all, or, where a worker
+   has all, of those that are left when rank 0 is lost. */
+static void any_number_goes_on_with_the_bits_of_an_undisturbed_run(void **state)
+{
+    static const int workers[] = { 4, 3, 2, 6 };
+    leg *const plain = undisturbed(0, SHARES), *const shared = undisturbed(SHARES, 5),
+        *const l = test_calloc(1, sizeof *l);
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(methods); k++) {
+        const unsigned left = k == ZERO ? ~0U : ~1U;
+        tutti_image *image = NULL;
+        *l = (leg){ .j = job_of(methods[k], SHARES) };
+        l->j.options.own_values = OWN;
+        for (size_t i = 0; i < TUTTI_LENGTH(workers); i++) {
+            l->until += 3;
+            l->from = image;
+            go(l, workers[i]);
+            tutti_image_close(image);
+            image = fetched(l, workers[i], left);
+            assert_non_null(image);
+            close_images(l);
+        }
+        tutti_image_close(image);
+        assert_memory_equal(l->x, plain->x, sizeof l->x);
+        assert_memory_equal(l->own, shared->own, sizeof l->own);
+        for (int i = 0; i < SAMPLES; i++)
+            assert_int_equal(l->j.taken[i], plain->j.taken[i]);
+    }
+    test_free(plain);
+    test_free(shared);
+    test_free(l);
+}
+
+/* A shard, or what a worker has for itself, is lost with it. */
+static void what_is_lost_with_a_worker_is_not_taken_for_whole(void **state)
+{
+    static const char *const of[] = { "zero", "local-sgd(period=2)", "ddp" };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(of); k++) {
+        leg *l = test_calloc(1, sizeof *l);
+        l->j = job_of(of[k], 0);
+        l->j.options.own_values = OWN; /* without logical shares each worker has others */
+        l->until = 2;
+        go(l, 3);
+        for (int lost = 0; lost < 3; lost++)
+            assert_null(fetched(l, 3, ~(1U << lost)));
+        close_images(l);
+        test_free(l);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(images_of_all_ranks_are_the_checkpoint),
+        cmocka_unit_test(any_number_goes_on_with_the_bits_of_an_undisturbed_run),
+        cmocka_unit_test(what_is_lost_with_a_worker_is_not_taken_for_whole),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
