@@ -27,7 +27,8 @@ static tutti_status each(void *user, const char *name, tutti_error *err)
     char path[4096];
 
     (void)err;
-    if (strncmp(name, "step-", 5) != 0)
+    /* step-N-optimizer is no checkpoint: it has what a PyTorch script keeps beside one */
+    if (strncmp(name, "step-", 5) != 0 || strstr(name, "-optimizer") != NULL)
         return TUTTI_OK;
     snprintf(path, sizeof path, "%s/%s", s->parent, name);
     s->found++;

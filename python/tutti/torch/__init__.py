@@ -1,10 +1,11 @@
 """Tutti for PyTorch: distributed training with few changes to a training script."""
 
+from ._preempt import Checkpoints
 from .ddp import DistributedDataParallel
 from .hook import comm_hook
 from .pipeline import Pipeline, pipeline
 from .prepare import Optimizer, evaluate, prepare
 from .sampler import sampler
 
-__all__ = ["DistributedDataParallel", "Optimizer", "Pipeline", "comm_hook", "evaluate", "pipeline", "prepare",
-           "sampler"]
+__all__ = ["Checkpoints", "DistributedDataParallel", "Optimizer", "Pipeline", "comm_hook", "evaluate", "pipeline",
+           "prepare", "sampler"]

@@ -37,6 +37,8 @@ def _refuse(given: dict[str, Any]) -> None:
     others = "take DistributedSampler, and leave it out here"
     apart = "ranks of a host would decide apart, each by its shard; leave it out"
     _local.refuse({
+        "checkpoint": (given["checkpoint"] is not None,
+                       "an engine has a shard of each rank, and the model is whole in none; save state_dict()"),
         "servers": (bool(given["servers"]), "ranks that only serve have no host's group; leave servers out"),
         "elastic_shares": (bool(given["elastic_shares"]), "it has no logical shares; leave elastic_shares out"),
         "sampler": (given["sampler"] is not None, f"it would count hosts and not ranks; {others}"),
@@ -231,10 +233,10 @@ class LocalRun(Run):
                 t.copy_(of.view(t.shape))
 
     # ---- calls that all ranks make together ----
-    def _rest(self, what: str) -> None:
+    def _rest(self) -> None:
         if self.steps == 0 and not self.within:
             self._bring()
-        super()._rest(what)
+        super()._rest()
 
     def show(self, what: str = "evaluate()") -> None:
         self._agreed = True

@@ -15,6 +15,7 @@ import inspect
 import logging
 import math
 import os
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -25,7 +26,7 @@ from .. import _abi
 from .._library import library as _c
 from ..engine import World
 from ..errors import StateError
-from . import _codec, _place, _record, _saved, _serve, _state, _translate, _units
+from . import _codec, _place, _preempt, _record, _saved, _serve, _state, _translate, _units
 from ._bind import DTYPES, Binding, Bound, device_of, warn_unscaled, words
 from ._buffers import Copies
 from ._cuda import Cuda, Device, HostStaging
@@ -101,6 +102,7 @@ class Run:
     """A run, from prepare() to close(). Its methods are called by Optimizer, by hooks, and by the sampler."""
 
     _apart = False  # the optimizer updates values elsewhere than in the engine's memory, and _bring() copies them
+    preempt: _preempt.Preemption | None = None  # of checkpoint=
 
     def __init__(
         self,
@@ -114,6 +116,7 @@ class Run:
         sampler: BatchSampler | None,
         trace: str | os.PathLike[str] | None,
         trace_overwrite: bool,
+        checkpoint: _preempt.Checkpoints | None,
         world: World | None = None,  # that there is already; None: opens the run's
         **options: Any,
     ):
@@ -131,6 +134,8 @@ class Run:
         self.statistics = statistics_of(model)
         self._validation, self._sampler = validation, sampler
         traits = _traits(method)
+        if checkpoint is not None:
+            self._check_checkpoint(traits)
         # the engine refuses pipelines
         self.itself = bool(traits & _UPDATES_ITSELF) and not traits & _abi.TUTTI_PIPELINE_SCHEDULE
         if _asks(method) and self.binding.ask():
@@ -157,7 +162,7 @@ class Run:
                 lr_schedule="constant",
                 nonfinite=_NONFINITE[nonfinite],
                 initial=self.binding.initial,
-                fingerprint=self.binding.fingerprint() + _record.fingerprint(folder),
+                fingerprint=self.binding.fingerprint() + _record.fingerprint(folder) + _preempt.fingerprint(checkpoint),
                 trace_events=_record.trace_events(folder),
                 evaluate=validation and self._evaluate,
                 own_values=sum(t.numel() for t in self.statistics),
@@ -215,6 +220,30 @@ class Run:
         if self.record is not None and not by_unit:  # else the engine has spans of each unit
             self._hook_spans(self.record)
         opened(self)
+        if checkpoint is not None:
+            self._resume(checkpoint)
+
+    def _check_checkpoint(self, traits: int) -> None:
+        if traits & _abi.TUTTI_ASYNC:
+            raise ValueError(
+                f"checkpoint= with method '{self.method}': its workers make no step together after which all could "
+                "save; call optimizer.save() at the end of an epoch, and load()"
+            )
+        if self.servers:
+            raise ValueError(
+                "checkpoint= with servers=: ranks that only serve have no steps, and do not take part when workers ask "
+                "each other for a signal; leave servers= out, or call optimizer.save() and load()"
+            )
+
+    def _resume(self, checkpoint: _preempt.Checkpoints) -> None:
+        try:
+            self.preempt = _preempt.Preemption(
+                checkpoint, weakref.proxy(self), device_of(self.binding), self.optimizer
+            )
+            self.preempt.resume()
+        except BaseException as e:
+            self.fail(e)
+            raise
 
     def _hook_spans(self, record: _record.Record) -> None:
         """After the other hooks: a forward's span has not what is waited for before it."""
@@ -339,6 +368,8 @@ class Run:
             _place.check(self.world)
         if self._meetings is not None:
             self._meetings.begins(self.steps + 1)
+        if self.preempt is not None and not self.within:
+            self.preempt.step_begins()
         if self._resting:
             self._notify_servers("train")
             self._resting = False
@@ -757,11 +788,11 @@ class Run:
             self.engine.pass_end()
             if not p.more:
                 self._end_step()
-        self._rest(what)
-
-    def _rest(self, what: str) -> None:
         if self._meetings is not None:
             self._meetings.come(what, self.steps)
+        self._rest()
+
+    def _rest(self) -> None:
         self._take_written()
         self._wait_copied()
         self._put_own()
@@ -817,6 +848,11 @@ class Run:
         self._between("save()")
         self._notify_servers("save", directory, keep)
         self._resting = True
+        _saved.save(self, directory, keep)
+
+    def save_here(self, directory: str, keep: int) -> None:
+        """save(), where all workers are known to be between the same steps."""
+        self._rest()
         _saved.save(self, directory, keep)
 
     def load(self, directory: str) -> None:
@@ -889,6 +925,8 @@ class Run:
         if self._ended or self.finished:
             return
         self._between("finish()")
+        if self.preempt is not None:
+            self.preempt.finishes()
         self._notify_servers("finish")
         self.engine.finish()
         self._take_own()
@@ -902,6 +940,8 @@ class Run:
             return
         self._ended = True
         closed(self)
+        if self.preempt is not None:
+            self.preempt.close()
         for sent in self._sent:
             sent.leave()
         for hook in self._hooks:

@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 _TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
           "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool}
 _BY_ENGINE = "engine"  # the engine made the updates, and has the state of the optimiser
-_NAMES = {t: name for name, t in _TYPES.items()}
+DTYPES = {t: name for name, t in _TYPES.items()}
 
 
-def _write(path: pathlib.Path, tensors: dict[str, torch.Tensor], words: dict[str, str]) -> None:
+def write(path: pathlib.Path, tensors: dict[str, torch.Tensor], words: dict[str, str]) -> None:
     """Writes a safetensors file atomically. words: its metadata."""
     header: dict[str, Any] = {"__metadata__": words}
     at, flat = 0, []
     for name, t in tensors.items():
         t = t.detach().cpu().contiguous()
         size = t.numel() * t.element_size()
-        header[name] = {"dtype": _NAMES[t.dtype], "shape": list(t.shape), "data_offsets": [at, at + size]}
+        header[name] = {"dtype": DTYPES[t.dtype], "shape": list(t.shape), "data_offsets": [at, at + size]}
         flat.append(t)
         at += size
     text = json.dumps(header).encode()
@@ -58,7 +58,7 @@ def _write(path: pathlib.Path, tensors: dict[str, torch.Tensor], words: dict[str
     os.replace(part, path)
 
 
-def _read(path: pathlib.Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+def read(path: pathlib.Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     data = path.read_bytes()
     try:
         n = int.from_bytes(data[:8], "little")
@@ -117,24 +117,24 @@ def _untrained(run: Run | Pipeline) -> tuple[dict[str, torch.Tensor], dict[str, 
 def _as_bytes(t: torch.Tensor) -> torch.Tensor:
     """Returns the tensor on the host; as bytes if the format does not have its type."""
     t = t.detach().cpu().contiguous()
-    return t if t.dtype in _NAMES else t.flatten().view(torch.uint8)
+    return t if t.dtype in DTYPES else t.flatten().view(torch.uint8)
 
 
-def _next(run: Run | Pipeline, directory: str) -> str:
+def next_of(run: Run | Pipeline, directory: str) -> str:
     """Returns the path of the checkpoint that is saved there next."""
     return f"{directory}/step-{run.engine.figures()['steps']:08d}"
 
 
 def save_module(run: Run | Pipeline, directory: str) -> None:
     """Saves the tensors that are not trained. Before the checkpoint, so that each complete checkpoint has them."""
-    checkpoint = _next(run, directory)
+    checkpoint = next_of(run, directory)
     frozen, buffers = _untrained(run)
     mine = buffers if run.replicas_equal and run.world.rank > 0 else frozen | buffers
     if mine:
         kinds = {name: f"{t.dtype} {list(t.shape)}" for name, t in mine.items()}
         path = _module_file(checkpoint, run.world.rank)
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write(path, {name: _as_bytes(t) for name, t in mine.items()}, {"kinds": json.dumps(kinds)})
+        write(path, {name: _as_bytes(t) for name, t in mine.items()}, {"kinds": json.dumps(kinds)})
 
 
 def load_module(run: Run | Pipeline, checkpoint: str) -> None:
@@ -144,7 +144,7 @@ def load_module(run: Run | Pipeline, checkpoint: str) -> None:
     for rank in dict.fromkeys((0, run.world.rank)):
         path = _module_file(checkpoint, rank)
         if path.exists():
-            tensors, words = _read(path)
+            tensors, words = read(path)
             found |= tensors
             kinds |= json.loads(words["kinds"])
     if mine and not found:
@@ -168,7 +168,7 @@ def load_module(run: Run | Pipeline, checkpoint: str) -> None:
             )
     with torch.no_grad():
         for name, t in mine.items():
-            one = found[name] if t.dtype in _NAMES else found[name].view(t.dtype)
+            one = found[name] if t.dtype in DTYPES else found[name].view(t.dtype)
             t.copy_(one.view(t.shape))
 
 
@@ -178,10 +178,10 @@ def save(run: Run, directory: str, keep: int) -> None:
             pass
     if not run.only_serves and (run.world.rank == 0 or not run.replicas_equal):
         # before the checkpoint, so that each complete checkpoint has it
-        path = _mine(run, _next(run, directory))
+        path = _mine(run, next_of(run, directory))
         path.parent.mkdir(parents=True, exist_ok=True)
         tensors, words = _flat(run.optimizer.state_dict())
-        _write(path, tensors, words | {"by": _BY_ENGINE if run.itself else "torch"})
+        write(path, tensors, words | {"by": _BY_ENGINE if run.itself else "torch"})
     if not run.only_serves:
         save_module(run, directory)
     run.engine.save(directory, keep=keep)
@@ -202,7 +202,7 @@ def load(run: Run, path: str) -> None:
     mine = None if run.only_serves else _mine(run, found)
     theirs, by = None, ""
     if mine is not None and mine.exists():
-        tensors, words = _read(mine)
+        tensors, words = read(mine)
         theirs, by = _unflat(tensors, words), words.get("by", "")
     if theirs is None or not _moments.to_engine(run, found, theirs):
         run.engine.load(found)

@@ -27,7 +27,7 @@ from torch.nn.parallel import DistributedDataParallel as _Torch
 from .. import _abi
 from .._library import library as _c
 from ..errors import Error, StateError
-from . import _arguments, _codec, _comm, _local, _place, _record
+from . import _arguments, _codec, _comm, _local, _place, _preempt, _record
 from ._bind import Binding, Bound, warn_unused
 from ._buffers import Copies
 from ._cuda import exchange_of
@@ -71,6 +71,9 @@ class DistributedDataParallel(Torchs):
         writes there: True here unless given. False: it has memory of its own, for one more copy.
     trace: a folder for a trace of all ranks, figures and a summary, of which `tutti report DIR` makes a page. None:
         TUTTI_TRACE_DIR; without that nothing is recorded. trace_overwrite: an earlier record there is removed.
+    checkpoint: a folder, or tutti.torch.Checkpoints(folder, every=N, ...). At SIGTERM, under Slurm at SIGUSR1 too, all
+        ranks save there after the same step and end with 128 + signal. If there is a checkpoint in it the run continues
+        from it. Needs also(optimizer=optimizer).
     others: those of the engine by their names (tutti_engine_options): collective, codec_checksum, seed, clip_norm ...
 
     Raises ValueError for a spec or a module that cannot be, PeerError(rank) from forward or backward when a worker is
@@ -87,6 +90,7 @@ class DistributedDataParallel(Torchs):
         local_group: dist.ProcessGroup | None = None,
         trace: str | os.PathLike[str] | None = None,
         trace_overwrite: bool = False,
+        checkpoint: str | os.PathLike[str] | _preempt.Checkpoints | None = None,
         **others: Any,
     ):
         if torchs and isinstance(torchs[0], str):
@@ -94,7 +98,10 @@ class DistributedDataParallel(Torchs):
         if not isinstance(method, str):
             raise TypeError(f"DistributedDataParallel: method={method!r}; it is a spec, such as 'ddp'")
         arguments = _arguments.read(torchs, others)
+        plan = _preempt.plan_of(checkpoint)
         super().__init__(module, arguments)
+        self._preempt: _preempt.OfWrapper | None = None
+        self._checkpoint = plan
         self._binding = Binding(module, frozenset(self.parameters_to_ignore))
         exchange = exchange_of(self._binding) if local_group is None else None
         self._place_devices(arguments)
@@ -104,7 +111,7 @@ class DistributedDataParallel(Torchs):
         arguments.engine.setdefault("trace_events", _record.trace_events(folder))
         self._hosts: _local.Hosts | None = None
         if local_group is not None:
-            self._check_local(method, codec, arguments)
+            self._check_local(method, codec, arguments, plan is not None)
             self._hosts = _local.open_hosts(
                 local_group, self._binding, arguments.group, transport, f"DistributedDataParallel {method} {codec}"
             )
@@ -122,12 +129,15 @@ class DistributedDataParallel(Torchs):
         if self.world.rank == 0:
             arguments.warn()
         self._check_batch_norms()
+        if plan is not None:
+            self._resume(plan, arguments.torchs["init_sync"])
 
     def _open(
         self, exchange: type, method: str, codec: str | None, transport: str, arguments: _arguments.Arguments,
         folder: str, overwrite: bool,
     ) -> None:  # fmt: skip
         binding, options, group, hosts = self._binding, arguments.engine, arguments.group, self._hosts
+        told = _record.fingerprint(folder) + _preempt.fingerprint(self._checkpoint)
         self.world = _place.open_world(transport, group) if hosts is None else hosts.world
         try:
             local = None
@@ -143,7 +153,7 @@ class DistributedDataParallel(Torchs):
                 optimizer="client",
                 once=True,  # a backward is the caller's, and is not asked for again
                 initial=binding.initial if local is None else local.initial,
-                fingerprint=binding.fingerprint() + _record.fingerprint(folder),
+                fingerprint=binding.fingerprint() + told,
                 nonfinite=_abi.TUTTI_NONFINITE_KEEP,  # the optimiser or its GradScaler says what becomes of them
                 **options,
             )
@@ -167,8 +177,8 @@ class DistributedDataParallel(Torchs):
             self._exchange, self._flat, self._firsts = local, local.flat, local.shards.firsts
         # Alone, and nothing on the way that would change a gradient: a backward has nothing to do.
         coded = _c.tutti_exchange_codec(self.engine.method) is not None
-        told = coded or self._record is not None
-        self._alone = self.world.size == 1 and not told and not options.get("clip_norm")
+        seen = coded or self._record is not None or self._checkpoint is not None
+        self._alone = self.world.size == 1 and not seen and not options.get("clip_norm")
         if self._record is not None:
             self._record.close_at_end()
         self.bucket_bytes_cap = max(self.engine.method.piece_bytes, 1 << 20)
@@ -186,11 +196,12 @@ class DistributedDataParallel(Torchs):
         self._join: _Join | None = None
 
     @staticmethod
-    def _check_local(method: str, codec: str | None, arguments: _arguments.Arguments) -> None:
+    def _check_local(method: str, codec: str | None, arguments: _arguments.Arguments, saves: bool) -> None:
         _local.check_method(method, codec, _local.OF_GRADIENTS)
         _local.refuse({
             "clip_norm": (bool(arguments.engine.get("clip_norm")),
                           "each rank has the norm of its shard; call torch.nn.utils.clip_grad_norm_ after backward"),
+            "checkpoint": (saves, "an engine has shards, and the model is the module's; save its state_dict()"),
         })  # fmt: skip
 
     # ---- forward ----
@@ -223,6 +234,9 @@ class DistributedDataParallel(Torchs):
         if self._join_config.enable:  # of torch's Join
             self._join = self._join or _Join(self._divide_by_initial_world_size, False)
             self._notify_join()
+        if self._preempt is not None and torch.is_grad_enabled() and self.module.training:
+            with self._failing():
+                self._preempt.forward_begins()
         sync = torch.is_grad_enabled() and self.require_backward_grad_sync
         send = self._check_sync_bufs_pre_fwd()
         root = self._meet(sync, send) if self._join is not None else 0
@@ -456,6 +470,23 @@ class DistributedDataParallel(Torchs):
             self.engine.load(self.world.find_checkpoint(directory))
         self._binding.hand_out()
 
+    def also(self, **objects: Any) -> None:
+        """Stores the state_dict() of each object in each checkpoint of checkpoint=: the optimizer, schedulers, a
+        GradScaler. If the run continues from one, it is loaded here. Before the first forward, when all of them are
+        made. If there are several optimizers, the last one's step() is the end of an iteration."""
+        if self._preempt is None:
+            raise StateError("also() is for checkpoint=DIR; beside other checkpoints a script stores its own")
+        self._preempt.also(objects)
+
+    def _resume(self, plan: _preempt.Checkpoints, frozen_equal: bool) -> None:
+        try:
+            self._preempt = _preempt.OfWrapper(plan, self, frozen_equal)
+            self._preempt.resume()
+        except BaseException as e:
+            self.world.failure_report(e)
+            self.close()
+            raise
+
     def _check_whole(self, what: str) -> None:
         if self._hosts is not None:
             raise StateError(
@@ -591,6 +622,8 @@ class DistributedDataParallel(Torchs):
         """Leaves the run, in order. Parameters and gradients have memory of their own from here on. A wrapper that
         is no longer referenced leaves by itself."""
         self._unhook()
+        if self._preempt is not None:
+            self._preempt.close()
         if self._record is not None:
             self._record.close(ended=self._failure is None and not self._active)
             self._record = None

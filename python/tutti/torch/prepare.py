@@ -27,7 +27,8 @@ import torch.distributed as dist
 from torch import nn
 
 from ..engine import World
-from . import _serve
+from ..errors import StateError
+from . import _preempt, _serve
 from ._local_run import LocalRun
 from ._run import Run
 from ._runs import check_second, run_of
@@ -134,6 +135,13 @@ class Optimizer(torch.optim.Optimizer):
         """Resumes from a checkpoint, or from the newest in that directory. All workers, before the first step."""
         self._run.load(directory)
 
+    def also(self, **objects: Any) -> None:
+        """Stores the state_dict() of each object, such as a scheduler, in each checkpoint of prepare(checkpoint=). If
+        the run continues from one, it is loaded here. Before the first forward, when all of them are made."""
+        if self._run.preempt is None:
+            raise StateError("also() is for prepare(checkpoint=DIR); beside other checkpoints a script stores its own")
+        self._run.preempt.also(objects)
+
     def finish(self) -> None:
         """Ends the run. All workers call it. Pending exchanges complete, and the module gets the model that all agree
         on, in memory of its own. A step that has begun is made with the passes that it has (accumulate). Under
@@ -169,6 +177,7 @@ def prepare(model: nn.Module, optimizer: torch.optim.Optimizer, method: str = "d
             loss_scale: str | None = None, seed: int = 0,
             steps: int = 0, sampler: BatchSampler | None = None, trace: str | os.PathLike[str] | None = None,
             trace_overwrite: bool = False, codec_cost: str = "off", codec_report: int = 0,
+            checkpoint: str | os.PathLike[str] | _preempt.Checkpoints | None = None,
             local_group: dist.ProcessGroup | None = None) -> tuple[nn.Module, Optimizer]:
     """Joins the run that this process was started in, and returns the model and an optimizer that train in it.
 
@@ -196,6 +205,9 @@ def prepare(model: nn.Module, optimizer: torch.optim.Optimizer, method: str = "d
     codec_cost: "explain": measure codec and network before the first step, and log what an exchange takes with it and
         without. "auto-off": likewise, and send gradients as they are where that is predicted to take over 5 % longer.
     codec_report: steps between measurements of what the codec loses, which the record (trace=) has; 0: never.
+    checkpoint: a folder, or tutti.torch.Checkpoints(folder, every=N, ...). At SIGTERM, under Slurm at SIGUSR1 too, all
+        ranks save there after the same step and end with 128 + signal. If there is a checkpoint in it the run continues
+        from it: optimizer.figures()["steps"] is the number of steps made. Needs finish().
 
     local_group: a process group of the ranks of this one's host: gradients are summed in it, by NCCL or Gloo, in every
         step, and the method works between hosts. Each rank exchanges its shard with one rank of each other host
@@ -211,7 +223,8 @@ def prepare(model: nn.Module, optimizer: torch.optim.Optimizer, method: str = "d
     run = make(model, optimizer, method, codec=codec, transport=transport, servers=servers, batch=batch,
                accumulate=accumulate, elastic_shares=elastic_shares, validation=validation, collective=collective,
                clip_norm=clip_norm, nonfinite=nonfinite, loss_scale=loss_scale, seed=seed, steps=steps, sampler=sampler,
-               trace=trace, trace_overwrite=trace_overwrite, codec_cost=codec_cost, codec_report=codec_report)
+               trace=trace, trace_overwrite=trace_overwrite, codec_cost=codec_cost, codec_report=codec_report,
+               checkpoint=_preempt.plan_of(checkpoint))
     if run.only_serves:
         _serve.until_finished(run)
         sys.exit(0)
