@@ -4,11 +4,12 @@
    its memory descriptors are opaque pointers with an owner. The functions below have one signature
    for both: nn_md owns a memory descriptor, nn_mdref refers to one.
 
-   2.6.3 is built and tested; the 3.x side has only been compiled against its headers. */
+   2.6.3 (Debian 12) and 3.7.2 (Debian 13) are tested. */
 #ifndef TUTTI_NN_DNNL_COMPAT_H
 #define TUTTI_NN_DNNL_COMPAT_H
 #include <dnnl.h>
 #include <stdbool.h>
+#include <string.h>
 
 #if DNNL_VERSION_MAJOR != 3 && !(DNNL_VERSION_MAJOR == 2 && DNNL_VERSION_MINOR >= 6)
 #error "Tutti needs oneDNN 2.6 or a later 2.x, or 3.x"
@@ -129,6 +130,26 @@ static inline dnnl_status_t nn_matmul_pd(dnnl_primitive_desc_t *pd, dnnl_engine_
     dnnl_matmul_desc_t d;
     const dnnl_status_t s = dnnl_matmul_desc_init(&d, src, weights, bias, dst);
     return s != dnnl_success ? s : dnnl_primitive_desc_create(pd, &d, attr, engine, NULL);
+#endif
+}
+
+/* Takes the next kernel until one's name does not begin so. On failure there is none; the
+   descriptor is the caller's to close. oneDNN 2.x: does nothing, no caller needs it there. */
+static inline dnnl_status_t nn_pass_over(dnnl_primitive_desc_t pd, const char *prefix)
+{
+#if NN_DNNL_3
+    const char *name = "";
+    dnnl_status_t s;
+
+    while ((s = dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name)) ==
+               dnnl_success &&
+           strncmp(name, prefix, strlen(prefix)) == 0)
+        if ((s = dnnl_primitive_desc_next_impl(pd)) != dnnl_success)
+            break;
+    return s;
+#else
+    (void)pd, (void)prefix;
+    return dnnl_success;
 #endif
 }
 

@@ -42,6 +42,16 @@ static size_t span(dn_matrix m)
                : 0;
 }
 
+/* Is an operand or the result one row or one column (of a tile, say) whose values do not lie side by
+   side? The kernels "brg" of oneDNN 3.7 take them for values that do, and what they write is
+   wrong. */
+static bool is_strided_vector(const dn_gemm *g)
+{
+    return (g->y.columns == 1 && g->y.rows > 1 && g->y.row_step > 1) ||
+           (g->w.columns == 1 && g->w.rows > 1 && g->w.row_step > 1) ||
+           (g->x.rows == 1 && g->x.columns > 1 && g->x.column_step > 1);
+}
+
 /* Makes the descriptor of a product with operands of a type. *pd is NULL on failure. */
 static dnnl_status_t describe_product(const dn_core *core, dnnl_primitive_desc_t *pd,
                                       const dn_gemm *g, dnnl_data_type_t type)
@@ -60,6 +70,11 @@ static dnnl_status_t describe_product(const dn_core *core, dnnl_primitive_desc_t
     if (made == dnnl_success)
         made = nn_matmul_pd(pd, core->engine, nn_md_of(&m[X]), nn_md_of(&m[W]),
                             g->bias ? nn_md_of(&m[BIAS]) : NULL, nn_md_of(&m[Y]), g->attr);
+    if (made == dnnl_success && is_strided_vector(g) &&
+        (made = nn_pass_over(*pd, "brg")) != dnnl_success) {
+        dnnl_primitive_desc_destroy(*pd);
+        *pd = NULL;
+    }
     for (int i = 0; i < MATRICES; i++)
         nn_md_free(&m[i]);
     return made;

@@ -63,7 +63,7 @@ static void check(const char *options, int tiles, tutti_nn_task task, int64_t sa
             double apart = 0, length = 0;
             for (size_t i = 0; i < t.params[k].count; i++)
                 apart += pow((double)b.gradients[k][i] - (double)want[i], 2), length += pow((double)want[i], 2);
-            if (!(sqrt(apart) <= (precision == TUTTI_F32 ? 2e-6 : 2e-2) * sqrt(length) + 1e-9))
+            if (!(sqrt(apart) <= (precision == TUTTI_F32 ? 1e-5 : 2e-2) * sqrt(length) + 1e-9))
                 fail_msg("%s: gradient of %s is %g apart of %g", model[1], t.params[k].name, sqrt(apart), sqrt(length));
         }
     }
