@@ -22,6 +22,7 @@
 #include "tutti/comm.h"
 #include "tutti/launch.h"
 #include "schedule.h"
+#include "world.h"
 #include "launch/launch.h"
 
 #define TUTTI_WINDOWS 64            /* the most shared windows of a world */
@@ -99,11 +100,6 @@ struct tutti_world {
 
 /* ---- world.c ---- */
 
-/* tutti_world_open for a transport that is not in the registry, for tests. rt NULL: opens a
-   runtime of its own. */
-tutti_status tutti_world_open_on(tutti_world **out, const tutti_transport_ops *ops,
-                                 const tutti_launch *launch, tutti_runtime *rt,
-                                 tutti_error *err);
 /* Counts bytes and messages as sent to `to`. Any thread. */
 void tutti_world_account(tutti_world *world, int to, uint64_t bytes, uint64_t messages);
 /* Returns the index of the window whose memory of this rank contains all of [x, x + bytes), and

@@ -13,6 +13,11 @@ tutti_status tutti_world_check(const char *transport_spec, tutti_error *err);
    command calls tutti_world_run itself. False for an invalid spec. */
 bool tutti_world_simulated(const char *transport_spec);
 
+/* tutti_world_open where the caller has found rank, size and the others (src/elastic), or for a
+   transport that is not in the registry (tests). rt NULL: opens a runtime of its own. */
+tutti_status tutti_world_open_on(tutti_world **out, const tutti_transport_ops *ops,
+                                 const tutti_launch *launch, tutti_runtime *rt, tutti_error *err);
+
 /* The lowest rank known to be dead, or -1; why: its failure report, or how it ended. */
 int tutti_world_dead(tutti_world *world, char *why, size_t bytes);
 

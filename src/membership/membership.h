@@ -17,11 +17,13 @@
 #ifndef TUTTI_MEMBERSHIP_H
 #define TUTTI_MEMBERSHIP_H
 #include "tutti/base.h"
+#pragma GCC visibility push(default)
 
 enum {
     TUTTI_MEMBERS_MAX = 1024,
     TUTTI_ADDRESS_BYTES = 64,    /* an address as text, its NUL included: "10.0.0.2:41234" */
-    TUTTI_CONTACTS_MAX = 16      /* addresses that a newcomer begins with */
+    TUTTI_CONTACTS_MAX = 16,     /* addresses that a newcomer begins with */
+    TUTTI_MEMBERSHIP_BYTES = 80 << 10 /* most bytes of a message */
 };
 
 typedef struct tutti_member {
@@ -119,4 +121,5 @@ uint64_t tutti_membership_agreed(const tutti_membership *m);
 uint64_t tutti_membership_strangers(const tutti_membership *m);
 /* Writes a sentence about what it does or waits for: "epoch 7, step 120: 4 of 5 members answer". */
 void tutti_membership_describe(const tutti_membership *m, char *text, size_t bytes);
+#pragma GCC visibility pop
 #endif

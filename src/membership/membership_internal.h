@@ -16,6 +16,8 @@ enum {
     NEWCOMERS_MAX = 256          /* newcomers that are remembered at one time */
 };
 
+_Static_assert((int)MESSAGE_BYTES <= (int)TUTTI_MEMBERSHIP_BYTES, "callers make room for one");
+
 /* ---- messages ---- */
 typedef enum message_kind {
     JOIN = 1,                    /* newcomer to members: let me in (ready: now) */

@@ -42,8 +42,8 @@ static size_t span(dn_matrix m)
                : 0;
 }
 
-/* Is an operand or the result one row or one column (of a tile, say) whose values do not lie side by
-   side? The kernels "brg" of oneDNN 3.7 take them for values that do, and what they write is
+/* Is an operand or the result one row or one column (of a tile, say) whose values do not lie side
+   by side? The kernels "brg" of oneDNN 3.7 take them for values that do, and what they write is
    wrong. */
 static bool is_strided_vector(const dn_gemm *g)
 {

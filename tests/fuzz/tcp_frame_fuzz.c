@@ -30,6 +30,7 @@ static void keep_rules(const tcp_frame *f, const tcp_rules *rules, const uint8_t
     require(f->bytes <= TCP_CHUNK_MOST || f->bytes <= rules->table_bytes);
     require(f->kind != TCP_ANNOUNCE ||
             (f->bytes <= rules->eager_most && (f->bytes == 0 || f->bytes == f->header.bytes)));
+    require(f->kind != TCP_NOTE || f->bytes <= rules->note_most);
     require(f->kind != TCP_DATA || (f->bytes > 0 && f->bytes <= rules->chunk_most));
     tutti_tcp_frame_write(f, &writer, out);
     require(memcmp(out, in, TCP_SEAL_OFFSET) == 0);
@@ -67,6 +68,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         rules.run = word_at(data + 1);
     if (data[0] & 2)
         rules.epoch_most = word_at(data + 5);
+    if (data[0] & 8)
+        rules.note_most = 80 << 10;
     if (data[0] & 4)
         rules.eager_most = rules.chunk_most = 256;
     if (tutti_tcp_frame_read(data + 1, &rules, &f, &err) != TUTTI_OK) {

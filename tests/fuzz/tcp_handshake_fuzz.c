@@ -25,7 +25,7 @@ static void hello(const uint8_t *data)
     if (!tutti_tcp_hello_read(data, &h))
         return;
     require(h.size >= 1 && h.size <= TCP_RANKS && h.from >= 0 && h.from < h.size && h.to >= 0 && h.to < h.size &&
-            h.low <= h.high);
+            h.low <= h.high && h.purpose >= TCP_TO_MEET && h.purpose <= TCP_TO_NODE);
     tutti_tcp_hello_write(&h, &key, out);
     require(tutti_tcp_hello_known(out, &key) && tutti_tcp_hello_read(out, &back));
     tutti_tcp_hello_write(&back, &key, again);

@@ -5,6 +5,7 @@
    the meeting place, which the kernel chose by route. Ranks of one host use abstract Unix sockets.
    Once all connections are made, no socket listens any more. */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <sodium.h>
 #include <stdio.h>
@@ -35,6 +36,7 @@ typedef struct finder {
 static tutti_status read_place(finder *f, const tutti_launch *launch, tutti_error *err)
 {
     const tcp_within *within = launch->within;
+    tcp_endpoint *const e = f->e;
     const char *id = tutti_variable(launch->environment, TUTTI_MEET_VARIABLE_ID),
                *key = tutti_variable(launch->environment, TUTTI_MEET_VARIABLE_KEY);
     const char *file = tutti_variable(launch->environment, TUTTI_MEET_VARIABLE_KEY_FILE),
@@ -43,6 +45,9 @@ static tutti_status read_place(finder *f, const tutti_launch *launch, tutti_erro
     if (within != NULL) {
         f->id = within->id;
         f->key = within->key;
+        if (within->stop != NULL && (e->ended_fd = fcntl(*within->stop, F_DUPFD_CLOEXEC, 0)) < 0)
+            return tutti_fail(err, TUTTI_ERR_IO, errno, "worker %d cannot copy a descriptor",
+                              e->rank);
         where = within->where;
     } else {
         if (id == NULL || (key == NULL && file == NULL))
@@ -90,11 +95,18 @@ static tutti_status serve_finder(finder *f, tutti_error *err)
     return tutti_meet_open(&e->meet, e->rt, &options, err);
 }
 
-static void sleep_for(struct pollfd *polled, nfds_t n, int64_t ns)
+/* Waits for polled[0..n), and for ended_fd in polled[n], which the caller leaves free.
+   TUTTI_CLOSED: opening is to end. */
+static tutti_status sleep_for(const finder *f, struct pollfd *polled, nfds_t n, int64_t ns,
+                              tutti_error *err)
 {
     const struct timespec t = { ns > 0 ? ns / 1000000000 : 0, ns > 0 ? ns % 1000000000 : 0 };
 
-    ppoll(polled, n, &t, NULL);
+    polled[n] = (struct pollfd){ .fd = f->e->ended_fd, .events = POLLIN };
+    if (ppoll(polled, n + 1, &t, NULL) > 0 && polled[n].revents != 0)
+        return tutti_fail(err, TUTTI_CLOSED, 0,
+                          "worker %d is to connect with the others no more", f->e->rank);
+    return TUTTI_OK;
 }
 
 /* ---- the meeting place ---- */
@@ -130,7 +142,7 @@ static tutti_status call_meeting_place(finder *f, tutti_error *err)
 
     for (;;) {
         const int64_t now = tutti_now_ns(e->rt);
-        struct pollfd polled = { .fd = call.fd, .events = tutti_tcp_call_events(&call) };
+        struct pollfd polled[2] = { { .fd = call.fd, .events = tutti_tcp_call_events(&call) } };
         if (!said && now >= e->report_ns) {
             report_worker_0_missing(f, &call);
             said = true;
@@ -143,11 +155,15 @@ static tutti_status call_meeting_place(finder *f, tutti_error *err)
                 "); is the launcher running, and does it listen there?",
                 e->rank, f->where, e->options.open_timeout);
         }
-        sleep_for(&polled, 1,
-                  call.state == TCP_CALL_IDLE       ? call.again_ns - now
-                  : f->deadline_ns - now < TCP_TICK ? f->deadline_ns - now
-                                                    : TCP_TICK);
-        status = tutti_tcp_call_step(&call, e->rt, &f->key, &e->rules, err);
+        status = sleep_for(f, polled, 1,
+                           call.state == TCP_CALL_IDLE       ? call.again_ns - now
+                           : f->deadline_ns - now < TCP_TICK ? f->deadline_ns - now
+                                                             : TCP_TICK,
+                           err);
+        if (status == TUTTI_OK)
+            status = tutti_tcp_call_step(&call, e->rt, &f->key, &e->rules, err);
+        if (status != TUTTI_OK)
+            tutti_tcp_hang_up(&call.fd);
         if (status != TUTTI_OK)
             return tutti_fail_within(err, status, "worker %d goes to the meeting place", e->rank);
         if (call.state == TCP_CALL_DONE)
@@ -336,8 +352,8 @@ static tutti_status join(finder *f, tutti_error *err)
                                 "worker %d sends the meeting place the address where it listens",
                                 e->rank));
     while (!table) { /* the meeting place has the deadline, and reports when it gives up */
-        struct pollfd polled = { .fd = e->control.fd, .events = POLLIN };
-        sleep_for(&polled, 1, TCP_TICK);
+        struct pollfd polled[2] = { { .fd = e->control.fd, .events = POLLIN } };
+        TUTTI_TRY(sleep_for(f, polled, 1, TCP_TICK, err));
         TUTTI_TRY(receive_from_meet(f, &table, err));
     }
     return TUTTI_OK;
@@ -492,7 +508,7 @@ static tutti_status connect_all(finder *f, tutti_error *err)
 
     TUTTI_TRY(prepare_calls(f, err));
     while (f->missing > 0) {
-        struct pollfd polled[TCP_CALLS + 2];
+        struct pollfd polled[TCP_CALLS + 3];
         const int64_t now = tutti_now_ns(e->rt);
         int64_t until = now + period < f->deadline_ns ? now + period : f->deadline_ns;
         const size_t before = f->missing;
@@ -508,7 +524,7 @@ static tutti_status connect_all(finder *f, tutti_error *err)
             continue;
         if (now >= f->deadline_ns)
             return too_late(f, err);
-        sleep_for(polled, n, until - now);
+        TUTTI_TRY(sleep_for(f, polled, n, until - now, err));
     }
     return TUTTI_OK;
 }
@@ -561,6 +577,8 @@ static tutti_status watch_all(tcp_endpoint *e, tutti_error *err)
     }
     if (status == TUTTI_OK && e->control.fd >= 0)
         status = watch_fd(e, e->control.fd, false, links, err);
+    if (status == TUTTI_OK && e->ended_fd >= 0)
+        status = watch_fd(e, e->ended_fd, false, links + 2, err);
     return status;
 }
 

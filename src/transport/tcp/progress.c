@@ -80,6 +80,9 @@ static void handle(tcp_endpoint *e, const struct epoll_event *events, int n)
         if (what == links) {
             if (e->control.fd >= 0)
                 receive_control(e);
+        } else if (what == links + 2) {
+            epoll_ctl(e->epoll, EPOLL_CTL_DEL, e->ended_fd, NULL); /* it stays readable */
+            tutti_tcp_exclude_self(e, "the run goes on with other members");
         } else if (what > links) {
             if (e->poller_wait !=
                 NULL) /* the eventfd was written for the poller, which must still find it written */

@@ -79,11 +79,11 @@ void tutti_tcp_address_local(tcp_address *a, const char *name)
     a->bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(un->sun_path + 1));
 }
 
-tutti_status tutti_tcp_resolve_host(const char *host, int port, bool to_bind, tcp_address *out,
-                                    tutti_error *err)
+/* Returns NULL, or why there is no such address. */
+static const char *look_up(const char *host, int port, int flags, tcp_address *out)
 {
     const struct addrinfo hints = { .ai_socktype = SOCK_STREAM,
-                                    .ai_flags = AI_NUMERICSERV | (to_bind ? AI_PASSIVE : 0) };
+                                    .ai_flags = AI_NUMERICSERV | flags };
     struct addrinfo *found;
     const char *failed;
     char service[16];
@@ -92,13 +92,23 @@ tutti_status tutti_tcp_resolve_host(const char *host, int port, bool to_bind, tc
     snprintf(service, sizeof service, "%d", port);
     failed = tutti_lookup(host, service, &hints, &found);
     if (failed != NULL)
-        return tutti_fail(err, TUTTI_ERR_IO, 0,
-                          "no address is known for the host '%.200s': %s; give one in numbers, or "
-                          "mend the name service", host, failed);
+        return failed;
     memcpy(&out->at, found->ai_addr, found->ai_addrlen);
     out->bytes = found->ai_addrlen;
     freeaddrinfo(found);
-    return TUTTI_OK;
+    return NULL;
+}
+
+tutti_status tutti_tcp_resolve_host(const char *host, int port, bool to_bind, tcp_address *out,
+                                    tutti_error *err)
+{
+    const char *failed = look_up(host, port, to_bind ? AI_PASSIVE : 0, out);
+
+    return failed == NULL
+               ? TUTTI_OK
+               : tutti_fail(err, TUTTI_ERR_IO, 0,
+                            "no address is known for the host '%.200s': %s; give one in numbers, "
+                            "or mend the name service", host, failed);
 }
 
 /* Returns whether a place is "unix:NAME". */
@@ -107,35 +117,54 @@ static bool is_local(const char *text)
     return strncmp(text, "unix:", 5) == 0 && text[5] != '\0' && strlen(text + 5) < 16;
 }
 
-tutti_status tutti_tcp_resolve(const char *text, tcp_address *out, tutti_error *err)
+bool tutti_tcp_split(const char *text, char host[256], int *port)
 {
-    char host[256];
     const char *colon = strrchr(text, ':'), *from = text;
     size_t length;
     char *end;
-    long port;
+    long number;
 
-    memset(out, 0, sizeof *out);
-    if (is_local(text)) {
-        tutti_tcp_address_local(out, text + 5);
-        return TUTTI_OK;
-    }
     length = colon != NULL ? (size_t)(colon - text) : 0;
     if (length >= 2 && text[0] == '[' && text[length - 1] == ']') {
         from++;
         length -= 2;
     } else if (length > 0 && memchr(text, ':', length) != NULL)
         length = 0; /* an IPv6 address without brackets */
-    port = colon != NULL ? strtol(colon + 1, &end, 10) : 0;
-    if (length == 0 || length >= sizeof host || port < 1 || port > 65535 || *end != '\0')
+    number = colon != NULL ? strtol(colon + 1, &end, 10) : 0;
+    if (length == 0 || length >= 256 || number < 1 || number > 65535 || *end != '\0')
+        return false;
+    memcpy(host, from, length);
+    host[length] = '\0';
+    *port = (int)number;
+    return true;
+}
+
+bool tutti_tcp_numbers(const char *text, tcp_address *out)
+{
+    char host[256];
+    int port;
+
+    memset(out, 0, sizeof *out);
+    return tutti_tcp_split(text, host, &port) && look_up(host, port, AI_NUMERICHOST, out) == NULL;
+}
+
+tutti_status tutti_tcp_resolve(const char *text, tcp_address *out, tutti_error *err)
+{
+    char host[256];
+    int port;
+
+    memset(out, 0, sizeof *out);
+    if (is_local(text)) {
+        tutti_tcp_address_local(out, text + 5);
+        return TUTTI_OK;
+    }
+    if (!tutti_tcp_split(text, host, &port))
         return tutti_fail(
             err, TUTTI_ERR_USAGE, 0,
             TUTTI_MEET_VARIABLE
             "='%.200s' is no place to meet: write host:port, [IPv6 address]:port or unix:NAME",
             text);
-    memcpy(host, from, length);
-    host[length] = '\0';
-    return tutti_tcp_resolve_host(host, (int)port, false, out, err);
+    return tutti_tcp_resolve_host(host, port, false, out, err);
 }
 
 static int open_socket(int family, int *fd)

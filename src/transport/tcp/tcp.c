@@ -173,7 +173,7 @@ static tutti_status tcp_open(void **t, tutti_runtime *rt, const tutti_launch *la
     e->waits = launch->waits;
     e->waits_user = launch->user;
     e->report_ns = tutti_now_ns(rt) + TCP_REPORT_FIRST;
-    e->epoll = e->wake_fd = e->stop = e->control.fd = -1;
+    e->epoll = e->wake_fd = e->ended_fd = e->stop = e->control.fd = -1;
     status = tutti_tcp_descriptors((size_t)e->size * (size_t)options.streams, e->size, why);
     if (status == TUTTI_OK)
         status = make_parts(e, why);
@@ -300,6 +300,7 @@ static void tcp_close(void *t)
     tutti_free(e->dead);
     tutti_tcp_hang_up(&e->epoll);
     tutti_tcp_hang_up(&e->wake_fd);
+    tutti_tcp_hang_up(&e->ended_fd);
     tutti_tcp_hang_up(&e->stop);
     tutti_tcp_close_sleepers(e);
     tutti_monitor_close(e->lock);

@@ -108,7 +108,8 @@ bool tutti_tcp_hello_read(const uint8_t in[TCP_HELLO_BYTES], tcp_hello *out)
     out->size = (int)size;
     memcpy(out->id.bytes, in + 32, sizeof out->id.bytes);
     memcpy(out->nonce, in + 48, sizeof out->nonce);
-    return out->low <= out->high && (out->purpose == TCP_TO_MEET || out->purpose == TCP_TO_PEER);
+    return out->low <= out->high && out->purpose >= TCP_TO_MEET &&
+           out->purpose <= TCP_TO_NODE;
 }
 
 /* ---- ANSWER: magic 8 | version 2 | low 2 | high 2 | code 2 | size 4 | 0 12 | nonce 32 | MAC 32
@@ -229,6 +230,7 @@ static uint32_t most_of(uint32_t kind, const tcp_rules *rules)
     case TCP_DEPART: case TCP_SHUT: case TCP_VIEW: return TCP_REASON_BYTES;
     case TCP_JOIN: return TCP_ENTRY_BYTES;
     case TCP_TABLE: return rules->table_bytes;
+    case TCP_NOTE: return rules->note_most;
     default: return 0;
     }
 }

@@ -45,8 +45,9 @@ enum {
 };
 
 /* ---- handshake ---- */
-/* What a caller connects to: the meeting place, or another rank. */
-typedef enum tcp_purpose { TCP_TO_MEET = 1, TCP_TO_PEER = 2 } tcp_purpose;
+/* What a caller connects to: the meeting place, another rank, or the node of another process of an
+   elastic run (src/elastic), whose HELLO has rank 0 of 1. */
+typedef enum tcp_purpose { TCP_TO_MEET = 1, TCP_TO_PEER = 2, TCP_TO_NODE = 3 } tcp_purpose;
 /* What an ANSWER says: accepted; no common version; a connection of that rank (and stream) exists
    already; purpose, size, stream or ranks do not fit the called side. */
 typedef enum tcp_code { TCP_WELCOME, TCP_NO_VERSION, TCP_RANK_TAKEN, TCP_MISMATCH } tcp_code;
@@ -126,6 +127,11 @@ typedef enum tcp_kind {
                                     the run cannot start */
     TCP_VIEW,                    /* rank to meeting place, about another rank. header.a: that rank;
                                     message_id: tcp_opinion; payload: reason */
+
+    /* Between nodes of an elastic run (src/elastic). */
+    TCP_NOTE,                    /* a piece of a note. header.kind: the note's kind; tag: the
+                                    client's; message_id: bytes of the whole note; send_id: offset
+                                    of the payload in it */
     TCP_KINDS
 } tcp_kind;
 
@@ -157,10 +163,13 @@ typedef struct tcp_rules {
     uint32_t epoch_most;         /* highest epoch that is valid: the number of ranks */
     uint32_t eager_most, chunk_most; /* most payload bytes of ANNOUNCE; of DATA */
     uint32_t table_bytes;        /* payload bytes of TABLE, exactly */
+    uint32_t note_most;          /* most payload bytes of NOTE; 0: there are none */
 } tcp_rules;
 
 /* Returns the 32 bits of the run's id that are in each frame. */
+#pragma GCC visibility push(default)
 uint32_t tutti_tcp_run_short(const tutti_run_id *id);
+#pragma GCC visibility pop
 /* Encodes a frame header with rules->run and rules->epoch. tutti_tcp_seal adds the MAC. */
 void tutti_tcp_frame_write(const tcp_frame *f, const tcp_rules *rules,
                            uint8_t out[TCP_FRAME_BYTES]);

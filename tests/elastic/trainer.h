@@ -1,0 +1,35 @@
+/* trainer.h: a process of an elastic run that trains something whose value after each step is
+   known. It shares memory with the process that has forked it: what to do, and where it is. */
+#ifndef TUTTI_TESTS_TRAINER_H
+#define TUTTI_TESTS_TRAINER_H
+#include "elastic/node.h"
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <sys/types.h>
+
+typedef struct trainer {
+    /* Set before the fork. */
+    int rank, size;              /* of a founder; size 0: a newcomer */
+    char meet[80];               /* of the founders' world */
+    char contact[TUTTI_ADDRESS_BYTES]; /* of a newcomer */
+    tutti_run_id run;
+    tutti_run_key key;
+    pid_t pid;
+    /* What it is to do. */
+    _Atomic bool leave, quit;
+    /* Where it is. */
+    _Atomic bool up;             /* `address` is written */
+    _Atomic bool acts;
+    _Atomic int state, n;
+    _Atomic uint64_t epoch, step, agreed, strangers;
+    _Atomic uint64_t worlds;     /* worlds that it has trained in */
+    _Atomic uint64_t comebacks;  /* how often it was removed and has joined again */
+    _Atomic uint64_t fetched;    /* states that it has got from others */
+    char address[TUTTI_ADDRESS_BYTES];
+    char says[400];              /* tutti_node_describe, before `up` of a newcomer's first epoch */
+    char wrong[600];             /* why it has given up; "": it has not */
+} trainer;
+
+/* Forks. The process ends by itself, at the latest with its parent. */
+void trainer_start(trainer *t);
+#endif
