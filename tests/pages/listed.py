@@ -86,6 +86,7 @@ SHOWN = [
     (r"examples/regression\.c", r"cc .*", "tests/api/CMakeLists.txt", r"foreach\(example regression"),
     (r"examples/(dynamic|codec|transport)\.c", r"cc .*", "tests/api/CMakeLists.txt",
      r"regression dynamic cluster codec transport"),
+    (r"docs/BINDINGS\.md|examples/bindings/.*", r".*", "tests/package/bindings_test.py", r"def test_rust_program_trains"),
     (r"examples/cluster\.c", r".*", "tests/api/cluster_test.py", r'"train"'),
     (r"docs/PYTORCH\.md|examples/pytorch/preempt\.py", r"(torchrun|tutti run) .*preempt\.py .*",
      "tests/python/preempt_test.py", r"def test_example_prints"),
