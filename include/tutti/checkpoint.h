@@ -27,7 +27,11 @@ typedef struct tutti_tensor_entry {
        it is called for another tensor. It is called for one tensor after another, in file order. */
     tutti_status (*bring)(void *with, const struct tutti_tensor_entry *e, const void **data,
                           tutti_error *err);
-    void *with;
+    /* writer, with data NULL, no tier and no bring: copies `bytes` of the contents, from byte
+       `offset` on, to `to`. It is called from the first byte to the last, tensors in file order. */
+    tutti_status (*copy)(void *with, const struct tutti_tensor_entry *e, uint64_t offset, void *to,
+                         size_t bytes, tutti_error *err);
+    void *with;                   /* of bring, copy */
     uint64_t hash;                /* writer: set to the contents' XXH3-64; reader: 0 */
 } tutti_tensor_entry;
 
@@ -37,7 +41,8 @@ typedef struct tutti_tensor_entry {
    Tensors are laid out by descending element size, then name; the first starts at a multiple of
    64 bytes. entries[k].begin, bytes, hash are set. metadata: string pairs of __metadata__, a
    NULL-ended array of key, value, key, value. It has no time and no host, so files of equal runs
-   are equal. *hash (may be NULL): XXH3-64 of the whole file. */
+   are equal. A value of 16 zeros of the key "tutti_xxh3" becomes the XXH3-64 of the header as it
+   was with these zeros. *hash (may be NULL): XXH3-64 of the whole file. */
 tutti_status tutti_safetensors_write(tutti_runtime *rt, const char *path,
                                      tutti_tensor_entry *entries, size_t n,
                                      const char *const *metadata, uint64_t *hash,

@@ -859,6 +859,7 @@ class tutti_tensor_entry(Structure):
         ("tier", c_void_p),
         ("at", c_ulong),
         ("bring", CFUNCTYPE(c_int, c_void_p, c_void_p, POINTER(c_void_p), POINTER(tutti_error))),
+        ("copy", CFUNCTYPE(c_int, c_void_p, c_void_p, c_ulong, c_void_p, c_ulong, POINTER(tutti_error))),
         ("with", c_void_p),
         ("hash", c_ulong),
     ]

@@ -340,6 +340,9 @@ void tutti_safetensors_close(tutti_tensor_file *f)
     if (f == NULL)
         return;
     tutti_file_close(f->file, NULL);
+    for (size_t k = 0; k < f->n_parts; k++)
+        tutti_safetensors_close(f->parts[k]);
+    tutti_free(f->parts);
     tutti_free(f->entries);
     tutti_free(f->metadata);
     tutti_free(f->text);
@@ -372,12 +375,26 @@ const char *tutti_safetensors_metadata(const tutti_tensor_file *f, const char *k
     return NULL;
 }
 
+/* The file that has byte *at of the data; *at becomes a place in its own. */
+static const tutti_tensor_file *part_of(const tutti_tensor_file *f, uint64_t *at)
+{
+    size_t k = 0;
+
+    if (f->n_parts == 0)
+        return f;
+    for (; k + 1 < f->n_parts && *at >= f->parts[k]->file_bytes - f->parts[k]->data; k++)
+        *at -= f->parts[k]->file_bytes - f->parts[k]->data;
+    return f->parts[k];
+}
+
 tutti_status tutti_safetensors_read(tutti_tensor_file *f, const tutti_tensor_entry *e,
                                     uint64_t offset, void *to, size_t bytes, tutti_error *err)
 {
     char shown[TUTTI_STATE_SHOWN];
+    uint64_t at = e->begin;
+    const tutti_tensor_file *part = part_of(f, &at);
 
-    if (f->file == NULL)
+    if (bytes > 0 && part->file == NULL)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
                           "'%s' was parsed from memory; there is no file to read tensors from",
                           f->path);
@@ -387,5 +404,5 @@ tutti_status tutti_safetensors_read(tutti_tensor_file *f, const tutti_tensor_ent
                           f->path, tutti_state_shown(shown, e->name), (unsigned long long)offset,
                           (unsigned long long)offset, bytes, (unsigned long long)e->bytes);
     return bytes == 0 ? TUTTI_OK
-                      : tutti_file_read(f->file, f->data + e->begin + offset, to, bytes, err);
+                      : tutti_file_read(part->file, part->data + at + offset, to, bytes, err);
 }

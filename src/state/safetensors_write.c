@@ -59,7 +59,7 @@ static tutti_status lay_out(const char *path, tutti_tensor_entry **order, size_t
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                               "cannot write '%s': tensor '%s' is larger than a file can be", path,
                               shown);
-        if (bytes > 0 && e->data == NULL && e->tier == NULL && e->bring == NULL)
+        if (bytes > 0 && e->data == NULL && e->tier == NULL && e->bring == NULL && e->copy == NULL)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                               "cannot write '%s': tensor '%s' has %zu bytes and no data", path,
                               shown, bytes);
@@ -185,6 +185,7 @@ static tutti_status print_header(const char *path, const tensors *of, const char
         to->text[k] = (char)((whole - 8) >> 8 * k & 0xff);
     json_dumpb(root, to->text + 8, json, JSON_COMPACT | JSON_PRESERVE_ORDER);
     to->bytes = whole;
+    tutti_state_seal(to->text, to->bytes);
 out:
     json_decref(root);
     return status;
@@ -209,33 +210,47 @@ static tutti_status write_hashed(tutti_state_out *out, tutti_state_hash *whole,
     return TUTTI_OK;
 }
 
-/* Writes an entry whose values are in a tier, through a buffer of PIECE bytes. */
-static tutti_status write_from_tier(tutti_state_out *out, tutti_state_hash *whole,
+static tutti_status read_tier(const tutti_tensor_entry *e, uint64_t offset, void *to, size_t bytes,
+                              tutti_error *err)
+{
+    tutti_io io = { 0 }, *const one = &io;
+
+    TUTTI_TRY(tutti_tier_read(e->tier, &io, e->at + offset, to, bytes, err));
+    return tutti_tier_wait(e->tier, &one, 1, err);
+}
+
+/* Writes an entry whose values are in a tier or are copied, through a buffer of PIECE bytes. */
+static tutti_status write_in_pieces(tutti_state_out *out, tutti_state_hash *whole,
                                     tutti_state_hash *own, const tutti_tensor_entry *e,
                                     void *buffer, tutti_error *err)
 {
     for (uint64_t done = 0; done < e->bytes;) {
         const size_t piece = e->bytes - done < PIECE ? (size_t)(e->bytes - done) : PIECE;
-        tutti_io io = { 0 }, *const one = &io;
-        TUTTI_TRY(tutti_tier_read(e->tier, &io, e->at + done, buffer, piece, err));
-        TUTTI_TRY(tutti_tier_wait(e->tier, &one, 1, err));
+        TUTTI_TRY(e->tier != NULL ? read_tier(e, done, buffer, piece, err)
+                                  : e->copy(e->with, e, done, buffer, piece, err));
         TUTTI_TRY(write_hashed(out, whole, own, buffer, piece, err));
         done += piece;
     }
     return TUTTI_OK;
 }
 
-/* Allocates a buffer for pieces of values in tiers. *buffer: NULL if no values are in a tier. */
+/* The values come in pieces: they are in a tier, or are copied. */
+static bool in_pieces(const tutti_tensor_entry *e)
+{
+    return e->bytes > 0 && e->data == NULL && (e->tier != NULL || e->bring == NULL);
+}
+
+/* Allocates a buffer for pieces of values. *buffer: NULL if no values come in pieces. */
 static tutti_status open_buffer(tutti_tensor_entry **order, size_t n, void **buffer,
                                 tutti_error *err)
 {
     *buffer = NULL;
     for (size_t k = 0; k < n; k++)
-        if (order[k]->bytes > 0 && order[k]->data == NULL && order[k]->tier != NULL) {
+        if (in_pieces(order[k])) {
             *buffer = tutti_alloc(PIECE, 1);
             return *buffer != NULL ? TUTTI_OK
                                    : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
-                                                "no memory (%d bytes) to read tier '%s'",
+                                                "no memory (%d bytes) to read '%s'",
                                                 (int)PIECE, order[k]->name);
         }
     return TUTTI_OK;
@@ -260,11 +275,11 @@ static tutti_status write_part(tutti_runtime *rt, const char *part, const header
     for (size_t k = 0; k < n && status == TUTTI_OK; k++) {
         const void *data = order[k]->data;
         tutti_state_hash_begin(own);
-        if (data == NULL && order[k]->tier == NULL && order[k]->bytes > 0)
+        if (data == NULL && order[k]->bytes > 0 && !in_pieces(order[k]))
             status = order[k]->bring(order[k]->with, order[k], &data, err);
         if (status == TUTTI_OK)
-            status = data == NULL && order[k]->bytes > 0
-                         ? write_from_tier(out, whole, own, order[k], buffer, err)
+            status = in_pieces(order[k])
+                         ? write_in_pieces(out, whole, own, order[k], buffer, err)
                          : write_hashed(out, whole, own, data, (size_t)order[k]->bytes, err);
         order[k]->hash = tutti_state_hash_end(own);
     }

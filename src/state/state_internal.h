@@ -50,6 +50,16 @@ void tutti_state_hash_begin(tutti_state_hash *h);
 void tutti_state_hash_add(tutti_state_hash *h, const void *data, size_t bytes);
 uint64_t tutti_state_hash_end(const tutti_state_hash *h);
 
+/* ---- seal.c: a text of JSON that has the hash of itself as a member ---- */
+#define TUTTI_STATE_SEAL "tutti_xxh3"                /* the member's key */
+#define TUTTI_STATE_UNSEALED "0000000000000000"      /* its value until the text is sealed */
+#define TUTTI_STATE_HASHES "tutti_hashes"            /* in __metadata__: JSON, name -> XXH3-64 */
+/* Sets the member to the text's hash. Does nothing if there is none with the value UNSEALED. */
+void tutti_state_seal(char *text, size_t bytes);
+typedef enum { TUTTI_SEAL_NONE, TUTTI_SEAL_BROKEN, TUTTI_SEAL_WHOLE } tutti_seal;
+/* Compares the member with the text's hash. The text is changed meanwhile. */
+tutti_seal tutti_state_seal_of(char *text, size_t bytes);
+
 /* ---- stream.c: writes and reads the contents of a file in order, while the disk works
    concurrently ---- */
 typedef struct tutti_state_out tutti_state_out;
@@ -90,6 +100,11 @@ struct tutti_tensor_file {
     char **metadata;              /* [2 pairs]: key, value, key, value, ... */
     size_t pairs;
     char *text;                   /* memory of the names, keys and values, each ended by 0 */
+    /* Of a folder of files (folder.c), else n_parts 0: its files. Entries of f itself then have
+       their `begin` in the parts' data sections, one after another; their names are the parts'. */
+    tutti_tensor_file **parts;
+    size_t n_parts;
+    tutti_seal sealed;            /* of the folder's index */
 };
 
 /* ---- manifest.c: a checkpoint's manifest in memory, also while it is being made ---- */

@@ -158,9 +158,9 @@ const tutti_option tutti_train_options[] = {
       "continue from a run's --out (its newest valid checkpoint) or from one checkpoint; auto: "
       "from --out if it has a checkpoint, else start" },
     { "init", TUTTI_TEXT, AT(init), 0, 0, 0, "",
-      "begin with the weights of a safetensors file (F32, F16 or BF16) that has the names and "
-      "shapes of PyTorch's state_dict, in place of drawn ones: docs/PYTORCH-MODELS.md; a run that "
-      "is resumed does not look at it" },
+      "begin with the weights of a safetensors file (F32, F16 or BF16), or of a folder of them "
+      "with model.safetensors.index.json, that has the names and shapes of PyTorch's state_dict, "
+      "in place of drawn ones: docs/PYTORCH-MODELS.md; a run that is resumed does not look at it" },
     { "slow", TUTTI_TEXT, AT(slow), 0, 0, 0, "",
       "emulate unequal workers: RANK:FACTOR, RANK:FACTOR:P, *:FACTOR:P (in a step with probability "
       "P), by commas" },

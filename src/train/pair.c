@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "train_internal.h"
+#include "state/folder.h"
 
 static bool bare(const char *text)
 {
@@ -149,7 +150,7 @@ tutti_status tutti_train_check_data(tutti_runtime *rt, const tutti_train_config 
     if (status == TUTTI_OK && c->init[0] != 0 && c->resume[0] == 0) {
         /* its names are compared by rank 0 */
         tutti_tensor_file *file;
-        status = tutti_data_given(tutti_safetensors_open(&file, rt, c->init, err), err);
+        status = tutti_data_given(tutti_tensors_open(&file, rt, c->init, err), err);
         if (status == TUTTI_OK)
             tutti_safetensors_close(file);
     }

@@ -369,6 +369,26 @@ size_t tutti_trained_parameters(const tutti_trained *t)
     return t->parameters;
 }
 
+size_t tutti_trained_tensors(const tutti_trained *t, tutti_tensor_entry *entries)
+{
+    const size_t params = (size_t)t->tensors.n_params, rest = (size_t)t->tensors.n_statistics;
+
+    for (size_t k = 0; k < params && entries != NULL; k++) {
+        const tutti_nn_param *p = &t->params[k];
+        entries[k] = (tutti_tensor_entry){ .name = p->name, .dtype = TUTTI_F32, .dims = p->dims,
+                                           .data = t->values[k] };
+        for (int d = 0; d < p->dims; d++)
+            entries[k].dim[d] = p->dim[d];
+    }
+    for (size_t k = 0; k < rest && entries != NULL; k++) {
+        const tutti_nn_statistic *s = &t->statistics[k];
+        entries[params + k] = (tutti_tensor_entry){ .name = s->name, .dtype = TUTTI_F32, .dims = 1,
+                                                    .dim = { s->count },
+                                                    .data = t->running + s->first };
+    }
+    return params + rest;
+}
+
 /* ---- one at a time ---- */
 
 tutti_status tutti_trained_takes_pictures(const tutti_trained *t, tutti_error *err)

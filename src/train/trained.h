@@ -6,6 +6,7 @@
 #define TUTTI_TRAINED_H
 #include "data/data.h"
 #include "nn/nn.h"
+#include "tutti/checkpoint.h"
 #pragma GCC visibility push(default)
 #ifdef __cplusplus
 extern "C" {
@@ -44,6 +45,10 @@ const tutti_trained_facts *tutti_trained_facts_of(const tutti_trained *t);
 /* Returns the path of the file or checkpoint that has the values. */
 const char *tutti_trained_weights(const tutti_trained *t);
 size_t tutti_trained_parameters(const tutti_trained *t); /* elements of the model */
+
+/* Returns how many tensors the model has, running statistics among them. entries: NULL, or set to
+   them, with the model's values as data, which live as long as t. */
+size_t tutti_trained_tensors(const tutti_trained *t, tutti_tensor_entry *entries);
 
 /* ---- evaluation ---- */
 typedef enum { TUTTI_SPLIT_TEST, TUTTI_SPLIT_TRAIN, TUTTI_SPLIT_ALL } tutti_trained_split;

@@ -1,6 +1,6 @@
-/* weights.c: reads the tensors of a network from a safetensors file. The file must have PyTorch's
-   names and shapes, all of them and no others, but for the counters of batch norms
-   (num_batches_tracked), which are not used and ignored. */
+/* weights.c: reads the tensors of a network from a safetensors file, or a folder of them
+   (state/folder.h). It must have PyTorch's names and shapes, all of them and no others, but for the
+   counters of batch norms (num_batches_tracked), which are not used and ignored. */
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -10,6 +10,7 @@
 #include "tutti/tutti.h"
 #include "base/machine.h"
 #include "kernels/device.h"
+#include "state/folder.h"
 
 enum { SHOWN = 80 };
 
@@ -124,7 +125,7 @@ tutti_status tutti_train_weights_open(tutti_tensor_file **out, tutti_runtime *rt
     misfits m = { 0 };
 
     *out = NULL;
-    TUTTI_TRY(tutti_safetensors_open(&f, rt, path, err));
+    TUTTI_TRY(tutti_tensors_open(&f, rt, path, err));
     for (int k = 0; k < of->n_params; k++) {
         const tutti_nn_param *p = &of->params[k];
         uint64_t dim[4];

@@ -3,6 +3,7 @@
    ranks learn of it, the older checkpoint stays, nothing is left behind, and the address
    sanitizer sees what leaks. */
 #include "saved.h"
+#include "state/folder.h"
 
 static _Thread_local size_t until_failure = SIZE_MAX; /* of this rank; a failure makes it SIZE_MAX again */
 
@@ -107,11 +108,94 @@ static void reading_without_memory_fails_without_falling_back(void **state)
     memory_files_close(m);
 }
 
+/* ---- weights in a file, or in a folder with an index ---- */
+
+static tutti_status piece_of_values(void *with, const tutti_tensor_entry *e, uint64_t offset, void *to, size_t bytes,
+                                    tutti_error *err)
+{
+    (void)with;
+    (void)offset;
+    (void)err;
+    memset(to, e->name[0], bytes);
+    return TUTTI_OK;
+}
+
+static tutti_status write_weights(memory_files *m, uint64_t most, tutti_error *err)
+{
+    tutti_tensors_target to = { .path = "w", .most = most };
+    tutti_tensor_entry e[2] = {
+        { .name = "a", .dtype = TUTTI_F32, .dims = 1, .dim = { 3 }, .data = "twelve bytes" },
+        { .name = "b", .dtype = TUTTI_U8, .dims = 1, .dim = { 10 }, .copy = piece_of_values },
+    };
+    return tutti_tensors_write(&m->rt, &to, e, 2, err);
+}
+
+static void writing_weights_without_memory_leaves_nothing(void **state)
+{
+    (void)state;
+    for (uint64_t most = 0; most < 2; most++) {
+        tutti_status status = TUTTI_ERR_MEMORY;
+        size_t at;
+        for (at = 0; status != TUTTI_OK; at++) {
+            memory_files *m = memory_files_open(NULL);
+            tutti_error err = { 0 };
+            until_failure = at;
+            status = write_weights(m, most, &err);
+            until_failure = SIZE_MAX;
+            if (status != TUTTI_OK) {
+                assert_int_equal(status, TUTTI_ERR_MEMORY);
+                assert_true(strlen(err.text) > 10);
+                assert_false(tutti_file_exists(&m->rt, "w"));
+            }
+            assert_int_equal(memory_files_count(m, "", ""), status == TUTTI_OK);
+            memory_files_close(m);
+        }
+        assert_true(at > 10);
+    }
+}
+
+static tutti_status read_weights(memory_files *m, tutti_error *err)
+{
+    tutti_tensor_file *f;
+    bool hashed;
+    tutti_status status;
+
+    TUTTI_TRY(tutti_tensors_open(&f, &m->rt, "w", err));
+    status = tutti_tensors_verify(f, &hashed, err);
+    assert_true(status != TUTTI_OK || (hashed && tutti_safetensors_count(f) == 2));
+    tutti_safetensors_close(f);
+    return status;
+}
+
+/* A folder is no file for want of memory, and no file is one without hashes. */
+static void reading_weights_without_memory_fails(void **state)
+{
+    (void)state;
+    for (uint64_t most = 0; most < 2; most++) {
+        memory_files *m = memory_files_open(NULL);
+        tutti_status status = TUTTI_ERR_MEMORY;
+        size_t at;
+        assert_int_equal(write_weights(m, most, NULL), TUTTI_OK);
+        for (at = 0; status != TUTTI_OK; at++) {
+            tutti_error err = { 0 };
+            until_failure = at;
+            status = read_weights(m, &err);
+            until_failure = SIZE_MAX;
+            assert_true(status == TUTTI_OK || status == TUTTI_ERR_MEMORY);
+            assert_true(status == TUTTI_OK || strlen(err.text) > 10);
+        }
+        assert_true(at > 10);
+        memory_files_close(m);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(saving_without_memory_fails_on_every_rank),
         cmocka_unit_test(reading_without_memory_fails_without_falling_back),
+        cmocka_unit_test(writing_weights_without_memory_leaves_nothing),
+        cmocka_unit_test(reading_weights_without_memory_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
