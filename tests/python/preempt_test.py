@@ -97,10 +97,10 @@ SLURM = {"SLURM_JOB_ID": "7"}
 READERS = {"READERS": "2"}  # of a DataLoader: torchrun sends them the signal, too
 CASES = [  # launcher, method, who gets which signal, environment, code
     ("tutti", "ddp", "launcher", signal.SIGTERM, {}, 143),
-    ("torchrun", "wrapper", "launcher", signal.SIGTERM, READERS, 1),
     *(
         pytest.param(*case, marks=pytest.mark.slow)
         for case in (
+            ("torchrun", "wrapper", "launcher", signal.SIGTERM, READERS, 1),
             ("variables", "local-sgd(period=3)", 1, signal.SIGUSR1, SLURM, 138),
             ("torchrun", "local-sgd(period=3)", "launcher", signal.SIGTERM, READERS, 1),
             ("tutti", "zero(stage=3)", "launcher", signal.SIGTERM, {}, 143),
