@@ -110,13 +110,26 @@ def _unpickled(file: BinaryIO, where: str, known: dict[tuple[str, str], Any]) ->
         raise CorruptError(f"'{where}' is damaged: {type(why).__name__}: {str(why)[:200]}") from None
 
 
+def _encoding(*value: Any) -> Any:
+    """In place of an Enum of PyTorch."""
+    return value
+
+
+def _member(of: Any, name: Any) -> Any:
+    """In place of getattr, by which Python 3.11.2 names a member of an Enum. It does nothing else."""
+    if of is not _encoding or type(name) is not str:
+        raise TypeError("it asks for a member of something else than an Enum")
+    return (name,)
+
+
 def _known_of_metadata() -> dict[tuple[str, str], Any]:
     base = "torch.distributed.checkpoint."
     names = ("Metadata", "TensorStorageMetadata", "TensorProperties", "ChunkStorageMetadata", "BytesStorageMetadata",
              "MetadataIndex", "StorageMeta")
     known: dict[tuple[str, str], Any] = {(base + "metadata", name): _plain(name) for name in names}
     known[base + "filesystem", "_StorageInfo"] = _plain("_StorageInfo")
-    known[base + "metadata", "_MEM_FORMAT_ENCODING"] = lambda *value: value
+    known[base + "metadata", "_MEM_FORMAT_ENCODING"] = _encoding
+    known["builtins", "getattr"] = _member
     known["torch.serialization", "_get_layout"] = lambda name: str(name)
     known["torch", "Size"] = lambda sizes=(): tuple(sizes)
     for module in ("pathlib", "pathlib._local"):

@@ -51,6 +51,10 @@ def drawn():
             "grad": torch.randn(3, requires_grad=True).detach()}
 
 
+def by_name(member, _protocol):
+    return getattr, (type(member), member.name)  # as Python 3.11.2 of Debian 12 has it
+
+
 @pytest.fixture
 def saved(tmp_path):
     dcp_of_torch.save({"model": drawn(), "step": 7, "lists": ["a", torch.arange(3)]}, checkpoint_id=tmp_path / "dcp",
@@ -70,6 +74,29 @@ def test_every_tensor_is_read_with_its_bits(saved, tmp_path):
         dcp.convert(saved, tmp_path / "model.safetensors")
     with pytest.raises(ValueError, match="no tensor whose name begins with 'optim'"):
         dcp.convert(saved, tmp_path / "x.safetensors", prefix="optim")
+
+
+@pytest.mark.parametrize("reduced", [by_name, lambda member, _protocol: (type(member), (member.value,))])
+def test_members_of_enums_are_read_as_each_python_names_them(tmp_path, monkeypatch, reduced):
+    monkeypatch.setattr(dcp_of_torch.metadata._MEM_FORMAT_ENCODING, "__reduce_ex__", reduced)
+    dcp_of_torch.save(drawn(), checkpoint_id=tmp_path / "dcp", no_dist=True)
+    dcp.convert(tmp_path / "dcp", tmp_path / "x.safetensors")
+    same(loaded(tmp_path / "x.safetensors"), drawn())
+
+
+class Attribute:
+    def __init__(self, of, name):
+        self.reduced = getattr, (of, name)
+
+    def __reduce__(self):
+        return self.reduced
+
+
+@pytest.mark.parametrize("of", [torch.Size, "text", dcp_of_torch.metadata.Metadata])
+def test_attributes_of_anything_else_are_refused(saved, tmp_path, of):
+    (saved / ".metadata").write_bytes(pickle.dumps(Attribute(of, "__class__"), 4))
+    with pytest.raises(CorruptError, match="is damaged: TypeError: it asks for a member"):
+        dcp.convert(saved, tmp_path / "x.safetensors")
 
 
 SHARDED = """
