@@ -102,7 +102,8 @@ static uint64_t take(reader *r, int bytes)
 static void take_text(reader *r, char text[TUTTI_ADDRESS_BYTES], uint64_t length)
 {
     memset(text, 0, TUTTI_ADDRESS_BYTES);
-    if (r->cut || length >= TUTTI_ADDRESS_BYTES || r->left < length) {
+    if (r->cut || length >= TUTTI_ADDRESS_BYTES || r->left < length ||
+        memchr(r->at, 0, (size_t)length) != NULL) {
         r->cut = true;
         return;
     }

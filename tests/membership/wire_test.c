@@ -160,6 +160,27 @@ static void a_count_of_members_is_not_believed(void **state)
     free(bytes);
 }
 
+static void an_address_has_no_nul_in_it(void **state)
+{
+    tutti_epoch *const e = three(), *const back = calloc(1, sizeof *back);
+    uint8_t *const bytes = calloc(1, MESSAGE_BYTES);
+    const size_t n = write_kind(bytes, RECORD, e);
+
+    (void)state;
+    for (size_t k = 0; k < strlen("10.0.0.1:4100"); k++) {
+        uint8_t *const at = bytes + HEADER_BYTES + k, was = *at;
+        *at = 0;
+        assert_int_equal(read_exactly(bytes, n, back, NULL), TUTTI_ERR_CORRUPT);
+        *at = was;
+        bytes[n - 1 - k] = 0; /* of the last member */
+        assert_int_equal(read_exactly(bytes, n, back, NULL), TUTTI_ERR_CORRUPT);
+        write_kind(bytes, RECORD, e);
+    }
+    free(e);
+    free(back);
+    free(bytes);
+}
+
 static void the_largest_message_fits(void **state)
 {
     tutti_epoch *const e = calloc(1, sizeof *e), *const back = calloc(1, sizeof *back);
@@ -191,6 +212,7 @@ int main(void)
         cmocka_unit_test(cut_messages_are_refused),
         cmocka_unit_test(damaged_messages_are_refused_or_well_formed),
         cmocka_unit_test(a_count_of_members_is_not_believed),
+        cmocka_unit_test(an_address_has_no_nul_in_it),
         cmocka_unit_test(the_largest_message_fits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
