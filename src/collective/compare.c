@@ -48,7 +48,7 @@ static tutti_status first_text(tutti_group *group, const char *mine, bool refuse
     if (theirs == NULL || (mine == NULL && !refuses))
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
                           "comparing the workers' options (%lld bytes)", (long long)bytes);
-    if (group->index == 0)
+    if (mine != NULL && group->index == 0)
         memcpy(theirs, mine, (size_t)bytes);
     return tutti_broadcast(group, 0, tutti_host(theirs, (size_t)bytes, TUTTI_U8), err);
 }

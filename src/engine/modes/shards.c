@@ -219,7 +219,7 @@ tutti_status tutti_shards_group(tutti_method *m, const char *option, const char 
                                 tutti_error *err)
 {
     const tutti_engine *e = m->engine;
-    tutti_shards *s;
+    tutti_shards *s = NULL;
     int team = m->workers;
 
     if (strcmp(value, "none") != 0)
@@ -296,7 +296,7 @@ tutti_status tutti_shards_declare(tutti_method *m, tutti_plan *plan, tutti_error
                                                   ", or take ddp" };
     tutti_engine *e = m->engine;
     tutti_offload *offload = tutti_offload_of(e);
-    tutti_shards *s;
+    tutti_shards *s = NULL;
     size_t all = 0;
 
     TUTTI_TRY(refuse_shards(m, err));
