@@ -50,22 +50,13 @@ static void free_extras(extras *x)
 static tutti_status add_members(const tutti_engine *e, items *list, int64_t *numbers,
                                 tutti_error *err)
 {
-    const uint64_t count = 1 + (uint64_t)e->m.all.size;
+    const tutti_saved item =
+        tutti_saved_numbers(SAVED_MEMBERS, 1 + (uint64_t)e->m.all.size, numbers);
 
     numbers[0] = e->m.workers;
     for (int i = 0; i < e->m.all.size; i++)
         numbers[1 + i] = e->m.all.ranks[i];
-    return tutti_saved_append(list,
-                              &(tutti_saved){ .state = "engine.members",
-                                              .tensor = "",
-                                              .keep = TUTTI_SAME,
-                                              .dtype = TUTTI_I64,
-                                              .owner = -1,
-                                              .count = count,
-                                              .begin = 0,
-                                              .end = count,
-                                              .data = numbers },
-                              err);
+    return tutti_saved_append(list, &item, err);
 }
 
 /* With logical shares client state is the same on all workers (logical.c), so each has that of all:
@@ -122,11 +113,11 @@ static tutti_status list_saved(tutti_engine *e, const char *facts, const savers 
     x->parts[0] = e->m.servers;
     slices = tutti_facilities_slices(e, &x->parts[1]);
     if (slices && adds) {
-        const tutti_saved of_servers = tutti_saved_parts(x->parts);
+        const tutti_saved of_servers = tutti_saved_numbers(SAVED_SERVERS, 2, x->parts);
         TUTTI_TRY(tutti_saved_append(list, &of_servers, err));
     }
     if (x->team > 1 && adds) {
-        const tutti_saved of_team = tutti_saved_team(&x->team);
+        const tutti_saved of_team = tutti_saved_numbers(SAVED_TEAM, 1, &x->team);
         TUTTI_TRY(tutti_saved_append(list, &of_team, err));
     }
     return lost && adds ? add_members(e, list, x->members, err) : TUTTI_OK;
@@ -318,18 +309,10 @@ static tutti_status change_workers(tutti_engine *e, tutti_checkpoint *checkpoint
 static tutti_status read_savers(const tutti_engine *e, tutti_checkpoint *checkpoint, int left,
                                 savers *by, tutti_error *err)
 {
-    static const char state[] = "engine.members";
+    static const char state[] = SAVED_MEMBERS;
     const uint64_t count = 1 + (uint64_t)left;
     int64_t *numbers = tutti_alloc((size_t)count, sizeof *numbers);
-    const tutti_saved item = { .state = state,
-                               .tensor = "",
-                               .keep = TUTTI_SAME,
-                               .dtype = TUTTI_I64,
-                               .owner = -1,
-                               .count = count,
-                               .begin = 0,
-                               .end = count,
-                               .data = numbers };
+    const tutti_saved item = tutti_saved_numbers(state, count, numbers);
     tutti_status status = TUTTI_OK;
 
     *by = (savers){ .began = left,
@@ -525,8 +508,8 @@ static tutti_status load(tutti_engine *e, tutti_checkpoint *checkpoint, const sa
 tutti_status tutti_engine_load(tutti_engine *e, tutti_checkpoint *checkpoint, tutti_error *err)
 {
     int64_t saved_parts[2] = { 0 }, saved_team = 1;
-    const tutti_saved of_servers = tutti_saved_parts(saved_parts),
-                      of_team = tutti_saved_team(&saved_team);
+    const tutti_saved of_servers = tutti_saved_numbers(SAVED_SERVERS, 2, saved_parts),
+                      of_team = tutti_saved_numbers(SAVED_TEAM, 1, &saved_team);
     savers by = { 0 };
     tutti_status status;
 

@@ -30,9 +30,13 @@ tutti_status tutti_saved_range(const tutti_engine *e, items *list, const placed 
    own. checkpoint: the savers'; NULL: it has all that this run declares. */
 tutti_status tutti_saved_collect(const tutti_engine *e, items *list, tutti_checkpoint *checkpoint,
                                  const savers *by, tutti_error *err);
+/* Numbers of the engine's own, the same on all ranks. numbers[count] are the caller's. */
+tutti_saved tutti_saved_numbers(const char *state, uint64_t count, int64_t *numbers);
 /* The number of ranks that only serve, and of their shards: a reader needs these before it can
    read the rest. */
-tutti_saved tutti_saved_parts(int64_t parts[2]);
+#define SAVED_SERVERS "engine.servers"
 /* The number of workers that each of the codec's states is for. */
-tutti_saved tutti_saved_team(int64_t *team);
+#define SAVED_TEAM "engine.codec-team"
+/* After a loss: the workers with which the run began, and the ranks of those that are left. */
+#define SAVED_MEMBERS "engine.members"
 #endif

@@ -192,28 +192,15 @@ tutti_status tutti_saved_collect(const tutti_engine *e, items *list, tutti_check
     return TUTTI_OK;
 }
 
-tutti_saved tutti_saved_parts(int64_t parts[2])
+tutti_saved tutti_saved_numbers(const char *state, uint64_t count, int64_t *numbers)
 {
-    return (tutti_saved){ .state = "engine.servers",
+    return (tutti_saved){ .state = state,
                           .tensor = "",
                           .keep = TUTTI_SAME,
                           .dtype = TUTTI_I64,
                           .owner = -1,
-                          .count = 2,
+                          .count = count,
                           .begin = 0,
-                          .end = 2,
-                          .data = parts };
-}
-
-tutti_saved tutti_saved_team(int64_t *team)
-{
-    return (tutti_saved){ .state = "engine.codec-team",
-                          .tensor = "",
-                          .keep = TUTTI_SAME,
-                          .dtype = TUTTI_I64,
-                          .owner = -1,
-                          .count = 1,
-                          .begin = 0,
-                          .end = 1,
-                          .data = team };
+                          .end = count,
+                          .data = numbers };
 }
