@@ -35,6 +35,7 @@ _STORAGES = {"F64": "Double", "F32": "Float", "F16": "Half", "BF16": "BFloat16",
              "I16": "Short", "I8": "Char", "U8": "Byte", "BOOL": "Bool"}
 _ITEM_MOST = 1 << 20  # bytes of an item's description
 _DIMS_MOST = 64
+_TUPLE_MOST = 1000  # elements of a tuple and of those in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +81,36 @@ def _plain(name: str) -> type:
     return type(name, (_Plain,), {})  # new ones for each pickle, so that none can change another's
 
 
+def _weighed(value: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Returns the tuple. ValueError: to hash it may take for ever, since each of a chain of tuples can have the one
+    before it twice."""
+    elements, left = 0, [value]
+    while left:
+        inner = left.pop()
+        elements += len(inner)
+        if elements > _TUPLE_MOST:
+            raise ValueError(f"a tuple has more than {_TUPLE_MOST} elements, with those of tuples in it")
+        left += [e for e in inner if isinstance(e, tuple)]
+    return value
+
+
+def _weighing(load: Any) -> Any:
+    def loads(self: Any) -> None:
+        load(self)
+        _weighed(self.stack[-1])
+
+    return loads
+
+
 class _Reader(pickle._Unpickler):  # type: ignore[name-defined]
     """The one in Python: in the one in C a few bytes ask for any amount of memory (a number of its memo). The text is
-    in memory, so no length of a value can exceed it."""
+    in memory, so no length of a value can exceed it. It has no sets, and no BYTEARRAY8, which allocates before it
+    reads."""
 
     dispatch = {code: load for code, load in pickle._Unpickler.dispatch.items()  # type: ignore[attr-defined]
-                if code != pickle.BYTEARRAY8[0]}  # which allocates before it reads
+                if code not in (pickle.BYTEARRAY8[0], pickle.EMPTY_SET[0], pickle.FROZENSET[0])}
+    for _code in (pickle.TUPLE[0], pickle.TUPLE1[0], pickle.TUPLE2[0], pickle.TUPLE3[0]):
+        dispatch[_code] = _weighing(dispatch[_code])
 
     def __init__(self, file: BinaryIO, where: str, known: dict[tuple[str, str], Any]):
         super().__init__(io.BytesIO(file.read()))
@@ -112,7 +137,7 @@ def _unpickled(file: BinaryIO, where: str, known: dict[tuple[str, str], Any]) ->
 
 def _encoding(*value: Any) -> Any:
     """In place of an Enum of PyTorch."""
-    return value
+    return _weighed(value)
 
 
 def _member(of: Any, name: Any) -> Any:
@@ -120,6 +145,13 @@ def _member(of: Any, name: Any) -> Any:
     if of is not _encoding or type(name) is not str:
         raise TypeError("it asks for a member of something else than an Enum")
     return (name,)
+
+
+def _text(value: Any) -> str:
+    """TypeError: it is no text. The text of other values may take all memory."""
+    if not isinstance(value, str):
+        raise TypeError("no text where one is needed")
+    return value
 
 
 def _known_of_metadata() -> dict[tuple[str, str], Any]:
@@ -130,11 +162,11 @@ def _known_of_metadata() -> dict[tuple[str, str], Any]:
     known[base + "filesystem", "_StorageInfo"] = _plain("_StorageInfo")
     known[base + "metadata", "_MEM_FORMAT_ENCODING"] = _encoding
     known["builtins", "getattr"] = _member
-    known["torch.serialization", "_get_layout"] = lambda name: str(name)
-    known["torch", "Size"] = lambda sizes=(): tuple(sizes)
+    known["torch.serialization", "_get_layout"] = _text
+    known["torch", "Size"] = lambda sizes=(): _counts(sizes)
     for module in ("pathlib", "pathlib._local"):
         for name in ("PosixPath", "WindowsPath", "PurePosixPath"):
-            known[module, name] = lambda *parts: "/".join(map(str, parts))
+            known[module, name] = lambda *parts: "/".join(parts)
     for dtype in (*_DTYPES, "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "complex64",
                   "complex128", "uint16", "uint32", "uint64"):
         known["torch", dtype] = dtype
@@ -203,7 +235,7 @@ class _Index:
     def _tensor(self, name: str, entry: _Plain) -> _Stored:
         properties = entry.get("properties")
         state = properties.state if _kind(properties) == "TensorProperties" else None
-        dtype = state[0] if isinstance(state, tuple) and state else properties.get("dtype")
+        dtype = _text(state[0] if isinstance(state, tuple) and state else properties.get("dtype"))
         if dtype not in _DTYPES:
             raise Error(f"'{self.path}', tensor '{name}': dtype '{dtype}' is not read ({', '.join(_DTYPES)} are); "
                              "convert it before it is saved")
@@ -226,13 +258,13 @@ class _Index:
         if info is None:
             raise CorruptError(f"'{self.path}', tensor '{name}': it is not said where the block at {offsets} is")
         if info.get("transform_descriptors"):
-            raise Error(f"'{self.path}', tensor '{name}': its items are transformed "
-                             f"({info.get('transform_descriptors')}), and are not read; save it without")
+            raise Error(f"'{self.path}', tensor '{name}': its items are transformed (by an extension), and are not "
+                             "read; save it without")
         return _Block(offsets, sizes, *self._place(name, info))
 
     def _place(self, name: str, info: _Plain) -> tuple[str, int, int]:
-        file, begin, length = info.get("relative_path"), *_counts((info.get("offset"), info.get("length")))
-        if not isinstance(file, str) or not file or file.startswith(".") or not set(file).isdisjoint("/\\\0"):
+        file, begin, length = _text(info.get("relative_path")), *_counts((info.get("offset"), info.get("length")))
+        if not file or file.startswith(".") or not set(file).isdisjoint("/\\\0"):
             raise CorruptError(f"'{self.path}', tensor '{name}' is said to be in {file!r}, which is no name of a file "
                                "in this directory; such an index is not followed")
         path = os.path.join(self.directory, file)
@@ -301,7 +333,7 @@ def _layout_of(file: BinaryIO, where: str) -> tuple[str, int, tuple[int, ...], t
     layout = _unpickled(file, where, known)
     try:
         storage, at, size, strides = layout
-        return storage, *_counts((at,)), _counts(size), _counts(strides)
+        return _text(storage), *_counts((at,)), _counts(size), _counts(strides)
     except (TypeError, ValueError):
         raise CorruptError(f"'{where}' is damaged: an item is no tensor") from None
 

@@ -153,6 +153,44 @@ def test_few_bytes_do_not_ask_for_much_memory(saved, tmp_path):
             dcp.convert(saved, tmp_path / "x.safetensors")
 
 
+def doubled(innermost, of_both):
+    """Few bytes for 2^60 elements: each value has the one before it twice. of_both: makes one of these two."""
+    text = innermost
+    for k in range(60):
+        both = 2 * (pickle.BINGET + bytes([k]))
+        text += pickle.BINPUT + bytes([k]) + pickle.POP + of_both(both)
+    return text
+
+
+def as_list(both):
+    return pickle.EMPTY_LIST + pickle.MARK + both + pickle.APPENDS
+
+
+def as_member(both):
+    """Its arguments are a list."""
+    name = pickle.GLOBAL + b"torch.distributed.checkpoint.metadata\n_MEM_FORMAT_ENCODING\n"
+    return name + as_list(both) + pickle.REDUCE
+
+
+TUPLES = doubled(pickle.EMPTY_TUPLE, lambda both: both + pickle.TUPLE2)
+MEMBERS = doubled(pickle.EMPTY_TUPLE, as_member)
+LISTS = doubled(pickle.EMPTY_LIST, as_list)
+
+
+@pytest.mark.parametrize("text", [
+    pickle.EMPTY_DICT + TUPLES + pickle.NONE + pickle.SETITEM,
+    pickle.EMPTY_DICT + MEMBERS + pickle.NONE + pickle.SETITEM,
+    pickle.GLOBAL + b"torch\nSize\n" + TUPLES + pickle.TUPLE1 + pickle.REDUCE,
+    pickle.GLOBAL + b"torch.serialization\n_get_layout\n" + LISTS + pickle.TUPLE1 + pickle.REDUCE,
+    pickle.GLOBAL + b"pathlib\nPosixPath\n" + LISTS + pickle.TUPLE1 + pickle.REDUCE,
+    pickle.EMPTY_DICT + pickle.MARK + TUPLES + pickle.FROZENSET + pickle.NONE + pickle.SETITEM,
+], ids=["key", "key-of-members", "size", "layout", "path", "set"])
+def test_few_bytes_do_not_ask_for_much_time(saved, tmp_path, text):
+    (saved / ".metadata").write_bytes(pickle.PROTO + b"\x04" + text + pickle.STOP)
+    with pytest.raises(CorruptError, match="metadata' is damaged"):
+        dcp.convert(saved, tmp_path / "x.safetensors")
+
+
 def changed(saved, where, make):
     """Writes .metadata with a change: make gets torch's own object."""
     with open(saved / ".metadata", "rb") as f:
@@ -202,6 +240,7 @@ def size(*shape):
     (place(relative_path="../__0_0.distcp"), "no name of a file in this directory"),
     (place(relative_path="/etc/passwd"), "no name of a file in this directory"),
     (place(relative_path="__7_0.distcp"), "names '__7_0.distcp', which is not in the directory"),
+    (place(relative_path=["__0_0.distcp"]), "has not what an index of tensors has"),
     (place(length=2**40), "the file was cut"),
     (place(length=30), "does not fit into 30 bytes"),
     (place(offset=-1), "has not what an index"),
