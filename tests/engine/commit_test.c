@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "engine/image.h"
+#include "rough.h"
 #include "tutti/method.h"
 #include "tutti/tutti.h"
 
@@ -47,13 +48,6 @@ typedef struct rank_state {
     tutti_engine *e;
     uint64_t x;                           /* the values when the step began */
 } rank_state;
-
-static float rough(uint64_t epoch, uint64_t position, size_t i)
-{
-    const uint64_t draw = tutti_random((tutti_rng){ position + 1, epoch, 5 }, i);
-
-    return (float)((double)(draw >> 11) * 0x1p-53 - 0.5) * (float)(1 + draw % 1000) / 300;
-}
 
 static void fill(void *user, int tensor, float *values)
 {

@@ -1,14 +1,8 @@
 #include <math.h>
 #include "logical_job.h"
+#include "rough.h"
 
 static const size_t count[TENSORS] = { 700, 33, 337, 131 };
-
-static float rough(uint64_t epoch, uint64_t position, size_t i)
-{
-    const uint64_t draw = tutti_random((tutti_rng){ position + 1, epoch, 5 }, i);
-
-    return (float)((double)(draw >> 11) * 0x1p-53 - 0.5) * (float)(1 + draw % 1000) / 300;
-}
 
 static void fill(void *user, int tensor, float *values)
 {
