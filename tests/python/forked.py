@@ -73,8 +73,7 @@ def ranks(n: int, function: Callable[..., Any], *arguments: Any, timeout: float 
 
     killed: ranks that kill themselves, of which nothing is expected; {}.
     """
-    import torch._dynamo  # noqa: F401 (here, or each child's first optimizer does: two seconds with what follows)
-    import tutti.torch  # noqa: F401
+    import tutti.torch  # noqa: F401 (here, or each child does)
 
     place = {"TUTTI_SIZE": str(n), "TUTTI_MEET": f"127.0.0.1:{free_port()}", "TUTTI_RUN_ID": secrets.token_hex(16),
              "TUTTI_RUN_KEY": secrets.token_hex(32)}

@@ -12,6 +12,7 @@ script's optimiser gets a sparse gradient.
 """
 
 import ctypes
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -76,6 +77,16 @@ class Bound:
     def window(self) -> torch.Tensor:
         """Returns the host memory between a parameter on a device and the engine, with the shape of the parameter."""
         return self.x if self.host is None else self.outside()
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Has torch.compile or torch.jit made code of it, which reads parameters in its own way?"""
+    compiled = sys.modules.get("torch._dynamo")  # its import takes as long as all the rest of PyTorch
+    return (
+        isinstance(module, torch.jit.ScriptModule)
+        or module._compiled_call_impl is not None
+        or (compiled is not None and isinstance(module, compiled.OptimizedModule))
+    )
 
 
 def short(dtype: torch.dtype) -> str:

@@ -18,6 +18,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from .. import model as _model
+from ._bind import is_compiled
 
 _TIMES = 4  # measurements of a unit; the first is not counted, since torch prepares kernels in it
 
@@ -114,8 +115,7 @@ def check(model: nn.Module) -> None:
                 "parameters, and of a stage each worker would have others; take GroupNorm or LayerNorm, make it with "
                 "track_running_stats=False, or freeze it with eval()"
             )
-        compiled = isinstance(m, torch._dynamo.OptimizedModule) or m._compiled_call_impl is not None
-        if compiled or isinstance(m, torch.jit.ScriptModule):
+        if is_compiled(m):
             raise ValueError(
                 f"module '{name or type(m).__name__}' is compiled, and would continue with the parameters that it was "
                 "compiled with; give the model without torch.compile or torch.jit"

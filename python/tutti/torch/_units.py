@@ -32,7 +32,7 @@ from torch.utils import _pytree
 
 from .. import _abi
 from ..errors import Error, StateError
-from ._bind import Bound
+from ._bind import Bound, is_compiled
 from ._state import memory
 
 if TYPE_CHECKING:
@@ -102,8 +102,7 @@ class _Frame:
 def check(model: nn.Module, bound: list[Bound], elsewhere: bool) -> None:
     """Refuses modules and parameters that cannot be trained by unit. elsewhere: parameters are not on the CPU."""
     for name, module in model.named_modules():
-        compiled = isinstance(module, torch._dynamo.OptimizedModule) or module._compiled_call_impl is not None
-        if compiled or isinstance(module, torch.jit.ScriptModule):
+        if is_compiled(module):
             raise ValueError(
                 f"module '{name or type(module).__name__}' is compiled, and reads parameters without asking for them, "
                 "but this method brings a module's values when it runs; prepare the module without torch.compile or "
