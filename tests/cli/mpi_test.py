@@ -15,12 +15,13 @@ MODEL = 784 * 48 + 48 + 48 * 48 + 48 + 48 * 10 + 10  # its elements
 def mpirun(kind, n):
     """More ranks than cores, as root if need be, on this host only. A rank that waits in a call of
     MPI yields its core, even if there are as many cores as ranks, since other tests run concurrently.
-    MPI leaks memory at its end, which these tests ignore."""
+    MPI leaks memory at its end, which these tests ignore. hwloc would look for GPUs on ten X displays of localhost,
+    and where no file has that name it waits for a name server."""
     leaks = {"ASAN_OPTIONS": ":".join(filter(None, [os.environ.get("ASAN_OPTIONS"), "detect_leaks=0"]))}
     if kind == "openmpi":
         return [LAUNCHERS[kind], "--oversubscribe", "-n", str(n)], {
             "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_mpi_yield_when_idle": "1",
-            **leaks}
+            "HWLOC_COMPONENTS": "-gl", **leaks}
     return [LAUNCHERS[kind], "-n", str(n)], leaks
 
 

@@ -31,7 +31,8 @@ REPLACED = [
 
 # Shorter, too: data/ has the first 1024 samples of MNIST, and a report comes every 3 steps.
 ENVIRONMENT = {"TUTTI_REPORT_EVERY": "3", "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1",
-               "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
+               "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
+               "HWLOC_COMPONENTS": "-gl"}
 
 # Files that a page takes as there: what is in them, or a block of a page, by its language.
 YAML = "model: mlp(hidden=32)\nbatch: 16\nsteps: 6\nreport-every: 2\n"

@@ -29,6 +29,8 @@ SESSION = secrets.token_hex(8)
 FOREIGN = ("TUTTI_", "OMPI_", "PMI", "MV2_", "MPI_LOCAL", "SLURM_", "MASTER_", "TORCHELASTIC_", "GROUP_", "ROLE_")
 FOREIGN_EXACTLY = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", MARK)
 MPI = {"openmpi": ("mpirun.openmpi", "--oversubscribe"), "mpich": ("mpirun.mpich",)}
+# Open MPI refuses root without the first two. Its hwloc would look for GPUs on X displays, by a name server.
+MPI_VARIABLES = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "HWLOC_COMPONENTS": "-gl"}
 LAUNCHERS = ("torchrun", "tutti", "mpirun", *MPI, "variables")
 
 
@@ -294,7 +296,7 @@ class Runner:
             if not argv:
                 self._skip(f"no launcher of MPI for {launcher!r}, or built without it")
             argv += ["-n", str(n), sys.executable, *worker]
-            given |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+            given |= MPI_VARIABLES
         self._jobs.append(Job(folder, argv, n, environment(given | dict(env))))
         return self._jobs[-1]
 

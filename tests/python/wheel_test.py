@@ -153,6 +153,5 @@ def test_plugins_are_found_next_to_the_library(installed):
     launcher = processes.mpi_launcher("mpirun")
     if not launcher:
         pytest.skip("no launcher of MPI")
-    said = told(*launcher, "-n", "2", installed, "-c", code, OMPI_ALLOW_RUN_AS_ROOT="1",
-                OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+    said = told(*launcher, "-n", "2", installed, "-c", code, **processes.MPI_VARIABLES)
     assert sorted(said) == sorted("mpi\nmpi\n")  # two processes write, word by word
