@@ -196,6 +196,33 @@ class Gossip(Case):
             self.assertGreaterEqual(slow["method_figures"]["rounds"], 3 * rounds)
             self.assertEqual({w["steps"] for w in slow["by_worker"]}, {100})
 
+    def test_a_gamma_that_lets_slow_models_move_apart_is_reported(self):
+        for k, (n, method, limit) in enumerate(((4, "noloco", None), (4, "noloco(momentum=0.9)", "0.38"),
+                                                (5, "noloco(gamma=1.5)", "1.5"), (2, "noloco(momentum=0.9)", None),
+                                                (4, "noloco(graph=complete,momentum=0.9)", None),
+                                                (4, "noloco(graph=ring,momentum=0.9)", None),
+                                                (4, "noloco(graph=ring,momentum=0.25,gamma=1.5)", "1.25"))):
+            s = summary(self.train("g%d" % k, "--model", "quadratic", "-n", n, "--steps", 2, "--method", method))
+            told = [e["text"] for e in s["events"] if e["kind"] == "gamma"]
+            self.assertEqual(len(told), limit is not None, method)
+            if limit:
+                self.assertIn("may move apart from %s on; give a smaller gamma or momentum" % limit, told[0])
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_half_of_what_noloco_sends_blocks(self):
+        """Four rounds of ten steps of 10 ms. At 100 Mbit/s a model takes half as long as a round. The slow models
+        travel during the steps, so a round costs one transfer of the two that it makes. The mean at the end costs one
+        more."""
+        links = unequal_links(self.out("noloco.xml"), [100, 100])
+        s = summary(self.train("noloco", "--model", "mlp(hidden=160)", "-n", 2, "--batch", 4, "--steps", 40,
+                               "--step-time", 0.01, "--transport", "sim", "--final-eval", "off", "--platform", links,
+                               "--method", "noloco(period=10)"))
+        once = s["params"] * 4 * 8 / 100e6
+        self.assertGreater(once, 0.04)
+        self.assertEqual(s["bytes_sent_total"], 2 * 4 * s["params"] * (2 * 4 + 1))
+        self.assertGreater(s["wall_seconds"], 0.4 + 5 * once)
+        self.assertLess(s["wall_seconds"], 0.4 + 5.1 * once)
+
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_a_random_ring_keeps_many_workers_closer_than_a_fixed_one(self):
         """Under the same disagreement of gradients the squared distance is the

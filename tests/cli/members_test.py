@@ -238,7 +238,7 @@ class Members(Running):
 
 # Methods that continue after a loss, and dedicated servers: the workers then need no shard.
 GO_ON = (("single", 0), ("bagua(algorithm=async)", 0), ("lasgd", 0), ("d-psgd", 0), ("qg-dsgdm", 0), ("gut", 0),
-         ("saddle", 0), ("sgp", 0), ("ad-psgd", 0), ("rand-psgd", 0), ("asr-adpsgd", 0),
+         ("saddle", 0), ("noloco(period=8)", 0), ("sgp", 0), ("ad-psgd", 0), ("rand-psgd", 0), ("asr-adpsgd", 0),
          ("h-adpsgd(super_learner=2)", 0), ("hop", 0), ("prague", 0), ("prague(generator=random,group_size=2)", 0),
          ("prague(generator=static)", 0),
          ("parameter-server", 1), ("herring", 1), ("byteps(async=on)", 1), ("asgd", 1), ("ssp", 1),

@@ -19,7 +19,8 @@ static const char *const exchanging[] = {
 static const char *const determined[] = {
     "single", "scadles(rates=3,batch_min=1,simulate_clock=on)", "local-sgd(period=3)", "local-sgd(period=3,warmup=2)",
     "local-sgd(period=3,outer=sgd(lr=0.7,momentum=0.9))", "lasgd(local_steps=3,max_delay=1)",
-    "lasgd(local_steps=3,max_delay=0,warmup=2)", "d-psgd", "d-psgd(order=atc)", "hop", "sgp", "sgp(overlap=1)",
+    "lasgd(local_steps=3,max_delay=0,warmup=2)", "d-psgd", "d-psgd(order=atc)", "noloco(period=3)", "hop", "sgp",
+    "sgp(overlap=1)",
     "sgp(graph=ring)", "rand-psgd(pace=step)", "rand-psgd(pace=step,mixing=delay-by-one)",
     "asr-adpsgd(mixing=delay-by-one)", "dabmd(compute_ms=1e6,microbatch=2)",
     "dabmd(compute_ms=1e6,microbatch=2,graph=ring,weighting=node)", "accordion(mode=batch,batch_high=12)",

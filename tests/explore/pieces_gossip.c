@@ -181,6 +181,33 @@ static void step_slow_push(training *t, int workers)
     slow(t, workers);
 }
 
+/* noloco: own.x is the outer momentum, flies.x the slow model. Both means are of one round's
+   partners. */
+static void step_slow_pairs(training *t, int workers)
+{
+    double theta[EXPLORE_RANKS][PERIOD], moved[EXPLORE_RANKS][PERIOD], mean[EXPLORE_RANKS][PERIOD];
+
+    for (int r = 0; r < workers; r++)
+        for (int i = 0; i < PERIOD; i++) {
+            if (t->step == 0)
+                t->flies[r].x[i] = t->x[r][i];
+            t->x[r][i] -= rate * (t->x[r][i] - pull(r, t->step, (size_t)i));
+            theta[r][i] = t->flies[r].x[i];
+            moved[r][i] = t->x[r][i] - theta[r][i];
+        }
+    if ((t->step + 1) % t->is.every != 0)
+        return;
+    mix(t, workers, t->step / t->is.every, theta);
+    memcpy(mean, t->x, sizeof mean);
+    mix(t, workers, t->step / t->is.every, moved);
+    for (int r = 0; r < workers; r++)
+        for (int i = 0; i < PERIOD; i++) {
+            t->own[r].x[i] = 0.5 * t->own[r].x[i] + 0.75 * t->x[r][i] + 0.875 * (mean[r][i] - theta[r][i]);
+            t->flies[r].x[i] += t->own[r].x[i];
+            t->x[r][i] = t->flies[r].x[i];
+        }
+}
+
 /* ---- pieces ---- */
 static tutti_status d_psgd(tutti_world *world, explore_case *c, tutti_error *err)
 {
@@ -321,6 +348,21 @@ static tutti_status slowmo(tutti_world *world, explore_case *c, tutti_error *err
                                                              : step_slow_push }, err);
 }
 
+/* Slow models travel during a round, on the mixer's own thread or at its end; displacements at its
+   end. */
+static tutti_status noloco(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    static const char *const graphs[] = { "random-matching", "random-matching(seed=5)", "ring", "complete" };
+    const char *const graph = graphs[explore_draw(c, "graph", TUTTI_LENGTH(graphs))];
+    const uint64_t every = 1 + explore_draw(c, "every", 3);
+    char method[120];
+
+    snprintf(method, sizeof method, "noloco(period=%d,graph=%s,lr=0.75,momentum=0.5,gamma=0.875)", (int)every, graph);
+    return training_run(world, c,
+                        (training_case){ .method = method, .graph = graph, .every = every,
+                                         .large = explore_draw(c, "large", 2) == 0, .next = step_slow_pairs }, err);
+}
+
 static tutti_status d_psgd_ahead(tutti_world *world, explore_case *c, tutti_error *err)
 {
     return training_run(
@@ -404,6 +446,18 @@ const explore_piece explore_gossip_pieces[] = {
       .least = 2,
       .most = 4,
       .rank_main = slowmo,
+      .deaths = true },
+    { .name = "noloco",
+      .help = "noloco in pairs that are drawn in each round, on rings and all together, while slow models travel on "
+              "the mixer's own thread, and without it",
+      .least = 2,
+      .most = 5,
+      .rank_main = noloco },
+    { .name = "noloco-dies",
+      .help = "a rank is killed while slow models travel or displacements are exchanged: all others end",
+      .least = 2,
+      .most = 4,
+      .rank_main = noloco,
       .deaths = true },
     { 0 },
 };

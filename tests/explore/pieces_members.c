@@ -332,6 +332,18 @@ static tutti_status momentum_goes_on(tutti_world *world, explore_case *c, tutti_
                           SHOW_EVERY, err);
 }
 
+/* Slow models and displacements, of equal models equal and 0, with whichever partner is lost. */
+static tutti_status noloco_goes_on(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    static const char *const methods[] = {
+        "noloco(period=2)", "noloco(period=1)", "noloco(period=3,graph=ring)", "noloco(period=2,graph=complete)",
+    };
+    const bool large = explore_draw(c, "large", 4) == 0;
+
+    return in_common(world, c, methods[explore_draw(c, "graph", TUTTI_LENGTH(methods))], NULL, large, STEPS,
+                     SHOW_EVERY, err);
+}
+
 static tutti_status hop_goes_on(tutti_world *world, explore_case *c, tutti_error *err)
 {
     static const char *const methods[] = {
@@ -647,6 +659,14 @@ const explore_piece explore_members_pieces[] = {
       .least = 2,
       .most = 5,
       .rank_main = momentum_goes_on,
+      .judge = judge,
+      .losses = 4,
+      .steps = 3000 },
+    { .name = "noloco-goes-on",
+      .help = "noloco the same: a worker whose partner is lost takes its own displacement",
+      .least = 2,
+      .most = 5,
+      .rank_main = noloco_goes_on,
       .judge = judge,
       .losses = 4,
       .steps = 3000 },

@@ -98,12 +98,14 @@ static tutti_status compare(const tutti_method *m, const double *x, const char *
     return TUTTI_OK;
 }
 
-/* Members of a graph wait for their neighbours only: of two members, one may be as many steps
-   ahead as the other is neighbours away (d-psgd.md, invariant 8). The search is breadth first,
+/* Members of a graph wait for their neighbours only: of two members, one may be as many exchanges
+   ahead as the other is neighbours away (d-psgd.md, invariant 8), and each step has one, or one in
+   `every`. The search is breadth first,
    along in-neighbours. */
 static tutti_status check_lock_step(const training *t, const explore_case *c, const tutti_method *m, tutti_error *err)
 {
     const int *const begun = (const int *)(const void *)c->shared;
+    const int every = t->is.every > 0 ? (int)t->is.every : 1;
     int distance[EXPLORE_RANKS], in[EXPLORE_RANKS], out[EXPLORE_RANKS], n_in, n_out;
     double w_in[EXPLORE_RANKS], w_out[EXPLORE_RANKS], self;
 
@@ -116,7 +118,7 @@ static tutti_status check_lock_step(const training *t, const explore_case *c, co
                 distance[in[a]] = distance[in[a]] < far + 1 ? distance[in[a]] : far + 1;
         }
     for (int r = 0; r < m->workers; r++)
-        EXPLORE_EXPECT(begun[m->rank] - begun[r] <= distance[r],
+        EXPLORE_EXPECT(begun[m->rank] - begun[r] <= every * distance[r],
                        "worker %d begins step %d when worker %d, %d neighbours away, has begun %d only", m->rank,
                        begun[m->rank] - 1, r, distance[r], begun[r]);
     return TUTTI_OK;

@@ -24,6 +24,7 @@ typedef struct training_case {
     const char *method, *codec, *graph; /* codec, graph: NULL: none */
     int overlap;                        /* of push-sum; 0: the graph is no push graph */
     uint64_t round;                     /* slowmo: steps of a round; 0: there is none */
+    uint64_t every;                     /* steps from one exchange to the next; 0: 1 */
     bool large;                         /* the first piece is large enough for a lane */
     reference next;
 } training_case;

@@ -228,6 +228,61 @@ static void complete_graph_models_after_losses_match_the_formula(void **state)
             }
 }
 
+/* noloco with lr, momentum and gamma 1/2, in double. A worker that is lost within a round has no
+   weight in it: small models travel when the round ends. */
+static void check_slow_models(const scene *s, const char *graph, int period)
+{
+    double w[N][N];
+
+    for (size_t i = 0; i < COUNT; i++) {
+        double x[N], theta[N], v[N] = { 0 }, pulled[N];
+        for (int r = 0; r < N; r++)
+            x[r] = theta[r] = (double)(i % 64) / 16 - 2;
+        for (int step = 0; step < STEPS; step++) {
+            for (int r = 0; r < N; r++)
+                x[r] -= 0.25 * gradient(r, step, i);
+            if ((step + 1) % period == 0) {
+                weights(s, graph, step, w);
+                for (int r = 0; r < N; r++) {
+                    pulled[r] = -0.5 * theta[r];
+                    for (int j = 0; j < N; j++)
+                        pulled[r] += w[r][j] * 0.5 * x[j]; /* of D and theta: theta + D is x */
+                }
+                for (int r = 0; r < N; r++) {
+                    v[r] = 0.5 * v[r] + pulled[r];
+                    theta[r] += v[r];
+                }
+                memcpy(x, theta, sizeof x);
+            }
+            for (int r = 0; r < N; r++)
+                assert_true((s->lost[r] && step >= s->lost_before) || fabs(s->x[r][step][i] - x[r]) < 1e-5);
+        }
+    }
+}
+
+static void lost_partner_has_no_weight_in_a_round(void **state)
+{
+    static const struct { const char *method, *graph; int period; } cases[] = {
+        { "noloco(period=2,graph=complete,lr=0.5,momentum=0.5,gamma=0.5)", "complete", 2 },
+        { "noloco(period=2,graph=ring,lr=0.5,momentum=0.5,gamma=0.5)", "ring", 2 },
+        { "noloco(period=1,lr=0.5,momentum=0.5,gamma=0.5)", "random-matching", 1 }, /* step k is round k */
+    };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(cases); c++)
+        for (unsigned lost = 1; lost < 15; lost += 3)
+            for (int before = 1; before < 4; before++) {
+                scene *s = scene_of(cases[c].method, before, lost);
+                play(s);
+                check_slow_models(s, cases[c].graph, cases[c].period);
+                for (int r = 0; r < N; r++)
+                    for (int q = 0; q < r; q++)
+                        assert_true(s->lost[r] || s->lost[q] ||
+                                    memcmp(s->x[r][STEPS], s->x[q][STEPS], sizeof s->x[0][0]) == 0);
+                free(s);
+            }
+}
+
 /* Public copies, through a codec that loses nothing: the same models, and a lost worker has no
    weight though its copy is still there. */
 static void lost_workers_have_no_weight_with_a_codec(void **state)
@@ -426,6 +481,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(complete_graph_models_after_losses_match_the_formula),
+        cmocka_unit_test(lost_partner_has_no_weight_in_a_round),
         cmocka_unit_test(lost_workers_have_no_weight_with_a_codec),
         cmocka_unit_test(weight_of_lost_workers_moves_to_the_diagonal),
         cmocka_unit_test(push_sum_sender_keeps_the_share_of_lost_workers),

@@ -59,6 +59,9 @@ static void number_of_vectors_per_worker_matches_the_documentation(void **state)
         /* models that come from neighbours: 2 of a ring, 4 of a complete graph */
         { "d-psgd(order=atc)", 5, 2, 0 },
         { "d-psgd(order=atc,graph=complete)", 5, 4, 0 },
+        /* theta, v, the mean of theta, and a partner's; three of them are saved */
+        { "noloco", 5, 4, 3 },
+        { "noloco", 1, 2, 2 },
         /* two more, and one with a period */
         { "qg-dsgdm", 5, 4, 0 },
         { "qg-dsgdm(period=2)", 5, 5, 1 },

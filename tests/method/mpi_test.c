@@ -33,6 +33,7 @@ static const struct { const char *name, *spec; bool follows;
     { "slowmo", "slowmo(base=sgp,overlap=1,period=2)" },
     { "d-psgd", "d-psgd" },
     { "d-psgd", "d-psgd(one-peer-exponential,order=atc)" },
+    { "noloco", "noloco(period=3)" },
     { "qg-dsgdm", "qg-dsgdm(period=2)" },
     { "saddle", "saddle" },
     { "saddle", "saddle(variant=n,sam_every=2)" },

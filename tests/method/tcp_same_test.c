@@ -41,7 +41,7 @@ static void parameters_are_the_same_to_the_bit_over_sockets_and_shared_memory(vo
         "gut", "parameter-server(servers=2)", "saddle(variant=n)", "backup-workers(backup=0)",
         "pipe-sgd(width=3,warmup=1)", "scadles(rates=2,batch_min=1,simulate_clock=on)",
         "palsgd(period=3,mix_prob=0.4)", "biased-local-sgd(round_steps=1,bias_ratio=1)",
-        "diloco(period=4,fragments=2,delay=1)",
+        "diloco(period=4,fragments=2,delay=1)", "noloco(period=3)",
         "herring(servers=2,fusion_mb=0.02,min_shard_kb=0,slots=2,wire=fp16)", "byteps(partition_bytes=20000,credits=3)",
     };
     static const char *const transports[] = {

@@ -86,6 +86,7 @@ SAME = [
     ("pipe-sgd(width=2,warmup=0)", {"codec": "ef(topk(ratio=0.2))"}),
     ("slowmo(period=2)", {}),
     ("diloco(period=4,fragments=2,delay=1)", {}),
+    ("noloco(period=2)", {}),
     ("palsgd(period=2,mix_prob=0.3,warmup=0)", {}),
 ]
 

@@ -15,7 +15,7 @@ from command import scratch_folder
 command = sys.argv[1]
 # memory of dead workers is not freed
 environment = dict(os.environ, ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0")
-GOES_ON = ("d-psgd(graph=ring)", "qg-dsgdm", "gut", "saddle", "hop(graph=ring)",
+GOES_ON = ("d-psgd(graph=ring)", "noloco(period=3)", "qg-dsgdm", "gut", "saddle", "hop(graph=ring)",
            "hop(graph=complete,backup=2,skip=on)", "prague", "prague(generator=static)", "sgp", "sgp(overlap=2)",
            "ad-psgd", "h-adpsgd(super_learner=2)", "rand-psgd", "rand-psgd(pace=own)", "asr-adpsgd",
            "lasgd(local_steps=4)", "bagua(algorithm=async,sync_interval_ms=15)")

@@ -107,6 +107,7 @@ static const struct { const char *method; int n[6]; } cases[] = {
     { "d-psgd(complete,order=atc)", { 8 } },
     { "d-psgd(exponential)", { 4, 5 } },
     { "d-psgd(exponential,order=atc)", { 8 } },
+    { "noloco(period=3)", { 4, 5 } },
     { "qg-dsgdm", { 8 } },
     { "saddle(variant=n)", { 4 } },
     { "gut(exponential)", { 5 } },
