@@ -92,10 +92,22 @@ enum {
     /* Its result is a vote and not a mean: signs, without a magnitude. For gradients only; the
        error cannot be compensated. */
     TUTTI_CODEC_VOTES = 128,
+    /* The mean of all workers' messages is not the mean of what each is decoded to: its table has
+       `mean`, and no message goes from one worker to another. */
+    TUTTI_CODEC_JOINT = 32,
     TUTTI_CODEC_FIXED = 8        /* a message always has bound() bytes: no length is sent */
 };
 
 typedef struct tutti_codec tutti_codec;
+
+/* n workers' messages of a view: worker r's is first[r stride]. *bad: after a failure, the worker
+   whose message it was. */
+typedef struct tutti_codec_message { const uint8_t *at; size_t bytes; } tutti_codec_message;
+typedef struct tutti_codec_messages {
+    const tutti_codec_message *first;
+    size_t stride;
+    int n, *bad;
+} tutti_codec_messages;
 
 /* For reports: receives n numbers under a name. */
 typedef struct tutti_codec_listener {
@@ -168,6 +180,11 @@ typedef struct tutti_codec_ops {
        as it was. */
     tutti_status (*decode_add)(tutti_codec *c, const tutti_view *v, const uint8_t *in,
                                size_t bytes, float a, float *y, tutti_error *err);
+    /* With TUTTI_CODEC_JOINT: y = the mean over the workers. The same bits on all. Called in place
+       of decode_add, which decodes what this worker has sent, for wrappers that account for it.
+       TUTTI_ERR_CORRUPT: y is undefined. */
+    tutti_status (*mean)(tutti_codec *c, const tutti_view *v, const tutti_codec_messages *all,
+                         float *y, tutti_error *err);
     /* Optional, for codecs that send some elements and nothing of the others: mark[i] = 1 for
        each element that is sent, whatever its value, of the view's `count`. in: a message that
        decode_add takes. NULL for linear codecs, where positions are a function of the view. NULL

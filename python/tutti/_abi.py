@@ -441,6 +441,22 @@ class tutti_codec_moment(Structure):
     ]
 
 
+class tutti_codec_message(Structure):
+    _fields_ = [
+        ("at", POINTER(c_uint8)),
+        ("bytes", c_ulong),
+    ]
+
+
+class tutti_codec_messages(Structure):
+    _fields_ = [
+        ("first", POINTER(tutti_codec_message)),
+        ("stride", c_ulong),
+        ("n", c_int),
+        ("bad", POINTER(c_int)),
+    ]
+
+
 class tutti_codec_listener(Structure):
     _fields_ = [
         ("receive", CFUNCTYPE(None, c_void_p, c_char_p, c_ulong, POINTER(c_double))),
@@ -480,6 +496,8 @@ class tutti_codec_ops(Structure):
         ("encode", CFUNCTYPE(c_ulong, POINTER(tutti_codec), POINTER(tutti_view), POINTER(c_float), c_void_p,
             POINTER(c_uint8))),
         ("decode_add", CFUNCTYPE(c_int, POINTER(tutti_codec), POINTER(tutti_view), POINTER(c_uint8), c_ulong, c_float,
+            POINTER(c_float), POINTER(tutti_error))),
+        ("mean", CFUNCTYPE(c_int, POINTER(tutti_codec), POINTER(tutti_view), POINTER(tutti_codec_messages),
             POINTER(c_float), POINTER(tutti_error))),
         ("places", CFUNCTYPE(None, POINTER(tutti_codec), POINTER(tutti_view), POINTER(c_uint8), c_ulong,
             POINTER(c_uint8))),

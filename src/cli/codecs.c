@@ -19,7 +19,7 @@ static const char *form_help(const char *form)
            : strcmp(form, "summed") == 0
                ? "summed on the way (all-reduce)"
                : "each message is decoded (all-gather; from 4 workers up all-to-all, re-encoding, "
-                 "all-gather; or as --collective specifies)";
+                 "all-gather, if parts of a tensor may be encoded; or as --collective specifies)";
 }
 
 static json_t *codec_json(size_t i)

@@ -400,6 +400,20 @@ void tutti_cli_close(tutti_cli_settings *s)
     tutti_runtime_close(s->rt);
 }
 
+/* Writes all that a choice may be, "a|b|c", the default first. */
+static void print_choices(const tutti_option *o, char *value, size_t bytes)
+{
+    const char *first = o->text;
+    size_t used;
+
+    for (int i = 0; i < (int)o->initial; i++)
+        first = strchr(first, '|') + 1;
+    used = (size_t)snprintf(value, bytes, "%.*s", (int)strcspn(first, "|"), first);
+    for (const char *at = o->text; *at != 0 && used < bytes; at += strcspn(at, "|"), at += *at != 0)
+        if (at != first)
+            used += (size_t)snprintf(value + used, bytes - used, "|%.*s", (int)strcspn(at, "|"), at);
+}
+
 /* Writes the default of an option as the table shows it; of a choice all that it may be. */
 static void print_default(const tutti_option *o, char *value, size_t bytes)
 {
@@ -412,7 +426,7 @@ static void print_default(const tutti_option *o, char *value, size_t bytes)
         snprintf(value, bytes, "%s", o->initial != 0 ? "on" : "off");
         break;
     case TUTTI_CHOICE:
-        snprintf(value, bytes, "%s", o->text);
+        print_choices(o, value, bytes);
         break;
     default:
         snprintf(value, bytes, "%s", o->text != NULL && o->text[0] != 0 ? o->text : "none");

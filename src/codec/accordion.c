@@ -92,7 +92,8 @@ static unsigned accordion_traits(const tutti_codec *c)
             tutti_codec_traits(c->inner[((const accordion *)c->self)->dry_run ? DENSE : k]);
         all &= one, any |= one;
     }
-    return all | (any & (TUTTI_CODEC_WHOLE_TENSOR | TUTTI_CODEC_VOTES)) | TUTTI_CODEC_MERGES;
+    return all | (any & (TUTTI_CODEC_WHOLE_TENSOR | TUTTI_CODEC_VOTES | TUTTI_CODEC_JOINT)) |
+           TUTTI_CODEC_MERGES;
 }
 
 /* The most bytes that a codec sends for a view. */

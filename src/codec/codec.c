@@ -141,6 +141,8 @@ static tutti_status declare(tutti_codec **out, tutti_plan *plan, const char *spe
         status = declare_inner(c, plan, depth, err);
     if (status == TUTTI_OK && c->ops->check != NULL)
         status = tutti_fail_within(err, c->ops->check(c, err), "%s", what);
+    if (status == TUTTI_OK)
+        status = tutti_codec_check_mean(c->ops, tutti_codec_traits(c), err);
     if (status == TUTTI_OK && c->ops->declare != NULL)
         c->ops->declare(c, plan);
 out:
@@ -378,6 +380,8 @@ tutti_status tutti_codec_mean(tutti_codec *c, const tutti_view *v, const tutti_c
                               size_t stride, int n, float *y, float *sums, int *bad,
                               tutti_error *err)
 {
+    if ((tutti_codec_traits(c) & TUTTI_CODEC_JOINT) != 0 && v->count > 0)
+        return c->ops->mean(c, v, &(tutti_codec_messages){ m, stride, n, bad }, y, err);
     tutti_fill(c->space->device, v->count, 0, y);
     return add_tree(&(tree){ c, v, m, stride, (float)(1.0 / n), bad }, m, n, y, sums, err);
 }

@@ -52,10 +52,10 @@ void tutti_codec_sent_rounds(tutti_codec *c, const tutti_view *v, const float *x
                              void *const *wire);
 
 /* y := the mean of n workers' messages of a view, decoded by codec c (tutti_codec_chosen) and
-   added in the fixed order of summation. m: worker 0's; the next is `stride` messages further.
-   sums: tutti_codec_mean_levels(n) vectors of view.count elements. *bad: after a failure, the
-   worker whose message it was. */
-typedef struct tutti_codec_message { const uint8_t *at; size_t bytes; } tutti_codec_message;
+   added in the fixed order of summation, or what the codec's `mean` makes of them
+   (TUTTI_CODEC_JOINT). m: worker 0's; the next is `stride` messages further. sums:
+   tutti_codec_mean_levels(n) vectors of view.count elements. *bad: after a failure, the worker
+   whose message it was. */
 size_t tutti_codec_mean_levels(int n);
 tutti_status tutti_codec_mean(tutti_codec *c, const tutti_view *v, const tutti_codec_message *m,
                               size_t stride, int n, float *y, float *sums, int *bad,

@@ -16,6 +16,8 @@
 /* Checks that a codec's table has the functions that its form needs. TUTTI_ERR_STATE names a
    missing one. */
 tutti_status tutti_codec_check_table(const tutti_codec_ops *ops, tutti_error *err);
+/* The same for the traits that an opened codec has (TUTTI_CODEC_JOINT). */
+tutti_status tutti_codec_check_mean(const tutti_codec_ops *ops, unsigned traits, tutti_error *err);
 
 /* ---- numbers in messages: four bytes, little-endian, at any address ---- */
 static inline void tutti_codec_put_u32(uint8_t *p, uint32_t v)

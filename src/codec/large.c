@@ -85,7 +85,7 @@ static unsigned large_traits(const tutti_codec *c)
     const unsigned a = tutti_codec_traits(c->inner[0]), b = tutti_codec_traits(c->inner[1]);
 
     return (a & b) | ((a | b) & (TUTTI_CODEC_WHOLE_TENSOR | TUTTI_CODEC_MERGES |
-                                 TUTTI_CODEC_MOMENTUM | TUTTI_CODEC_VOTES));
+                                 TUTTI_CODEC_MOMENTUM | TUTTI_CODEC_VOTES | TUTTI_CODEC_JOINT));
 }
 
 /* Sends nothing, asks for nothing: reports once which matrices are too small. Vectors are not

@@ -6,7 +6,8 @@
         used: with one worker the sum is that worker's numbers, which are the message.
      3. Other codecs have no such message and are refused: PowerSGD, whose second round needs the
         sum of the first over all workers; wrappers that feed back, whose residual belongs to a
-        mean; codecs that learn from all workers (TUTTI_CODEC_MERGES); and codecs that vote. */
+        mean; codecs that learn from all workers (TUTTI_CODEC_MERGES); codecs that vote; and those
+        whose mean is made of all messages at once (TUTTI_CODEC_JOINT). */
 #include "codec_internal.h"
 #include "codec.h"
 
@@ -31,6 +32,12 @@ tutti_status tutti_codec_check_point(const tutti_codec *c, tutti_error *err)
             err, TUTTI_ERR_USAGE, 0,
             "codec '%s' makes a vote of what all workers send, and from one worker to another "
             "there is none; take sign, which has a scale",
+            ops->name);
+    if ((tutti_codec_traits(c) & TUTTI_CODEC_JOINT) != 0)
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "the mean of codec '%s' is made of all workers' messages at once, and from one worker "
+            "to another there is one message only; take dct with mean=all",
             ops->name);
     if (ops->rounds > 1)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,

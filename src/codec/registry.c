@@ -24,6 +24,7 @@ const tutti_codec_ops *const tutti_codecs[] = {
     &tutti_codec_threshold,
     &tutti_codec_randomk,
     &tutti_codec_wangni,
+    &tutti_codec_dct,
     &tutti_codec_powersgd,
     &tutti_codec_ef,
     &tutti_codec_large,

@@ -17,6 +17,19 @@ static tutti_status check_needs(const tutti_codec_ops *ops, const char *form, co
     return TUTTI_OK;
 }
 
+tutti_status tutti_codec_check_mean(const tutti_codec_ops *ops, unsigned traits, tutti_error *err)
+{
+    if ((traits & TUTTI_CODEC_JOINT) == 0 || ops->choose != NULL)
+        return TUTTI_OK;
+    if (ops->rounds > 0)
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "codec '%s' has sums of numbers (.rounds) and the trait "
+                          "TUTTI_CODEC_JOINT, which is for codecs of messages",
+                          ops->name);
+    return check_needs(ops, "has the trait TUTTI_CODEC_JOINT",
+                       &(need){ "mean", ops->mean != NULL }, 1, err);
+}
+
 tutti_status tutti_codec_check_table(const tutti_codec_ops *ops, tutti_error *err)
 {
     const need all[] = { { "paper", ops->paper != NULL }, { "help", ops->help != NULL },

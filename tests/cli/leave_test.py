@@ -8,8 +8,8 @@ SERVERS = ("parameter-server", "herring", "byteps", "byteps(async=on)", "asgd", 
            "ringmaster-asgd", "ringleader-asgd", "dude-asgd", "hermes(push=always,minibatch=1)", "oscars", "parallax")
 OTHERS = ("ddp", "bagua", "bagua(algorithm=async)", "hetero-ring", "ata", "stragglar", "pipe-sgd", "bytescheduler",
           "zero", "scadles", "powersgd", "qsgd", "nuqsgd", "alq", "amq", "gradient-sparsification", "dgc", "accordion",
-          "onebit-adam", "qadam", "signum", "local-sgd", "diloco", "palsgd", "biased-local-sgd", "lasgd", "slowmo",
-          "dabmd", "single", "d-psgd", "qg-dsgdm", "gut", "saddle", "noloco", "sgp", "ad-psgd",
+          "onebit-adam", "qadam", "signum", "demo", "local-sgd", "diloco", "palsgd", "biased-local-sgd", "lasgd",
+          "slowmo", "dabmd", "single", "d-psgd", "qg-dsgdm", "gut", "saddle", "noloco", "sgp", "ad-psgd",
           "rand-psgd", "rand-psgd(pace=own)",
           "asr-adpsgd", "asr-adpsgd(mixing=delay-by-one)", "h-adpsgd(super_learner=2)", "hop", "prague",
           "prague(generator=random,group_size=2)", "prague(generator=static)")

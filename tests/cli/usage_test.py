@@ -34,6 +34,12 @@ class Usage(Case):
         for o in json.loads(tutti("methods", "ddp", "--json").stdout)[0]["options"]:
             self.assertIn(o["name"], page)
             self.assertIn(o["help"], page)
+        for name in ("demo", "hetpipe"): # a choice has all of its values in the column, the default first
+            page = tutti("methods", name).stdout
+            for o in json.loads(tutti("methods", name, "--json").stdout)[0]["options"]:
+                if o["type"] == "choice":
+                    others = [c for c in o["choices"] if c != o["default"]]
+                    self.assertIn(" choice %s " % "|".join([o["default"], *others]), page)
         configuration = json.loads(tutti("config").stdout)
         page = tutti("train", "--help", "all").stdout
         for key in [*configuration, "out", "resume", "overwrite", "meet"]:

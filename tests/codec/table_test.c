@@ -25,6 +25,21 @@ static void every_codec_table_is_complete(void **state)
             fail_msg("%s", err.text);
 }
 
+/* Of a codec that is dct but for `mean` and `rounds`, and has the trait of mean=senders. */
+static void expect_mean(bool mean, int rounds, const char *sentence)
+{
+    tutti_codec_ops ops = tutti_codec_dct;
+    tutti_error err = { 0 };
+
+    ops.mean = mean ? ops.mean : NULL;
+    ops.rounds = rounds;
+    assert_int_equal(tutti_codec_check_mean(&ops, 0, &err), TUTTI_OK);
+    assert_int_equal(tutti_codec_check_mean(&ops, TUTTI_CODEC_JOINT, &err),
+                     sentence == NULL ? TUTTI_OK : TUTTI_ERR_STATE);
+    if (sentence != NULL && strstr(err.text, sentence) == NULL)
+        fail_msg("wanted '%s', got '%s'", sentence, err.text);
+}
+
 #define WITHOUT(codec, member, sentence)    \
     do {                                    \
         tutti_codec_ops less = codec;       \
@@ -63,6 +78,9 @@ static void missing_codec_table_entries_are_rejected(void **state)
     ops.options = four;
     ops.self_bytes = 32;
     expect(&ops, "codec 'ef' has 4 options of type spec, which are codecs inside of it; there may be at most 3");
+    expect_mean(true, 0, NULL);
+    expect_mean(false, 0, "codec 'dct' has the trait TUTTI_CODEC_JOINT, for which its table needs .mean");
+    expect_mean(true, 1, "codec 'dct' has sums of numbers (.rounds) and the trait TUTTI_CODEC_JOINT");
     ops = tutti_codec_fp32;
     ops.dtype = TUTTI_I64;
     expect(&ops, "codec 'fp32' has sums of numbers of a type that cannot be summed; set .dtype");

@@ -32,6 +32,8 @@ static size_t of_sign_blocks(size_t n) { return up(n, 8) + 4 * up(n, 64); }
 static size_t of_vote(size_t n) { return n > 0 ? n / 8 + 1 : 0; }
 static size_t of_column(size_t n) { return up(n, 8) + 8 * (n > 0); }
 static size_t of_topk(size_t n) { return 8 * up(n, 100); }
+/* of cells of 5 to 8 elements, but of one that is alone */
+static size_t of_dct(size_t n) { return n < 2 ? 4 * n : 12 * up(n, 8) + up(9 * up(n, 8), 8); }
 
 static const struct { const char *spec; size_t (*bytes)(size_t n);
 } rows[] = {
@@ -54,6 +56,7 @@ static const struct { const char *spec; size_t (*bytes)(size_t n);
     { "sign-vote", of_vote },
     { "onebit-col", of_column },
     { "topk", of_topk },
+    { "dct(topk=3,chunk=8)", of_dct },
     { "topk(index_code=delta,value_dtype=bf16)", NULL },
     { "topk(ratio=0.1,index_code=auto)", NULL },
     { "threshold(value=2.5)", NULL },

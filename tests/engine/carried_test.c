@@ -173,6 +173,7 @@ static void run_restored_from_its_state_matches_bit_for_bit(void **state)
         { "backup-workers(backup=0,servers=2)", "adamw(lr=0.01)", NULL, 4 },
         { "powersgd(rank=2)", "sgd(lr=0.05,momentum=0.9)", NULL, 2 },
         { "signum", "sgd(lr=0.01)", NULL, 4 },
+        { "demo", "sgd(lr=0.01)", NULL, 3 },
     };
 
     (void)state;

@@ -558,7 +558,7 @@ static void conflicts_with_client_updates_are_rejected_with_a_fix(void **state)
 {
     static const char *const servers[] = { "asgd", "ssp", "backup-workers(backup=1)", "ringmaster-asgd",
                                            "ringleader-asgd", "dude-asgd" };
-    static const char *const directions[] = { "dgc", "onebit-adam", "qadam", "signum",
+    static const char *const directions[] = { "dgc", "onebit-adam", "qadam", "signum", "demo",
                                               "bagua(algorithm=qadam)" };
     static const struct { const char *method, *says; } whole[] = {
         { "single", "exchanges no gradients" },

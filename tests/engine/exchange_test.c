@@ -157,6 +157,8 @@ static const char *const all_codecs[] = {
     "onebit-col(min_rows=10)",
     "sign-vote",
     "topk",
+    "dct(topk=8,chunk=16)",
+    "ef(dct(topk=4,chunk=16,mean=senders),decay=0.9,lr=inside)",
     "threshold(0.1)",
     "ef(threshold(0.1))",
     "randomk(ratio=0.1)",

@@ -118,6 +118,7 @@ static void run_with_skipped_steps_matches_the_run_without_them(void **state)
         { "qadam(warmup_steps=2,error_feedback=on)", "", 3 },
         { "signum", "", 3 },
         { "signum", "", 4 },
+        { "demo(topk=4,chunk=16)", "", 3 },
         { "accordion(low=topk(ratio=0.1),high=topk(ratio=0.02),interval=3,unit=step,eta=0.3,min_numel=0)", "", 3 },
     };
     static const int lanes[] = { 0, -1, 2 };

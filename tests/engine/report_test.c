@@ -121,6 +121,7 @@ static const char *const codecs[] = {
     "ef(onebit-col)",
     "sign-vote",
     "topk(ratio=0.1)",
+    "ef(dct(topk=8,chunk=16))",
     "ef(topk(index_code=delta,value_dtype=fp16),momentum=0.9)",
     "ef(threshold(0.1))",
     "ef(randomk(ratio=0.1))",

@@ -113,6 +113,7 @@ static void a_scale_that_is_a_power_of_two_changes_no_bit(void **state)
         { "onebit-adam(freeze_step=3)", "", 1 },
         { "onebit-adam(freeze_step=2,bias_correction=on)", "", 2 },
         { "signum", "", 2 },
+        { "demo", "", 2 },
         { "dgc", "", 1 },
         { "lasgd(local_steps=2,max_delay=0)", "", 1 },
         { "powersgd(rank=2)", "", 1 },

@@ -250,6 +250,8 @@ static const struct { const char *method, *optimizer; int n; const char *codec, 
     { "bagua(algorithm=qadam,warmup_steps=2,correction=growing)", "sgd(lr=0.01)", 4 },
     { "signum", "sgd(lr=0.01)", 3 },
     { "signum", "sgd(lr=0.01)", 4 },
+    { "demo(topk=4,chunk=16)", "sgd(lr=0.01)", 3 },
+    { "demo(topk=4,chunk=16,decay=0.9,sign=off,mean=all)", "sgd(lr=0.01)", 4 },
     { "onebit-adam(freeze_step=0.2,bias_correction=on)", "sgd(lr=0.01)", 4 },
     /* from here on: residuals, or levels, are still 0 at SAVE_AT */
     { "onebit-adam(freeze_step=5)", "sgd(lr=0.01)", 4 },

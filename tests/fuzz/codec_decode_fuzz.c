@@ -57,6 +57,8 @@ static const char *const specs[] = {
     "nuqsgd(bucket=64,coding=elias)",
     "nuqsgd(bits=3,bucket=32,coding=omega)",
     "nuqsgd(bits=5,bucket=64,zero_level=off,coding=elias)",
+    "dct(topk=4)",
+    "dct(topk=3,chunk=7,value_dtype=fp16)",
 };
 
 static void require(bool holds)

@@ -27,16 +27,17 @@
    bitmap; or Elias gamma codes of the steps from one to the next: delta); wangni, where nothing is
    drawn: 12, and 8 each element that is not 0; signs: 4 bytes a scale and a bit an element;
    minmax8: 8 bytes of extremes and a byte an element;
-   votes: a bit an element and one more. randk: ceil(ratio c) numbers in a sum. powersgd: P of
-   rank r: r rows numbers, with what travels as it is, then Q: r cols numbers, for matrices
-   that they make smaller by more than the rate asked; with iters_per_step=k up to k times, as
-   often as r goes into the lesser side. Besides: accordion's check, a sum of a number a
-   tensor, or of one (scope=model; none with norm_source=averaged); alq's and amq's first
-   levels, a sum of 2^bits + 3 numbers before step 0, and a fit, the same after a sum of 3
-   numbers a component and worker, or of 3 (fit=single); --nonfinite skip, a sum of one number
-   of 8 bytes. Warm-ups: all tensors as they are. */
+   votes: a bit an element and one more; demo: by the shape (dct_reference.h).
+   randk: ceil(ratio c) numbers in a sum. powersgd: P of rank r: r rows numbers, with what travels
+   as it is, then Q: r cols numbers, for matrices that they make smaller by more than the rate
+   asked; with iters_per_step=k up to k times, as often as r goes into the lesser side. Besides:
+   accordion's check, a sum of a number a tensor, or of one (scope=model; none with
+   norm_source=averaged); alq's and amq's first levels, a sum of 2^bits + 3 numbers before step 0,
+   and a fit, the same after a sum of 3 numbers a component and worker, or of 3 (fit=single);
+   --nonfinite skip, a sum of one number of 8 bytes. Warm-ups: all tensors as they are. */
 #include <stdlib.h>
 
+#include "../codec/dct_reference.h"
 #include "../engine/toy.h"
 
 enum { WORKERS = 5, STEPS = 12, SPIKES = 16, LINE = 16 };
@@ -46,6 +47,7 @@ typedef struct pair { uint64_t bytes, messages; } pair;
 typedef struct rule {
     enum { AS_IT_IS, TO_ALL, BY_OWNERS, PLACES, FACTORS } way;
     size_t (*bytes)(size_t count); /* of a code, or of what goes into a sum */
+    size_t (*of_shape)(size_t rows, size_t cols); /* in its place, of whole tensors */
     size_t min;                    /* tensors of fewer elements travel as they are */
     bool varied;                   /* no fixed length */
     size_t excluded;               /* a tensor that travels as it is, from 1; 0: none */
@@ -173,6 +175,8 @@ static size_t signs(size_t c) { return 4 + over(c, 8); }
 static size_t signs_of_512(size_t c) { return 4 * over(c, 512) + over(c, 8); }
 static size_t steps_of_all(size_t c) { return 8 + c; }
 static size_t steps_of_256(size_t c) { return 8 * over(c, 256) + c; }
+static size_t cells_of_64(size_t rows, size_t cols) { return reference_bytes(rows, cols, 32, 64, 4); }
+static size_t cells_of_7(size_t rows, size_t cols) { return reference_bytes(rows, cols, 3, 7, 2); }
 
 static void send(pair *p, size_t bytes)
 {
@@ -206,6 +210,14 @@ static void sum(size_t n, size_t numbers, size_t width, pair p[WORKERS][WORKERS]
 static size_t code(const row *r, const rule *u, size_t count)
 {
     return count == 0 ? 0 : u->bytes(count) + (u->varied ? 4 : 0) + (r->checksum ? 8 : 0);
+}
+
+static size_t code_of_tensor(const row *r, const rule *u, const shape *s, size_t t)
+{
+    const size_t rows = s->rows[t] > 0 ? s->rows[t] : 1;
+
+    return u->of_shape == NULL ? code(r, u, s->count[t])
+                               : u->of_shape(rows, s->count[t] / rows) + (r->checksum ? 8 : 0);
 }
 
 /* Of tensor t: what worker i owns. */
@@ -250,7 +262,9 @@ static void messages(const row *r, const rule *u, const shape *s, size_t first, 
             if (k == i)
                 continue;
             for (size_t t = first; t < end; t++) {
-                whole += is_encoded(u, s, t) ? code(r, u, s->count[t]) : 0;
+                whole += is_encoded(u, s, t) ? code_of_tensor(r, u, s, t) : 0;
+                if (!owners)
+                    continue;
                 mine += is_encoded(u, s, t) ? code(r, u, part(s->count[t], t, n, i)) : 0;
                 theirs += is_encoded(u, s, t) ? code(r, u, part(s->count[t], t, n, k)) : 0;
             }
@@ -519,6 +533,17 @@ static void traffic_of_sign_and_byte_codecs_matches_the_formula(void **state)
     all_pairs(rows, TUTTI_LENGTH(rows));
 }
 
+static void traffic_of_cosine_transforms_matches_the_formula(void **state)
+{
+    static const row rows[] = {
+        { "demo", "", { TO_ALL, .of_shape = cells_of_64 } },
+        { "demo", "topk=3,chunk=7,value_dtype=fp16", { TO_ALL, .of_shape = cells_of_7 }, .checksum = true },
+    };
+
+    (void)state;
+    all_pairs(rows, TUTTI_LENGTH(rows));
+}
+
 /* A norm needs another to compare with, so what nothing can stop is
    compressed more from the second check on. */
 static void traffic_of_accordion_matches_the_formula(void **state)
@@ -558,6 +583,7 @@ int main(void)
         cmocka_unit_test(quantisers),      cmocka_unit_test(selections),
         cmocka_unit_test(traffic_of_powersgd_matches_the_formula),
         cmocka_unit_test(traffic_of_sign_and_byte_codecs_matches_the_formula),
+        cmocka_unit_test(traffic_of_cosine_transforms_matches_the_formula),
         cmocka_unit_test(traffic_of_accordion_matches_the_formula),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

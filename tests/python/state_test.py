@@ -76,6 +76,7 @@ SAME = [
     ("local-sgd(period=2,outer=sgd(lr=0.7,momentum=0.5))", {"half": True}),
     ("accordion(mode=batch)", {}),
     ("signum", {"plain": True}),
+    ("demo(topk=4,chunk=16)", {"plain": True}),
     ("onebit-adam(freeze_step=2)", {"plain": True}),
     ("dgc", {"plain": True}),
     ("sgp", {}),
