@@ -292,7 +292,7 @@ static tutti_status evaluate_together(tutti_run *run, void *arg, tutti_error *er
     tutti_figures f;
     tutti_status status = TUTTI_OK;
 
-    tutti_engine_figures(run->engine, &f);
+    tutti_train_figures(run, &f);
     if (!run->evaluated.snapshot) {
         run->evaluated.seconds = (double)f.wall_ns * 1e-9;
         run->evaluated.samples = f.samples;
@@ -439,7 +439,7 @@ tutti_status tutti_train_evaluate(tutti_run *run, tutti_split split, uint64_t mo
     if (least != NULL && *loss < 0)
         *loss = 0;
     if (!run->evaluated.snapshot)
-        run->evaluated.bytes = e.sums[4];
+        run->evaluated.bytes = tutti_train_told_bytes(run, e.sums[4]);
     run->consensus_distance = sqrt(e.sums[3] / tutti_train_working(run));
     *accuracy = run->nn == NULL || tutti_nn_classifies(run->nn) ? e.sums[1] / (double)e.total : -1;
     if (auc != NULL)

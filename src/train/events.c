@@ -18,10 +18,22 @@ static json_t *passed_over(const tutti_run *run)
     return array;
 }
 
+json_t *tutti_train_events(const tutti_run *run, bool own)
+{
+    json_t *now = tutti_record_events(run->engine, own), *all;
+
+    if (own && run->events_before == NULL)
+        return now;
+    all = run->events_before != NULL ? json_copy(run->events_before) : passed_over(run);
+    json_array_extend(all, now);
+    json_decref(now);
+    return all;
+}
+
 tutti_status tutti_train_events_gather(tutti_run *run, json_t **events, tutti_error *err)
 {
     const bool first = run->all.index == 0;
-    json_t *mine = tutti_record_events(run->engine, !first), *seen;
+    json_t *mine = tutti_train_events(run, !first), *seen;
     char *text = first ? NULL : json_dumps(mine, JSON_COMPACT);
     void *all = NULL;
     size_t *begin = tutti_alloc((size_t)run->all.size + 1, sizeof *begin);
@@ -36,7 +48,7 @@ tutti_status tutti_train_events_gather(tutti_run *run, json_t **events, tutti_er
     json_decref(*events); /* of an attempt that a loss has spoilt */
     *events = NULL;
     if (status == TUTTI_OK && first) {
-        *events = passed_over(run);
+        *events = json_array();
         seen = json_object();
         tutti_record_events_add(*events, seen, mine);
         for (int k = 1; k < run->all.size; k++) {

@@ -1,14 +1,15 @@
 /* init.c: --init: a run begins with the weights of a file. Rank 0 reads each tensor when the engine
    requests its initial values, and the engine distributes them as it distributes random initial
    values. So this works with every method and number of workers. Running statistics, which each
-   worker has for itself, are broadcast. A resumed run ignores the file. */
+   worker has for itself, are broadcast. A run that begins with a state ignores the file. */
 #include <errno.h>
 
 #include "train_internal.h"
 
 static bool wanted(const tutti_run *run)
 {
-    return run->config->init[0] != 0 && run->config->resume[0] == 0 && run->dry == NULL;
+    return run->config->init[0] != 0 && run->config->resume[0] == 0 && run->dry == NULL &&
+           run->epoch.from == NULL;
 }
 
 tutti_status tutti_train_init_open(tutti_run *run, tutti_error *err)

@@ -144,9 +144,13 @@ static tutti_status plan_rank(tutti_world *world, const tutti_train_config *conf
     tutti_run run;
     tutti_status status;
 
-    TUTTI_TRY(tutti_train_begin(&run, world, config, &io, err));
+    tutti_train_begin(&run, tutti_world_runtime(world), config, &io);
     run.dry = dry;
-    status = tutti_train_open_samples(&run, err);
+    status = tutti_train_enter(&run, world, err);
+    if (status == TUTTI_OK)
+        status = tutti_train_open_samples(&run, err);
+    if (status == TUTTI_OK)
+        status = tutti_train_divide(&run, err);
     if (status == TUTTI_OK)
         status = declare(&run, &fits, err);
     if (status == TUTTI_OK && fits)

@@ -33,7 +33,7 @@ double tutti_train_epochs(const tutti_run *run)
 {
     tutti_figures f;
 
-    tutti_engine_figures(run->engine, &f);
+    tutti_train_figures(run, &f);
     return run->variable_batch ? (double)f.samples / (double)tutti_train_samples(run)
                       : (double)tutti_engine_method(run->engine)->step / run->steps_per_epoch;
 }
@@ -43,7 +43,7 @@ double tutti_train_left(const tutti_run *run)
     tutti_figures f;
     uint64_t done, all;
 
-    tutti_engine_figures(run->engine, &f);
+    tutti_train_figures(run, &f);
     done = run->variable_batch ? f.samples - run->first_samples
                                : tutti_engine_method(run->engine)->step - run->first_step;
     all = run->variable_batch ? run->samples_in_all - run->first_samples

@@ -12,8 +12,9 @@ enum { LOSS, SAMPLES, BYTES, COMPUTE, WAIT, SKIPPED, SCALE, REPORTED };
 
 tutti_status tutti_train_report_open(tutti_run *run, tutti_error *err)
 {
-    run->reported_ns = tutti_now_ns(run->rt);
-    if (run->share.logical > 0) {
+    if (run->reported_ns == 0)
+        run->reported_ns = tutti_now_ns(run->rt);
+    if (run->share.logical > 0 && run->share_loss == NULL) {
         run->share_loss = tutti_alloc((size_t)run->share.logical, sizeof *run->share_loss);
         if (run->share_loss == NULL)
             return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the losses of %d shares",
@@ -22,8 +23,8 @@ tutti_status tutti_train_report_open(tutti_run *run, tutti_error *err)
     TUTTI_TRY(tutti_train_gather_open(run, err));
     if (run->all.index != 0)
         return TUTTI_OK;
-    return tutti_record_rows_begin(&run->metrics, run->rt, run->config->out, run->first_step > 0,
-                                   run->first_step, err);
+    return tutti_record_rows_begin(&run->metrics, run->rt, run->config->out, run->entered_step > 0,
+                                   run->entered_step, err);
 }
 
 static void print_time(double seconds, char *text, size_t bytes)
@@ -61,6 +62,7 @@ static tutti_status write_report(tutti_run *run, const tutti_figures *f, const d
 
     for (int i = 0; i < run->all.size * REPORTED; i++)
         sum[i % REPORTED] += figures_of[i];
+    sum[BYTES] = tutti_train_told_bytes(run, sum[BYTES]);
     for (int i = 0; i < tutti_train_working(run); i++) { /* workers may differ: report the worst */
         skipped = fmax(skipped, figures_of[i * REPORTED + SKIPPED]);
         scale = fmin(scale, figures_of[i * REPORTED + SCALE]);
@@ -121,7 +123,7 @@ tutti_status tutti_train_report_received(tutti_run *run, uint64_t until, tutti_e
         received.gradients >= until)
         return TUTTI_OK;
     /* without bytes_sent_total, which would need a meeting */
-    tutti_engine_figures(run->engine, &f);
+    tutti_train_figures(run, &f);
     seconds = (double)(tutti_now_ns(run->rt) - run->reported_ns) * 1e-9;
     step = (double)received.gradients / (double)run->step_gradients;
     loss = received.samples > run->received.samples ? (received.loss_sum - run->received.loss_sum) /
@@ -177,7 +179,7 @@ tutti_status tutti_train_report(tutti_run *run, tutti_error *err)
     tutti_figures f;
     tutti_status status;
 
-    tutti_engine_figures(run->engine, &f);
+    tutti_train_figures(run, &f);
     mine[LOSS] = run->loss_sum;
     mine[SAMPLES] = run->loss_samples;
     mine[BYTES] = (double)f.bytes_sent;
@@ -189,7 +191,7 @@ tutti_status tutti_train_report(tutti_run *run, tutti_error *err)
     if (tutti_engine_fault_tolerant(run->engine)) {
         /* a lost worker may have computed less than was counted */
         tutti_figures now;
-        tutti_engine_figures(run->engine, &now);
+        tutti_train_figures(run, &now);
         f.samples = now.samples;
     }
     if (status == TUTTI_OK)

@@ -102,7 +102,7 @@ static tutti_status gather_results(tutti_run *run, void *arg, tutti_error *err)
     double mine[FIGURES];
     uint64_t held[TUTTI_MEMORY_KINDS];
 
-    tutti_engine_figures(run->engine, f);
+    tutti_train_figures(run, f);
     tutti_record_take(f, mine);
     mine[RATE] = run->arrivals.rate;
     mine[ARRIVED] = (double)run->arrivals.arrived;
@@ -272,6 +272,7 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
                         "--trace-steps A:B traces fewer steps",
                         (unsigned long long)r->trace.lost);
     tutti_record_add_up(run->figures_of, FIGURES, tutti_train_working(run), run->all.size, &t);
+    t.bytes = tutti_train_told_bytes(run, t.bytes);
     keep_totals(run, &r->f, &t);
     if (!run->by_unit)
         TUTTI_TRY(tutti_train_write_model(run, err));

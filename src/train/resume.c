@@ -445,7 +445,9 @@ static tutti_status resume_by(tutti_run *run, search *s, tutti_error *err)
                         line);
     tutti_train_say(run, s->skipped[0] != 0 ? 3 : 0, "resumed from %s at step %llu", s->path,
                     (unsigned long long)run->first_step);
-    if (s->skipped[0] != 0 && (run->passed_over = tutti_copy_text(s->skipped)) == NULL)
+    tutti_free(run->passed_over); /* of an epoch before the first step */
+    run->passed_over = s->skipped[0] != 0 ? tutti_copy_text(s->skipped) : NULL;
+    if (s->skipped[0] != 0 && run->passed_over == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "noting which checkpoints are damaged");
     return TUTTI_OK;
 }

@@ -1,10 +1,10 @@
-/* setup.c: opens and closes what a rank needs: data, engine, network, loader. The network lists the
-   parameters and running statistics, and the engine stores their values. */
+/* setup.c: opens and closes what a rank needs. Of the process: the data, and the lists of
+   parameters and running statistics, which the network makes. Of the world: engine, which stores
+   their values, network, loader. */
 #include <errno.h>
 #include <string.h>
 
 #include "train_internal.h"
-#include "collective/table.h"
 #include "runtime/files.h"
 #include "tutti/launch.h"
 #include "tutti/method.h"
@@ -14,24 +14,36 @@
 
 enum { LOADER_DEPTH = 4, TRACE_EVENTS = 200000 };
 
+/* Attaches the samples in memory of the world, one copy a host. Collective. */
+static tutti_status attach_common(tutti_run *run, size_t bytes, tutti_error *err)
+{
+    void *memory;
+    bool fill;
+
+    TUTTI_TRY(tutti_world_common(run->world, "data", bytes, &memory, &fill, err));
+    if (fill)
+        TUTTI_TRY(tutti_data_given(tutti_data_attach(run->data, memory, true, err), err));
+    TUTTI_TRY(tutti_barrier(&run->all, err));
+    return fill ? TUTTI_OK : tutti_data_attach(run->data, memory, false, err);
+}
+
 static tutti_status open_data(tutti_run *run, tutti_error *err)
 {
     const tutti_data_shape *shape;
-    void *memory;
-    bool fill;
 
     TUTTI_TRY(tutti_data_given(
         tutti_data_open_spec(&run->data, run->rt, run->config->data, run->io->installed_data, err),
         err));
     shape = tutti_data_shape_of(run->data);
     TUTTI_TRY(tutti_train_check_samples(run->config, shape->context > 0, shape->tables > 0, err));
-    /* one copy a host */
-    TUTTI_TRY(tutti_world_common(run->world, "data", (size_t)shape->bytes, &memory, &fill, err));
-    if (fill)
-        TUTTI_TRY(tutti_data_given(tutti_data_attach(run->data, memory, true, err), err));
-    TUTTI_TRY(tutti_barrier(&run->all, err));
-    if (!fill)
-        TUTTI_TRY(tutti_data_attach(run->data, memory, false, err));
+    if (run->world == NULL) {
+        run->samples = tutti_alloc((size_t)shape->bytes, 1);
+        if (run->samples == NULL)
+            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the samples of %.120s",
+                              run->config->data);
+        TUTTI_TRY(tutti_data_given(tutti_data_attach(run->data, run->samples, true, err), err));
+    } else
+        TUTTI_TRY(attach_common(run, (size_t)shape->bytes, err));
     run->task = (tutti_nn_task){ shape->channels, shape->height, shape->width, shape->classes,
                                  shape->context,  shape->tables, shape->rows };
     return TUTTI_OK;
@@ -63,8 +75,8 @@ static bool wants_lane(const tutti_run *run)
     return strcmp(tutti_world_transport(run->world), "shm") != 0 || cores > c->threads;
 }
 
-/* Lists the running statistics of batch norms, and adds their number of floats to *own. */
-static tutti_status list_statistics(tutti_run *run, size_t *own, tutti_error *err)
+/* Lists the running statistics of batch norms. */
+static tutti_status list_statistics(tutti_run *run, tutti_error *err)
 {
     int n;
 
@@ -73,14 +85,11 @@ static tutti_status list_statistics(tutti_run *run, size_t *own, tutti_error *er
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing the %d running statistics of %s",
                           n, run->config->model);
     run->n_statistics = n;
-    TUTTI_TRY(tutti_nn_statistics(run->config->model, &run->task, run->statistics, n, &n, err));
-    for (int k = 0; k < n; k++)
-        *own += run->statistics[k].count;
-    return TUTTI_OK;
+    return tutti_nn_statistics(run->config->model, &run->task, run->statistics, n, &n, err);
 }
 
-/* Lists the network's parameters. *params: as they are declared to the engine; tutti_free it. */
-static tutti_status list_params(tutti_run *run, tutti_param **params, tutti_error *err)
+/* Lists the network's parameters. */
+static tutti_status list_params(tutti_run *run, tutti_error *err)
 {
     const tutti_train_config *c = run->config;
     int n;
@@ -88,13 +97,27 @@ static tutti_status list_params(tutti_run *run, tutti_param **params, tutti_erro
     TUTTI_TRY(tutti_nn_params(c->model, &run->task, NULL, 0, &n, err));
     run->n_params = n;
     run->params = tutti_alloc((size_t)n, sizeof *run->params);
-    run->values = tutti_alloc((size_t)n, sizeof *run->values);
-    run->gradients = tutti_alloc((size_t)n, sizeof *run->gradients);
-    *params = tutti_alloc((size_t)n, sizeof **params);
-    if (run->params == NULL || run->values == NULL || run->gradients == NULL || *params == NULL)
+    if (run->params == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing the %d parameters of %s", n,
                           c->model);
     TUTTI_TRY(tutti_nn_params(c->model, &run->task, run->params, n, &n, err));
+    for (int i = 0; i < n; i++)
+        run->parameters += run->params[i].count;
+    return TUTTI_OK;
+}
+
+/* Makes the arrays for values and gradients. *params: the parameters as they are declared to the
+   engine; tutti_free it. */
+static tutti_status declare_params(tutti_run *run, tutti_param **params, tutti_error *err)
+{
+    const int n = run->n_params;
+
+    run->values = tutti_alloc((size_t)n, sizeof *run->values);
+    run->gradients = tutti_alloc((size_t)n, sizeof *run->gradients);
+    *params = tutti_alloc((size_t)n, sizeof **params);
+    if (run->values == NULL || run->gradients == NULL || *params == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "declaring the %d parameters of %s", n,
+                          run->config->model);
     for (int i = 0; i < n; i++) {
         const tutti_nn_param *p = &run->params[i];
         (*params)[i] = (tutti_param){ .name = p->name,
@@ -104,7 +127,6 @@ static tutti_status list_params(tutti_run *run, tutti_param **params, tutti_erro
                                       .asks_rows = p->row_sparse };
         for (int d = 0; d < p->dims; d++)
             (*params)[i].dim[d] = p->dim[d];
-        run->parameters += p->count;
     }
     return TUTTI_OK;
 }
@@ -221,10 +243,10 @@ static tutti_status open_engine(tutti_run *run, tutti_error *err)
 {
     tutti_param *params = NULL;
     size_t own = 0;
-    tutti_status status = list_params(run, &params, err);
+    tutti_status status = declare_params(run, &params, err);
 
-    if (status == TUTTI_OK)
-        status = list_statistics(run, &own, err);
+    for (int k = 0; k < run->n_statistics; k++)
+        own += run->statistics[k].count;
     if (status == TUTTI_OK && tutti_train_drives(run))
         status = tutti_train_staged_open(run, err);
     if (status == TUTTI_OK)
@@ -327,36 +349,52 @@ static tutti_status open_network(tutti_run *run, tutti_error *err)
 
 tutti_status tutti_train_open_samples(tutti_run *run, tutti_error *err)
 {
-    const tutti_train_config *c = run->config;
-
-    if (c->collective_table[0] != 0)
-        TUTTI_TRY(tutti_collective_table_load(run->world, c->collective_table, err));
     TUTTI_TRY(open_data(run, err));
     TUTTI_TRY(tutti_train_check_validation(run, err));
+    TUTTI_TRY(list_params(run, err));
+    return list_statistics(run, err);
+}
+
+tutti_status tutti_train_divide(tutti_run *run, tutti_error *err)
+{
     TUTTI_TRY(tutti_train_partition_open(run, err));
     return tutti_train_shares_open(run, err);
 }
 
+/* Loads the state with which the run begins in this world. It sets the engine's share, too. */
+static tutti_status load(tutti_run *run, tutti_error *err)
+{
+    tutti_figures f;
+
+    run->entered_step = 0;
+    if (run->epoch.from != NULL) {
+        TUTTI_TRY(tutti_engine_load(run->engine, run->epoch.from, err));
+        run->entered_step = tutti_checkpoint_step(run->epoch.from);
+        if (!run->begun)
+            run->first_step = run->entered_step;
+    } else if (run->config->resume[0] != 0) {
+        TUTTI_TRY(tutti_train_resume(run, err));
+        run->entered_step = run->first_step;
+    }
+    tutti_train_figures(run, &f);
+    if (!run->begun)
+        run->first_samples = f.samples;
+    return TUTTI_OK;
+}
+
 tutti_status tutti_train_open(tutti_run *run, tutti_error *err)
 {
-    const tutti_train_config *c = run->config;
-
     TUTTI_TRY(open_engine(run, err));
-    if (c->resume[0] != 0)
-        TUTTI_TRY(tutti_train_resume(run, err)); /* sets the engine's share, too */
+    TUTTI_TRY(load(run, err));
     TUTTI_TRY(take_share(run, err));
     if (tutti_train_serves(run))
-        return run->dry != NULL ? TUTTI_OK : tutti_train_report_open(run, err);
+        return TUTTI_OK;
     if (run->dry == NULL)
         TUTTI_TRY(open_network(run, err));
-    TUTTI_TRY(open_loader(run, run->first_step, err));
+    TUTTI_TRY(open_loader(run, run->entered_step, err));
     TUTTI_TRY(tutti_train_given_open(run, tutti_train_most_samples(run), err));
     TUTTI_TRY(tutti_train_stream_open(run, err));
-    TUTTI_TRY(tutti_train_regret_open(run, err));
-    if (run->dry != NULL)
-        return TUTTI_OK;
-    TUTTI_TRY(tutti_train_accept(run, err));
-    return tutti_train_report_open(run, err);
+    return tutti_train_regret_open(run, err);
 }
 
 void tutti_train_close(tutti_run *run)
@@ -366,8 +404,6 @@ void tutti_train_close(tutti_run *run)
     tutti_engine_close(run->engine);
     tutti_train_staged_close(run);
     tutti_train_init_close(run);
-    tutti_free(run->params);
-    tutti_free(run->statistics);
     tutti_free(run->values);
     tutti_free(run->gradients);
     tutti_free(run->share_copy);
@@ -377,23 +413,36 @@ void tutti_train_close(tutti_run *run)
     run->loader = NULL;
     run->nn = NULL;
     run->engine = NULL;
-    run->params = NULL;
-    run->statistics = NULL;
     run->values = NULL;
     run->gradients = NULL;
     run->share_copy = NULL;
     run->metered = NULL;
-    run->parameters = 0;
+}
+
+void tutti_train_leave(tutti_run *run)
+{
+    tutti_train_close(run);
+    tutti_file_close(run->metrics, NULL);
+    tutti_free(run->figures_of);
+    tutti_free(run->batch_of);
+    tutti_free(run->sample_seconds);
+    run->metrics = NULL;
+    run->figures_of = NULL;
+    run->batch_of = NULL;
+    run->sample_seconds = NULL;
+    run->parts = (tutti_parts){ 0 };
+    run->epoch = (tutti_train_epoch){ 0 };
+    run->world = NULL;
 }
 
 void tutti_train_close_all(tutti_run *run)
 {
-    tutti_train_close(run);
+    tutti_train_leave(run);
     tutti_data_close(run->data);
-    tutti_file_close(run->metrics, NULL);
-    tutti_free(run->figures_of);
+    tutti_free(run->samples);
+    tutti_free(run->params);
+    tutti_free(run->statistics);
     tutti_free(run->share_loss);
     tutti_free(run->passed_over);
-    tutti_free(run->batch_of);
-    tutti_free(run->sample_seconds);
+    json_decref(run->events_before);
 }

@@ -179,7 +179,7 @@ tutti_status tutti_train_shares_adapt(tutti_run *run, uint64_t done, tutti_error
         done >= run->steps || n < run->workers)
         return TUTTI_OK;
     previous = tutti_engine_doing(run->engine, TUTTI_DOING_REPORT);
-    tutti_engine_figures(run->engine, &f);
+    tutti_train_figures(run, &f);
     mine[0] = (double)(f.compute_ns - run->shares_compute_ns) * 1e-9;
     mine[1] = run->shares_samples;
     run->shares_compute_ns = f.compute_ns;

@@ -44,7 +44,7 @@ static tutti_status describe_snapshot(tutti_run *run, void *arg, tutti_error *er
     tutti_figures f;
     tutti_snapshot mine;
 
-    tutti_engine_figures(run->engine, &f);
+    tutti_train_figures(run, &f);
     tutti_engine_snapshot(run->engine, k, &mine);
     sums[0] = (double)mine.samples_since;
     sums[1] = (double)mine.bytes_sent;

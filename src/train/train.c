@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "train_internal.h"
+#include "collective/table.h"
 
 static tutti_status slowest(tutti_run *run, void *seconds, tutti_error *err)
 {
@@ -21,7 +22,7 @@ static tutti_status evaluate(tutti_run *run, tutti_error *err)
     tutti_figures f;
     tutti_status status;
 
-    tutti_engine_figures(run->engine, &f);
+    tutti_train_figures(run, &f);
     status = tutti_engine_eval_begin(run->engine, err);
     if (status == TUTTI_OK)
         status = tutti_train_evaluate(
@@ -173,7 +174,7 @@ static tutti_status more_taken(tutti_run *run, uint64_t before, bool *more, bool
     const uint64_t each = tutti_train_samples_between(run);
     tutti_figures f;
 
-    tutti_engine_figures(run->engine, &f);
+    tutti_train_figures(run, &f);
     *due = f.samples / each > before / each;
     return tutti_engine_more_samples(run->engine, run->samples_in_all, more, err);
 }
@@ -211,6 +212,22 @@ static bool evaluates_now(const tutti_run *run, bool due, bool over)
     return tutti_engine_ended(run->engine) ? aims : due && (!over || aims);
 }
 
+static bool epoch_ends(const tutti_run *run, uint64_t step)
+{
+    return run->epoch.ends != NULL && run->epoch.ends(run->epoch.user, step);
+}
+
+static tutti_status begin_training(tutti_run *run, tutti_error *err)
+{
+    TUTTI_TRY(tutti_train_trace_begin(run, err));
+    /* start-up is outside: all clocks begin together */
+    TUTTI_TRY(tutti_train_meet(run, begin_together, NULL, err));
+    if (!run->begun)
+        tutti_train_stream_begin(run);
+    run->begun = true;
+    return TUTTI_OK;
+}
+
 tutti_status tutti_train_loop(tutti_run *run, tutti_error *err)
 {
     const tutti_train_config *c = run->config;
@@ -220,20 +237,16 @@ tutti_status tutti_train_loop(tutti_run *run, tutti_error *err)
     tutti_figures f;
     bool over, due = false;
 
-    tutti_engine_figures(run->engine, &f);
-    run->first_samples = f.samples;
+    tutti_train_figures(run, &f);
     run->snapshots_from = f.gradients;
     over = run->variable_batch ? f.samples >= run->samples_in_all : f.gradients >= end;
-    TUTTI_TRY(tutti_train_trace_begin(run, err));
-    /* start-up is outside: all clocks begin together */
-    TUTTI_TRY(tutti_train_meet(run, begin_together, NULL, err));
-    tutti_train_stream_begin(run);
+    TUTTI_TRY(begin_training(run, err));
     for (uint64_t done = f.gradients, until; !over && !run->target_reached; done = until) {
         bool more;
         int64_t asked = 0;
         until = next_meeting(run, done, eval_every, save_every, ask_every);
         TUTTI_TRY(train_until(run, until, f.samples, &more, &due, err));
-        tutti_engine_figures(run->engine, &f);
+        tutti_train_figures(run, &f);
         done = until;
         over = run->variable_batch ? !more : done == end;
         if (run->dry == NULL &&
@@ -253,16 +266,18 @@ tutti_status tutti_train_loop(tutti_run *run, tutti_error *err)
             TUTTI_TRY(stop_if_asked(run, falls_on(done, save_every), &asked, err));
         if (asked != 0)
             return TUTTI_CLOSED;
+        if (!over && !run->target_reached && epoch_ends(run, done))
+            return tutti_train_hand_over(run, err);
     }
+    run->finished = true;
     TUTTI_TRY(tutti_engine_finish(run->engine, err));
     return run->snapshots > 0 ? tutti_train_evaluate_snapshots(run, err) : TUTTI_OK;
 }
 
-tutti_status tutti_train_begin(tutti_run *run, tutti_world *world, const tutti_train_config *config,
-                               tutti_train_io *io, tutti_error *err)
+void tutti_train_begin(tutti_run *run, tutti_runtime *rt, const tutti_train_config *config,
+                       tutti_train_io *io)
 {
-    *run = (tutti_run){ .world = world,
-                        .rt = tutti_world_runtime(world),
+    *run = (tutti_run){ .rt = rt,
                         .config = config,
                         .io = io,
                         .test_accuracy = -1,
@@ -271,15 +286,25 @@ tutti_status tutti_train_begin(tutti_run *run, tutti_world *world, const tutti_t
                         .worst = { .worker = -1 } };
     if (io->started_ns == 0)
         io->started_ns = tutti_now_ns(run->rt);
+}
+
+tutti_status tutti_train_enter(tutti_run *run, tutti_world *world, tutti_error *err)
+{
+    const tutti_train_config *c = run->config;
+
+    run->world = world;
+    run->watched = run->lost = run->events_checked = 0;
     run->all = tutti_group_workers(world, tutti_port_of("train", 0, 0));
     run->rank = run->all.index;
-    run->workers = run->all.size - (int)config->servers;
-    return run->workers >= 1
-               ? TUTTI_OK
-               : tutti_fail(
-                     err, TUTTI_ERR_USAGE, 0,
-                     "servers is %lld, and the run has %d ranks in all, which leaves no worker",
-                     (long long)config->servers, run->all.size);
+    run->workers = run->all.size - (int)c->servers;
+    if (run->workers < 1)
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "servers is %lld, and the run has %d ranks in all, which leaves no worker",
+            (long long)c->servers, run->all.size);
+    return c->collective_table[0] != 0
+               ? tutti_collective_table_load(world, c->collective_table, err)
+               : TUTTI_OK;
 }
 
 /* Prints what is trained, by whom and how. */
@@ -310,6 +335,16 @@ static void say_begin(tutti_run *run)
                         m->ops->name);
 }
 
+static tutti_status open_all(tutti_run *run, tutti_world *world, tutti_error *err)
+{
+    TUTTI_TRY(tutti_train_enter(run, world, err));
+    TUTTI_TRY(tutti_train_open_samples(run, err));
+    TUTTI_TRY(tutti_train_divide(run, err));
+    TUTTI_TRY(tutti_train_open(run, err));
+    TUTTI_TRY(tutti_train_accept(run, err));
+    return tutti_train_report_open(run, err);
+}
+
 tutti_status tutti_train_worker(tutti_world *world, const tutti_train_config *config,
                                 const tutti_train_io *given, tutti_error *err)
 {
@@ -317,10 +352,8 @@ tutti_status tutti_train_worker(tutti_world *world, const tutti_train_config *co
     tutti_run run;
     tutti_status status;
 
-    TUTTI_TRY(tutti_train_begin(&run, world, config, &io, err));
-    status = tutti_train_open_samples(&run, err);
-    if (status == TUTTI_OK)
-        status = tutti_train_open(&run, err);
+    tutti_train_begin(&run, tutti_world_runtime(world), config, &io);
+    status = open_all(&run, world, err);
     if (status == TUTTI_OK) {
         say_begin(&run);
         status = tutti_train_loop(&run, err);

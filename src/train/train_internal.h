@@ -26,6 +26,7 @@
 #include "runtime/files.h"
 #include "tutti/tutti.h"
 #include "tutti/method/pipeline.h"
+#include "train/epoch.h"
 #include "train/train.h"
 #include "train/trained.h"
 
@@ -50,20 +51,26 @@ typedef struct tutti_dry {
 
 typedef struct tutti_train_staged tutti_train_staged; /* drive.c */
 
-/* A run as one rank has it, from tutti_train_begin to tutti_train_close_all. */
+/* A run as one rank has it, from tutti_train_begin to tutti_train_close_all. A process may train in
+   several worlds, one after the other (epoch.h). Of the world that it is in are: world, epoch, all,
+   rank, workers; the share; watched, lost and events_checked; what tutti_train_leave closes. All
+   others are of the process. */
 typedef struct tutti_run {
-    tutti_world *world;
-    tutti_runtime *rt;               /* the world's: time and files */
+    tutti_world *world;              /* NULL: it is in none */
+    tutti_train_epoch epoch;
+    tutti_runtime *rt;               /* of the process: time and files */
     tutti_group all;                 /* the group of the trainer's own collectives: workers, then
                                         ranks that only serve; after losses those that remain */
     int rank;                        /* this rank in the world; >= workers: it only serves */
     int workers;                     /* workers at the run's beginning. Losses do not change it:
                                         shares, samples and rows of reports are counted by it */
     const tutti_train_config *config;
+    tutti_train_config of_epoch;     /* with epochs config is this one: its n is `workers` */
     const tutti_train_io *io;
     tutti_dry *dry;                  /* NULL: the run trains; else it is planned */
 
     tutti_data *data;
+    void *samples;                   /* their memory; NULL: it is the world's */
     tutti_nn_task task;              /* shape of a sample, number of classes */
     tutti_nn_param *params;          /* [n_params] */
     int n_params;
@@ -104,6 +111,9 @@ typedef struct tutti_run {
                                         one perhaps fewer */
     uint64_t steps;                  /* of the whole run */
     uint64_t first_step;             /* step at which this process began: 0, or a checkpoint's */
+    uint64_t entered_step;           /* step at which it began in this world */
+    bool begun;                      /* tutti_train_loop has been called */
+    bool finished;                   /* it has made the last step of the run */
     double steps_per_epoch;
     uint64_t samples_in_all;         /* variable_batch: samples after which the run ends */
     struct {
@@ -186,6 +196,13 @@ typedef struct tutti_run {
     char *passed_over;               /* checkpoints that were found damaged while resuming: lines
                                         "step-00000030: why"; NULL: none */
     tutti_file *metrics;             /* metrics.jsonl; NULL: this is not index 0 */
+    tutti_figures before;            /* times and traffic in worlds that are closed (epoch.c) */
+    json_t *events_before;           /* the events of their engines; NULL: none */
+    int64_t counted_ns;              /* until when `before` counts time */
+    uint64_t handed_over;            /* the step after which loss_samples, regret and share_loss
+                                        became those of all members; 0: they are this worker's */
+    double gone_bytes;               /* sent by processes that are no members any more */
+    double told_bytes;               /* most bytes of the run that this process knows of */
     int watched;                     /* events of the world that tutti_train_watch has read */
     int lost;                        /* workers that are lost */
 } tutti_run;
@@ -342,14 +359,20 @@ size_t tutti_train_name_rows(const tutti_run *run, const tutti_batch *batch, siz
 
 /* ---- setup.c: opening and closing a run ---- */
 
-/* Opens the data, and determines each worker's part and share of them. Collective. */
+/* Opens the data, and lists the parameters and running statistics of the model. In a world it is
+   collective, and the ranks of a host share the samples, which end with the world. In none this
+   process has its own. */
 tutti_status tutti_train_open_samples(tutti_run *run, tutti_error *err);
-/* Opens engine, network and loader, and loads the checkpoint to resume. After open_samples.
+/* Determines each worker's part and share of the samples. After open_samples. Collective. */
+tutti_status tutti_train_divide(tutti_run *run, tutti_error *err);
+/* Opens engine, network and loader, and loads the state with which the run begins. After divide.
    Collective. */
 tutti_status tutti_train_open(tutti_run *run, tutti_error *err);
 /* Closes what tutti_train_open has opened, which may then be called again. */
 void tutti_train_close(tutti_run *run);
-/* Closes the data, too. */
+/* Leaves the world: closes all that is of it, before the world. tutti_train_enter may follow. */
+void tutti_train_leave(tutti_run *run);
+/* Closes all that is open. */
 void tutti_train_close_all(tutti_run *run);
 /* Call after a step: if the engine's share has changed, opens the loader again with it. */
 tutti_status tutti_train_follow_share(tutti_run *run, uint64_t step, tutti_error *err);
@@ -368,12 +391,16 @@ tutti_status tutti_train_unit_release(tutti_run *run, int unit, bool backward, t
 
 /* ---- train.c ---- */
 
-/* Sets *run to a run with nothing open yet, and io->started_ns if it is 0. TUTTI_ERR_USAGE:
-   --servers leaves no worker. */
-tutti_status tutti_train_begin(tutti_run *run, tutti_world *world, const tutti_train_config *config,
-                               tutti_train_io *io, tutti_error *err);
-/* Makes all steps of an open run, with its reports, evaluations and checkpoints. TUTTI_CLOSED: a
-   signal has stopped it, and its state was saved. Collective. Blocks. */
+/* Sets *run to a run with nothing open yet, and io->started_ns if it is 0. rt: for files, and the
+   clock of its worlds. */
+void tutti_train_begin(tutti_run *run, tutti_runtime *rt, const tutti_train_config *config,
+                       tutti_train_io *io);
+/* Enters a world: sets run->all, rank and workers, and loads the table of collectives.
+   TUTTI_ERR_USAGE: --servers leaves no worker. Collective. */
+tutti_status tutti_train_enter(tutti_run *run, tutti_world *world, tutti_error *err);
+/* Makes the steps of an open run, with its reports, evaluations and checkpoints, to its end
+   (run->finished) or that of the epoch. TUTTI_CLOSED: a signal has stopped it, and its state was
+   saved. Collective. Blocks. */
 tutti_status tutti_train_loop(tutti_run *run, tutti_error *err);
 
 /* ---- progress.c ---- */
@@ -597,6 +624,9 @@ json_t *tutti_train_delays_edges(const tutti_run *run, const tutti_train_delays 
 
 /* ---- events.c ---- */
 
+/* Returns tutti_record_events, with the events of earlier worlds and, unless own, of resuming;
+   json_decref it. */
+json_t *tutti_train_events(const tutti_run *run, bool own);
 /* *events: at index 0 the events of the run for summary.json: index 0's own, and those that only
    another rank knows of, sorted by step; NULL on other ranks. The previous *events is released.
    Collective, within a meeting. */
