@@ -4,7 +4,7 @@
 
      config.json     settings: of the engine, and the facts of the client
      metrics.jsonl   a line after steps 1, 2, 4, 8 ... and each report_every; at the end one with
-                     the figures of rank 0 alone
+                     the figures of rank 0 alone. With log_to its figures are in other files, too
      trace.json      activities of all ranks, for Perfetto and Chrome, when all have closed
      summary.json    figures of the whole run, likewise
 
@@ -43,6 +43,8 @@ typedef struct tutti_record_options {
     const char *facts;           /* an object of JSON, members for config.json; rank 0's count.
                                     "script" and "command", an array of words: what page and
                                     summary call the run. NULL: none */
+    const char *log_to;          /* "tensorboard,csv": rank 0 writes the lines of metrics.jsonl in
+                                    these forms as well; the same on all ranks. NULL: none */
 } tutti_record_options;
 
 /* Begins the record of a run. All ranks, those too that only serve, after tutti_engine_open and

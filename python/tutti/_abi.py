@@ -835,6 +835,7 @@ class tutti_record_options(Structure):
         ("samples", c_bool),
         ("report_every", c_ulong),
         ("facts", c_char_p),
+        ("log_to", c_char_p),
     ]
 
 

@@ -1,4 +1,5 @@
-/* record_internal.h: what run.c and merge.c share: the files of ranks in a record's folder. */
+/* record_internal.h: what the files of this folder share: the files of ranks in a record's folder,
+   and the forms of rows. */
 #ifndef TUTTI_RECORD_INTERNAL_H
 #define TUTTI_RECORD_INTERNAL_H
 #include "record/files.h"
@@ -18,6 +19,59 @@ void tutti_record_path(char path[TUTTI_RECORD_PATH], const char *folder, const c
 enum { TUTTI_RECORD_US = 32 };
 /* Writes a time as microseconds with three decimals, whatever the locale is. Returns text. */
 char *tutti_record_us(char text[TUTTI_RECORD_US], int64_t ns);
+
+/* ---- log_to.c ---- */
+
+/* Is it a row about what a codec has made of a tensor? */
+bool tutti_record_is_about_tensor(const json_t *row);
+/* Calls `each` for the numbers of a row but its step, in its order. A member of an object has the
+   tag "object/member", an element of an array "array/0". Of a row about a tensor the tags begin
+   with "codec/TENSOR/", and arrays are left out: they are counts of a histogram. Of an evaluation
+   epoch, samples, time and bytes are "evaluation/epoch" ...: asynchronous methods evaluate when
+   later steps have been reported, and a curve has its points in the order of steps. False: there
+   was no memory for all. */
+typedef void tutti_record_scalar(void *user, const char *tag, const json_t *number);
+bool tutti_record_scalars(const json_t *row, tutti_record_scalar *each, void *user);
+
+/* Bytes that become more. All 0: none yet. tutti_free(at). */
+typedef struct tutti_record_bytes {
+    unsigned char *at;
+    size_t n, room;
+    bool failed;                     /* there was no memory for all */
+} tutti_record_bytes;
+void tutti_record_add(tutti_record_bytes *b, const void *from, size_t bytes);
+
+/* ---- rows.c ---- */
+
+/* Calls `each` with the rows that metrics.jsonl has, in their order. */
+typedef void tutti_record_row(void *user, const json_t *row);
+tutti_status tutti_record_each_row(const tutti_record_place *in, tutti_record_row *each, void *user,
+                                   tutti_error *err);
+
+/* ---- tensorboard.c ---- */
+
+/* Opens a new file of events. It has the rows that metrics.jsonl has if there is no earlier one;
+   else it says that what earlier ones have after step `until` is not of the run. */
+tutti_status tutti_record_board_open(tutti_file **out, const tutti_record_place *in, uint64_t until,
+                                     tutti_error *err);
+/* Adds the record of a row. date: seconds since 1970. */
+void tutti_record_board_row(tutti_record_bytes *b, double date, const json_t *row);
+/* Is it the name of such a file, of ours? */
+bool tutti_record_board_is(const char *name);
+/* Removes those of ours. */
+tutti_status tutti_record_board_remove(const tutti_record_place *in, tutti_error *err);
+
+/* ---- csv.c ---- */
+
+#define TUTTI_RECORD_TABLE "metrics.csv"
+/* Writes a table of the rows that metrics.jsonl has, and opens it to append to it. TUTTI_ERR_USAGE:
+   there is a file of that name which is not ours. */
+tutti_status tutti_record_table_open(tutti_file **out, const tutti_record_place *in,
+                                     tutti_error *err);
+/* Adds the line of a row, if it has one. */
+void tutti_record_table_row(tutti_record_bytes *b, const json_t *row);
+/* Removes it if it is ours. */
+tutti_status tutti_record_table_remove(const tutti_record_place *in, tutti_error *err);
 
 /* ---- merge.c ---- */
 

@@ -23,7 +23,8 @@ struct tutti_record {
     tutti_group workers;         /* for the exchanges of tutti_record_step; with `together` */
     tutti_record_clock clock;    /* as last measured */
     tutti_file *trace;           /* this rank's; NULL: a write has failed */
-    tutti_file *metrics;         /* at rank 0; NULL: likewise */
+    tutti_record_rows *metrics;  /* at rank 0; NULL: likewise */
+    unsigned forms;              /* in which rows are written too, as bits (log_to.c) */
     char *text;                  /* lines that were not written yet; [room] */
     size_t length, room;
     size_t events;               /* of the engine that are in `text` or written */
@@ -99,8 +100,9 @@ static tutti_status stopped(tutti_record *r, tutti_status status)
 {
     if (status != TUTTI_OK) {
         tutti_file_close(r->trace, NULL);
-        tutti_file_close(r->metrics, NULL);
-        r->trace = r->metrics = NULL;
+        tutti_record_rows_close(r->metrics, NULL);
+        r->trace = NULL;
+        r->metrics = NULL;
     }
     return status;
 }
@@ -274,13 +276,13 @@ tutti_status tutti_record_step(tutti_record *r, tutti_error *err)
 /* Is this a file that a record writes? */
 static bool is_ours(const char *name)
 {
-    static const char *const files[] = { "config.json", "metrics.jsonl", "summary.json",
-                                         "trace.json",  "report.html",   "merging" };
+    static const char *const files[] = { "config.json", "summary.json", "trace.json", "report.html",
+                                         "merging" };
 
     for (size_t i = 0; i < TUTTI_LENGTH(files); i++)
         if (strcmp(name, files[i]) == 0)
             return true;
-    return tutti_record_rank_of(TUTTI_RECORD_TRACE, name) >= 0 ||
+    return tutti_record_rows_is(name) || tutti_record_rank_of(TUTTI_RECORD_TRACE, name) >= 0 ||
            tutti_record_rank_of(TUTTI_RECORD_CLOSED, name) >= 0;
 }
 
@@ -358,7 +360,8 @@ static tutti_status make_files(tutti_record *r, const char *facts, tutti_error *
     if (r->m->rank != 0)
         return TUTTI_OK;
     TUTTI_TRY(write_config(r, facts, err));
-    return tutti_record_rows_begin(&r->metrics, r->rt, r->folder, false, 0, err);
+    return tutti_record_rows_begin(
+        &r->metrics, &(tutti_record_place){ r->rt, r->folder, r->forms }, false, 0, err);
 }
 
 /* All ranks continue, or all fail: `mine` is this rank's, with its sentence in *err. text: has to
@@ -376,7 +379,6 @@ static tutti_status agree(tutti_group *all, tutti_status mine, const char *text,
 /* Removes what a run that is refused has written. */
 static void leave_nothing(tutti_record *r)
 {
-    static const char *const files[] = { "config.json", "metrics.jsonl" };
     char path[TUTTI_RECORD_PATH];
 
     if (r->trace == NULL)
@@ -384,10 +386,11 @@ static void leave_nothing(tutti_record *r)
     stopped(r, TUTTI_ERR_USAGE);
     tutti_record_path(path, r->folder, TUTTI_RECORD_TRACE, r->m->rank);
     tutti_file_remove(r->rt, path, NULL);
-    for (size_t i = 0; i < TUTTI_LENGTH(files) && r->m->rank == 0; i++) {
-        snprintf(path, sizeof path, "%s/%s", r->folder, files[i]);
-        tutti_file_remove(r->rt, path, NULL);
-    }
+    if (r->m->rank != 0)
+        return;
+    snprintf(path, sizeof path, "%s/config.json", r->folder);
+    tutti_file_remove(r->rt, path, NULL);
+    tutti_record_rows_remove(&(tutti_record_place){ r->rt, r->folder, 0 }, NULL);
 }
 
 static void drop(tutti_record *r)
@@ -401,15 +404,18 @@ static tutti_status begin(tutti_record *r, const tutti_record_options *o, tutti_
 {
     tutti_group all = tutti_group_keyed(&r->m->everyone, tutti_port_of("record", 0, 0), 0);
     char text[TUTTI_RECORD_PATH];
+    tutti_status status;
 
     r->rows = tutti_alloc((size_t)r->m->workers * REPORTED, sizeof *r->rows);
     if (r->rows == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the figures of %d workers",
                           r->m->workers);
     all.uncounted = true;
-    snprintf(text, sizeof text, "trace=%.2000s\nreport every=%llu\n",
-             o->folder != NULL ? o->folder : "", (unsigned long long)r->report_every);
-    TUTTI_TRY(agree(&all, take_folder(r, o, err), text, err));
+    snprintf(text, sizeof text, "trace=%.2000s\nreport every=%llu\nlog-to=%.200s\n",
+             o->folder != NULL ? o->folder : "", (unsigned long long)r->report_every,
+             o->log_to != NULL ? o->log_to : "");
+    status = tutti_record_log_to(o->log_to, &r->forms, err);
+    TUTTI_TRY(agree(&all, status == TUTTI_OK ? take_folder(r, o, err) : status, text, err));
     if (tutti_record_clocks_differ(r->m->world))
         TUTTI_TRY(tutti_record_clock_compare(&all, &r->clock, err));
     else
@@ -476,8 +482,9 @@ tutti_status tutti_record_close(tutti_record *r, bool ended, tutti_error *err)
     wrote = r->trace != NULL && ended;
     status = end(r, ended, err);
     for (int k = 0; k < 2; k++) {
-        const tutti_status closing =
-            tutti_file_close(k == 0 ? r->trace : r->metrics, status == TUTTI_OK ? err : NULL);
+        tutti_error *why = status == TUTTI_OK ? err : NULL;
+        const tutti_status closing = k == 0 ? tutti_file_close(r->trace, why)
+                                            : tutti_record_rows_close(r->metrics, why);
         status = status == TUTTI_OK ? closing : status;
     }
     if (status == TUTTI_OK && wrote)

@@ -2,6 +2,7 @@
    call the table of the runtime. Files are in file.c. */
 #include <assert.h>
 #include <errno.h>
+#include <time.h>
 #include "tutti/runtime.h"
 #include "clock.h"
 
@@ -35,6 +36,14 @@ int64_t tutti_now_ns(tutti_runtime *rt)
 bool tutti_clock_is_common(const tutti_runtime *rt)
 {
     return rt->ops->common_clock;
+}
+
+double tutti_date_seconds(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 void tutti_sleep_until(tutti_runtime *rt, int64_t time_ns)

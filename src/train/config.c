@@ -133,6 +133,9 @@ const tutti_option tutti_train_options[] = {
       "its FLOPs over the host's speed" },
     { "report-every", TUTTI_INT, AT(report_every), 50, 1, 1e9, NULL,
       "steps between lines of metrics.jsonl and of progress" },
+    { "log-to", TUTTI_TEXT, AT(log_to), 0, 0, 0, "",
+      "other forms of the lines of metrics.jsonl, by commas: tensorboard (a file of events in --out, "
+      "for `tensorboard --logdir`), csv (metrics.csv)" },
     { "eval-every", TUTTI_INT, AT(eval_every), 0, 0, 1e15, NULL,
       "steps between evaluations on the test set; 0: at the end of each epoch (asynchronous "
       "methods: only with --target). With a method that decides how many samples a step has: after "
@@ -397,7 +400,7 @@ tutti_status tutti_train_check(tutti_train_config *c, int cores, tutti_error *er
 {
     tutti_target of;
     bool automatic;
-    unsigned traits;
+    unsigned traits, forms;
     double value;
     size_t bytes;
 
@@ -437,6 +440,7 @@ tutti_status tutti_train_check(tutti_train_config *c, int cores, tutti_error *er
             c->init, c->model);
     TUTTI_TRY(tutti_train_device_bytes(c, &bytes, err));
     TUTTI_TRY(tutti_train_check_trace(c, err));
+    TUTTI_TRY(tutti_record_log_to(c->log_to, &forms, err));
     return check_on_loss(c, err);
 }
 

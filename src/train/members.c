@@ -50,11 +50,14 @@ tutti_status tutti_train_watch(tutti_run *run, tutti_error *err)
 
 tutti_status tutti_train_regroup(tutti_run *run, tutti_error *err)
 {
+    tutti_record_place place;
+
     TUTTI_TRY(tutti_train_watch(run, err));
     if (!tutti_engine_regroup(run->engine, &run->all, tutti_port_of("train", 0, 0)) ||
         run->all.index != 0 || run->metrics != NULL || run->figures_of == NULL)
         return TUTTI_OK;
-    return tutti_record_rows_open(&run->metrics, run->rt, run->config->out, err);
+    TUTTI_TRY(tutti_train_rows_place(run, &place, err));
+    return tutti_record_rows_open(&run->metrics, &place, err);
 }
 
 tutti_status tutti_train_meet(tutti_run *run,

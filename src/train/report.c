@@ -10,8 +10,17 @@
    last report; the others are the latest values. */
 enum { LOSS, SAMPLES, BYTES, COMPUTE, WAIT, SKIPPED, SCALE, REPORTED };
 
+tutti_status tutti_train_rows_place(const tutti_run *run, tutti_record_place *place,
+                                    tutti_error *err)
+{
+    *place = (tutti_record_place){ .rt = run->rt, .folder = run->config->out };
+    return tutti_record_log_to(run->config->log_to, &place->forms, err);
+}
+
 tutti_status tutti_train_report_open(tutti_run *run, tutti_error *err)
 {
+    tutti_record_place place;
+
     if (run->reported_ns == 0)
         run->reported_ns = tutti_now_ns(run->rt);
     if (run->share.logical > 0 && run->share_loss == NULL) {
@@ -23,8 +32,9 @@ tutti_status tutti_train_report_open(tutti_run *run, tutti_error *err)
     TUTTI_TRY(tutti_train_gather_open(run, err));
     if (run->all.index != 0)
         return TUTTI_OK;
-    return tutti_record_rows_begin(&run->metrics, run->rt, run->config->out, run->entered_step > 0,
-                                   run->entered_step, err);
+    TUTTI_TRY(tutti_train_rows_place(run, &place, err));
+    return tutti_record_rows_begin(&run->metrics, &place, run->entered_step > 0, run->entered_step,
+                                   err);
 }
 
 static void print_time(double seconds, char *text, size_t bytes)

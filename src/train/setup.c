@@ -422,7 +422,7 @@ void tutti_train_close(tutti_run *run)
 void tutti_train_leave(tutti_run *run)
 {
     tutti_train_close(run);
-    tutti_file_close(run->metrics, NULL);
+    tutti_record_rows_close(run->metrics, NULL);
     tutti_free(run->figures_of);
     tutti_free(run->batch_of);
     tutti_free(run->sample_seconds);

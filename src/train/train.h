@@ -21,7 +21,7 @@ typedef struct tutti_train_config {
     const char *model, *data, *method, *optimizer, *lr_schedule, *transport, *target, *out,
         *resume, *init, *slow, *batch_share, *partition, *platform, *fail, *collective,
         *collective_table, *codec, *codec_hierarchy, *loss_scale, *stream, *hosts, *rsh, *meet,
-        *device_memory, *trace_steps;
+        *device_memory, *trace_steps, *log_to;
     int64_t n, servers, epochs, steps, batch, accumulate, seed, threads, report_every,
         codec_report, eval_every, checkpoint_every, checkpoint_keep, min_workers, stream_buffer,
         elastic_shares;

@@ -195,7 +195,7 @@ typedef struct tutti_run {
     bool target_reached;
     char *passed_over;               /* checkpoints that were found damaged while resuming: lines
                                         "step-00000030: why"; NULL: none */
-    tutti_file *metrics;             /* metrics.jsonl; NULL: this is not index 0 */
+    tutti_record_rows *metrics;      /* metrics.jsonl; NULL: this is not index 0 */
     tutti_figures before;            /* times and traffic in worlds that are closed (epoch.c) */
     json_t *events_before;           /* the events of their engines; NULL: none */
     int64_t counted_ns;              /* until when `before` counts time */
@@ -525,6 +525,9 @@ tutti_status tutti_train_gather_lists(tutti_run *run, tutti_buffer mine, size_t 
 
 /* ---- report.c: reports while a run trains ---- */
 
+/* Sets *place to where the rows of metrics.jsonl go, in which forms. */
+tutti_status tutti_train_rows_place(const tutti_run *run, tutti_record_place *place,
+                                    tutti_error *err);
 /* Opens metrics.jsonl at index 0, and allocates what gather.c needs. */
 tutti_status tutti_train_report_open(tutti_run *run, tutti_error *err);
 /* Reports the training since the last report. Collective. */

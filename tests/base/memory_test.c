@@ -1,6 +1,7 @@
 /* Goal: memory is zeroed, aligned and refused rather than wrapped round; hashes and CPU levels
    agree with independent sources. */
 #include "base_test.h"
+#include "base/crc32c.h"
 #include "base/machine.h"
 
 #include <errno.h>
@@ -82,6 +83,22 @@ static void hashes_are_xxh3(void **state)
     assert_true(tutti_hash("", 0) == UINT64_C(0x2D06800538D394C2));
     assert_true(tutti_hash("a", 1) == UINT64_C(0xE6C632B61E964E1F));
     assert_true(tutti_hash("abc", 3) == UINT64_C(0x78AF5F94892F3950));
+}
+
+/* The examples of RFC 3720, appendix B.4, and the check value of the catalogues of CRCs. */
+static void crc32c_is_that_of_rfc_3720(void **state)
+{
+    unsigned char bytes[32] = { 0 };
+
+    (void)state;
+    assert_int_equal(tutti_crc32c("123456789", 9), 0xe3069283);
+    assert_int_equal(tutti_crc32c("", 0), 0);
+    assert_int_equal(tutti_crc32c(bytes, 32), 0x8a9136aa);
+    memset(bytes, 0xff, 32);
+    assert_int_equal(tutti_crc32c(bytes, 32), 0x62a8ab43);
+    for (int i = 0; i < 32; i++)
+        bytes[i] = (unsigned char)i;
+    assert_int_equal(tutti_crc32c(bytes, 32), 0x46dd794e);
 }
 
 static void the_cpu_level_matches_compiler_detection(void **state)
@@ -230,6 +247,7 @@ int main(void)
         cmocka_unit_test(sizes_that_do_not_fit_are_refused),
         cmocka_unit_test(a_copy_of_text_is_a_copy),
         cmocka_unit_test(hashes_are_xxh3),
+        cmocka_unit_test(crc32c_is_that_of_rfc_3720),
         cmocka_unit_test(the_cpu_level_matches_compiler_detection),
         cmocka_unit_test(limits_of_control_groups_are_read),
     };

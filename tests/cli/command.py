@@ -139,6 +139,85 @@ def lines_told(out):
     return read(path).count(b"\n") if os.path.exists(path) else 0
 
 
+def rounded(value):
+    """As a float of 4 bytes."""
+    return struct.unpack("<f", struct.pack("<f", value))[0]
+
+
+PLACES = ("epoch", "samples", "wall_seconds", "bytes_sent_total")
+
+
+def curves(row):
+    """The numbers of a line of metrics.jsonl by the names of their curves."""
+    found = {}
+    for name, value in row.items():
+        if "test_loss" in row and name in PLACES:
+            name = "evaluation/" + name
+        if isinstance(value, list):
+            found.update({f"{name}/{i}": one for i, one in enumerate(value) if one is not None})
+        elif isinstance(value, dict):
+            found.update({f"{name}/{one}": number for one, number in curves(value).items()})
+        elif isinstance(value, (int, float)) and name != "step":
+            found[name] = value
+    return found
+
+
+def told_of(out):
+    """[(step, {name: value})] of the lines of metrics.jsonl, as floats of 4 bytes."""
+    rows = [json.loads(line) for line in read(os.path.join(out, "metrics.jsonl")).splitlines()]
+    return [(row["step"], {name: rounded(value) for name, value in curves(row).items()}) for row in rows]
+
+
+def fields_of(data):
+    """[(field, value)] of a message, by the wire format of protocol buffers."""
+    k, found = 0, []
+
+    def varint():
+        nonlocal k
+        value = shift = 0
+        while True:
+            value |= (data[k] & 127) << shift
+            k, shift = k + 1, shift + 7
+            if data[k - 1] < 128:
+                return value
+
+    while k < len(data):
+        key = varint()
+        if key & 7 == 0:
+            found.append((key >> 3, varint()))
+            continue
+        size = {1: 8, 5: 4}.get(key & 7)
+        size = varint() if size is None else size
+        k += size
+        found.append((key >> 3, data[k - size:k]))
+    return found
+
+
+def events_of(out):
+    """[(step, {tag: value})] of the run's files of events, read as TensorBoard does: after a START, but the first,
+    those before have nothing of its step or later ones; a record that is cut off ends a file. tests/record looks at
+    the CRCs."""
+    events, starts = [], 0
+    for board in sorted(name for name in os.listdir(out) if name.startswith("events.out.tfevents.")):
+        raw, at = read(os.path.join(out, board)), 0
+        while at + 12 <= len(raw):
+            length = struct.unpack("<Q", raw[at:at + 8])[0]
+            if at + 16 + length > len(raw):
+                break
+            event = dict(fields_of(raw[at + 12:at + 12 + length]))
+            if at == 0:
+                assert event[3] == b"brain.Event:2", event
+            elif 7 in event:
+                assert event[7] == b"\x08\x01", event
+                starts += 1
+                events = [one for one in events if starts == 1 or one[0] < event[2]]
+            else:
+                values = [dict(fields_of(value)) for _, value in fields_of(event[5])]
+                events.append((event[2], {v[1].decode(): struct.unpack("<f", v[2])[0] for v in values}))
+            at += 16 + length
+    return events
+
+
 def summary(out):
     with open(os.path.join(out, "summary.json")) as f:
         return json.load(f)

@@ -137,7 +137,8 @@ class GoesOn(HostCase):
     def test_killed_worker_is_reported_and_the_others_finish(self):
         for transport in ("shm", "tcp"):
             for rank in (2, 0):
-                run, out, workers = self.going("%s%d" % (transport, rank), "-n", "3", "--transport", transport)
+                run, out, workers = self.going("%s%d" % (transport, rank), "-n", "3", "--transport", transport,
+                                               "--log-to", "tensorboard,csv")
                 os.kill(workers[rank][0], signal.SIGKILL)
                 # 800 steps of two workers that wait for each other in each step: half a minute and
                 # more with seven programs a core
@@ -147,6 +148,12 @@ class GoesOn(HostCase):
                                  "if the others can, the run continues with 2 workers\n" % (rank, workers[rank][0]))
                 self.assertEqual(summary(out)["workers"], 3)
                 self.nothing_is_left(out)
+                # also if another worker has continued the files; the kill may have cut off one row
+                told, events = told_of(out), events_of(out)
+                self.assertEqual([one for one in told if one in events], events)
+                self.assertLessEqual(len(told) - 1, len(events))
+                self.assertGreater(len(events), 1)
+                self.assertEqual(len(read(os.path.join(out, "metrics.csv")).splitlines()), 1 + len(told))
 
     def says(self, run, sentence):
         """Waits for this sentence; gives all output of the run by then."""

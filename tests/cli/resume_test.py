@@ -1,5 +1,5 @@
 """A killed run is resumed as if nothing had happened, to the byte."""
-import json, os, random, shutil, signal, struct, subprocess, tempfile, time, unittest
+import csv, json, os, random, shutil, signal, struct, subprocess, tempfile, time, unittest
 from command import *
 
 COMMON = ["--model", "mlp(hidden=48)", "--batch", "16", "--seed", "11", "--optimizer", "adamw(lr=0.002)",
@@ -99,6 +99,33 @@ class Resume(Case):
             steps = [json.loads(l)["step"] for l in f if "train_loss" in l]
         self.assertEqual(steps, [5, 10, 15, 20, 25, 30, 35, 40])
         self.assertEqual(summary(out)["steps"], 40)
+
+    def test_curves_of_a_resumed_run_have_each_row_once_and_the_numbers_of_its_lines(self):
+        """It goes on from a checkpoint before the last line, with a record cut off as by a kill."""
+        arguments = [*COMMON, "--data", self.data, "-n", "2", "--checkpoint-every", "8", "--checkpoint-keep", "9",
+                     "--log-to", "tensorboard,csv"]
+        out = self.train("curves", *arguments, "--steps", "20")
+        [board] = [name for name in os.listdir(out) if "tfevents" in name]
+        with open(os.path.join(out, board), "ab") as f:
+            f.write(struct.pack("<Q", 40) + b"cut")
+        first, *later = sorted(os.listdir(os.path.join(out, "checkpoints")))
+        self.assertEqual(first, "step-00000008")
+        for name in later:
+            shutil.rmtree(os.path.join(out, "checkpoints", name))
+        done = tutti("train", "--resume", out, "--steps", "40")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rows = [json.loads(line) for line in read(os.path.join(out, "metrics.jsonl")).splitlines()]
+        self.assertEqual([row["step"] for row in rows if "train_loss" in row], [5, 10, 15, 20, 25, 30, 35, 40])
+        self.assertEqual(events_of(out), told_of(out))
+        with open(os.path.join(out, "metrics.csv"), newline="") as f:
+            table = list(csv.DictReader(f))
+        self.assertEqual(len(table), len(rows))
+        for line, row in zip(table, rows):
+            for name, value in row.items():
+                if isinstance(value, (int, float)):
+                    self.assertEqual(float(line[name]), value, name)  # every number of the run has a column
+            self.assertEqual({name for name, text in line.items() if text},
+                             {name for name, value in row.items() if isinstance(value, (int, float))})
 
     def test_damaged_checkpoint_is_skipped_for_the_previous_one(self):
         arguments = [*COMMON, "--data", self.data, "-n", "2", "--epochs", "2", "--checkpoint-every", "10"]

@@ -61,6 +61,13 @@ class Train(Case):
         self.assertEqual([l["step"] for l in lines if "train_loss" in l], [5, 10, 15, 20, 25, 30])
         self.assertEqual([l["step"] for l in lines if "test_accuracy" in l], [15, 30])
 
+    def test_a_form_of_the_figures_that_there_is_not_is_refused_before_anything_is_written(self):
+        out = self.out("refused")
+        for form, sentence in (("tensorbord", "did you mean 'tensorboard'?"), ("csv,csv", "'csv' twice"),
+                               ("wandb", "log_to='wandb' of tutti.torch")):
+            self.refused(sentence, "train", "--model", "logistic", "--log-to", form, "--out", out)
+            self.assertFalse(os.path.exists(out))
+
     def test_a_run_outlives_the_reader_of_its_output(self):
         """`| head -1`: the reader leaves after the first line, or is never there; what the run is
         for is in its files all the same."""

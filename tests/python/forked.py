@@ -48,7 +48,7 @@ def _child(function: Callable[..., Any], arguments: tuple, place: dict[str, str]
         import tutti.engine
         import tutti.torch._runs
 
-        tutti.torch._runs._at_exit()  # what the interpreter would do at its end
+        tutti.torch._runs.at_exit()  # what the interpreter would do at its end
         tutti.engine._leave()
     finally:
         os._exit(code)

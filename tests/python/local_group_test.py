@@ -242,7 +242,30 @@ def features(rank, folder):
     state = wrapped.state_dict()
     check("state_dict", list(state) == ["module." + name for name in wrapped.module.state_dict()])
     wrapped.close()
+    for way in ("wrapper", "prepare"):
+        check("log_to of " + way, logged(folder, rank, local, way))
     return wrong
+
+
+def logged(folder, rank, local, way):
+    """Does rank 0 alone give figures on, and has each local index its files?"""
+    got, model = [], net(rank)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    options = {
+        "trace": f"{folder}/{way}", "log_to": ["csv", lambda figures, step: got.append(step)], "local_group": local
+    }  # fmt: skip
+    if way == "wrapper":
+        model = ours = DistributedDataParallel(model, **options)
+    else:
+        model, optimizer = tutti.torch.prepare(model, optimizer, **options)
+        ours = optimizer
+    for k in range(3):
+        optimizer.zero_grad()
+        F.cross_entropy(model(batch(rank, k)[0]), batch(rank, k)[1]).backward()
+        optimizer.step()
+    ours.close() if way == "wrapper" else ours.finish()
+    there = os.path.exists(f"{folder}/{way}/local-{rank % 2}/metrics.csv")
+    return there and got == ([1, 2, 3] if rank == 0 else [])
 
 
 def test_a_wrapper_of_hosts_does_what_a_flat_one_does(tmp_path):

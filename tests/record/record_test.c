@@ -96,6 +96,7 @@ static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
         .overwrite = j->overwrite,
         .facts = "{\"script\": \"toy.c\", \"command\": [\"toy\", \"--fast\"], \"model\": \"toy\"}",
         .samples = true,
+        .log_to = "tensorboard,csv",
     };
     const tutti_trace_event *events;
     tutti_record *r;

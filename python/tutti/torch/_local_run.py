@@ -76,6 +76,7 @@ class LocalRun(Run):
             self._clip_norm, options["clip_norm"] = options["clip_norm"], 0.0
             options["batch"] *= self._hosts.size
             options["trace"] = self._hosts.folder(_record.folder_of(options["trace"])) or None
+            options["log_to"] = options["log_to"].of_index(self._hosts.index)
             self._through = False  # this pass's gradients go through the engine
             self._mean_made = False
             self._brought = False  # the engine got values since the last _spread()

@@ -27,6 +27,7 @@ from torch.autograd import Variable
 from .. import _abi
 from .._library import library as _c
 from ..errors import Error, PeerError, StateError, check
+from . import _log_to, _runs, _thread
 from ._runs import weakly
 
 if TYPE_CHECKING:
@@ -65,10 +66,10 @@ def folder_of(trace: str | os.PathLike[str] | None) -> str:
     return os.path.join(folder, str(_given)) if folder and _given > 1 else folder
 
 
-def fingerprint(folder: str) -> str:
-    """Returns the line that all ranks compare before the engine opens, so that none waits for a record that others do
+def fingerprint(folder: str, log_to: _log_to.LogTo) -> str:
+    """Returns the lines that all ranks compare before the engine opens, so that none waits for a record that others do
     not open."""
-    return f"trace={folder}\n"
+    return f"trace={folder}\n{log_to.fingerprint()}"
 
 
 def trace_events(folder: str) -> int:
@@ -80,14 +81,16 @@ def _overwrites(overwrite: bool) -> bool:
     return overwrite or os.environ.get("TUTTI_TRACE_OVERWRITE", "") not in ("", "0")
 
 
-def open_record(engine: Engine, folder: str, overwrite: bool, samples: bool, **facts: str) -> Record | None:
+def open_record(
+    engine: Engine, folder: str, overwrite: bool, log_to: _log_to.LogTo, samples: bool, **facts: str
+) -> Record | None:
     """Opens the record, on all ranks; None: there is no folder. Closes the engine if it is refused.
 
     samples: the engine counts the batches' samples. facts: of config.json."""
     if not folder:
         return None
     try:
-        return Record(engine, folder, _overwrites(overwrite), samples, facts)
+        return Record(engine, folder, _overwrites(overwrite), log_to, samples, facts)
     except ValueError as e:
         engine.close()
         raise ValueError(str(e).replace("(overwrite)", "(trace_overwrite=True)")) from None
@@ -99,20 +102,41 @@ def open_record(engine: Engine, folder: str, overwrite: bool, samples: bool, **f
 class Record:
     """The record of a run, on one rank."""
 
-    def __init__(self, engine: Engine, folder: str, overwrite: bool, samples: bool, facts: dict[str, str]):
+    def __init__(
+        self,
+        engine: Engine,
+        folder: str,
+        overwrite: bool,
+        log_to: _log_to.LogTo,
+        samples: bool,
+        facts: dict[str, Any],
+    ):
         command = [os.path.basename(sys.executable or "python"), *sys.orig_argv[1:]]
         facts = {"script": os.path.basename(sys.argv[0]) if sys.argv else "", "command": command, **facts}
         options = _abi.tutti_record_options()
         options.folder, options.facts = os.fsencode(folder), json.dumps(facts).encode()
-        options.overwrite, options.samples = overwrite, samples
+        options.overwrite, options.samples, options.log_to = overwrite, samples, log_to.files.encode()
         self._at: ctypes.c_void_p | None = None
         at = ctypes.c_void_p()
         check(_c.tutti_record_open, at, engine._at, options)
         self._at, self._engine, self._folder = at, engine, folder
+        self._sent: _log_to.Sender | None = None
+        if engine.rank == 0:
+            self._send(log_to, facts)
         engine.world.folder(folder)
         self._forward_ns: int | None = None
         self._backward_ns = 0
         self._task: int | None = None  # the backward (graph task) that is under way
+
+    def _send(self, log_to: _log_to.LogTo, facts: dict[str, Any]) -> None:
+        try:
+            self._sent = log_to.begin(self._folder, facts)
+        except BaseException:  # Ctrl-C, while a package waits for its server
+            self.close(False)
+            raise
+        for last in (_runs.at_exit, _end, _thread.end_all):  # the last one first, and all before what a package has now
+            atexit.unregister(last)
+            atexit.register(last)
 
     def close_at_end(self) -> None:
         """The end of the process closes the record, if nothing else has done so."""
@@ -166,6 +190,8 @@ class Record:
     def step(self) -> None:
         if self._at is not None:
             self._call(_c.tutti_record_step, self._at)
+            if self._sent is not None:
+                self._sent.send()
 
     def close(self, ended: bool) -> None:
         """Before the engine is closed. ended: the run has come to its end, and did not fail."""
@@ -174,6 +200,8 @@ class Record:
         if at is not None:
             with contextlib.suppress(PeerError):
                 self._call(_c.tutti_record_close, at, ended)
+            if self._sent is not None:
+                self._sent.close(ended)
 
 
 @atexit.register

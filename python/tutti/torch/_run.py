@@ -26,7 +26,7 @@ from .. import _abi
 from .._library import library as _c
 from ..engine import World
 from ..errors import StateError
-from . import _codec, _place, _preempt, _record, _saved, _serve, _state, _translate, _units
+from . import _codec, _log_to, _place, _preempt, _record, _saved, _serve, _state, _translate, _units
 from ._bind import DTYPES, Binding, Bound, device_of, warn_unscaled, words
 from ._buffers import Copies
 from ._cuda import Cuda, Device, HostStaging
@@ -116,6 +116,7 @@ class Run:
         sampler: BatchSampler | None,
         trace: str | os.PathLike[str] | None,
         trace_overwrite: bool,
+        log_to: _log_to.LogTo,
         checkpoint: _preempt.Checkpoints | None,
         world: World | None = None,  # that there is already; None: opens the run's
         **options: Any,
@@ -148,6 +149,8 @@ class Run:
         elif self._device is not None or self._apart:  # else the engine has what the optimizer has changed
             options |= {"values": self._bring, "keeps_gradients": self._device is not None}
         folder = _record.folder_of(trace)
+        log_to.check_folder(folder)
+        told = _record.fingerprint(folder, log_to) + _preempt.fingerprint(checkpoint)
         options["codec_cost"] = self._costs = _codec.cost(options["codec_cost"])
         self.world = world or _place.open_world(transport)
         try:
@@ -162,7 +165,7 @@ class Run:
                 lr_schedule="constant",
                 nonfinite=_NONFINITE[nonfinite],
                 initial=self.binding.initial,
-                fingerprint=self.binding.fingerprint() + _record.fingerprint(folder) + _preempt.fingerprint(checkpoint),
+                fingerprint=self.binding.fingerprint() + told,
                 trace_events=_record.trace_events(folder),
                 evaluate=validation and self._evaluate,
                 own_values=sum(t.numel() for t in self.statistics),
@@ -171,7 +174,7 @@ class Run:
             )
             names = {"model": type(model).__name__, "optimizer": type(optimizer).__name__}
             counted = sampler is not None or options["batch"] > 1
-            self.record = _record.open_record(self.engine, folder, trace_overwrite, counted, **names)
+            self.record = _record.open_record(self.engine, folder, trace_overwrite, log_to, counted, **names)
             Copies(self.world).broadcast([t for _, t in self.binding.untrained()])
         except BaseException as e:
             _place.give_up(self.world, e)

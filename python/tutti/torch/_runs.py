@@ -104,7 +104,7 @@ def _leave(error: BaseException | None) -> bool:
 
 
 @atexit.register
-def _at_exit() -> None:
+def at_exit() -> None:
     """Ends the open runs of a process that ends without finish(), and notifies the other workers."""
     if _leave(getattr(sys, "last_value", None)):
         _exit_code(1)
@@ -117,7 +117,7 @@ def _exit_code(code: int) -> None:
 
 
 def _at_childs_exit() -> None:
-    """_at_exit() for a process of multiprocessing, which has caught the exception that ended its function."""
+    """at_exit() for a process of multiprocessing, which has caught the exception that ended its function."""
     error = sys.exc_info()[1]
     if isinstance(error, SystemExit):
         forgot = _leave(None) and not error.code

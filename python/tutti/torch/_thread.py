@@ -40,6 +40,6 @@ class Worker:
 
 
 @atexit.register
-def _end() -> None:
+def end_all() -> None:
     for worker in list(_running):
         worker.close(2)

@@ -12,9 +12,10 @@ they ask each other, by one small reduction.
 """
 
 import contextlib
+import functools
 import os
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
 import torch
@@ -27,7 +28,7 @@ from torch.nn.parallel import DistributedDataParallel as _Torch
 from .. import _abi
 from .._library import library as _c
 from ..errors import Error, StateError
-from . import _arguments, _codec, _comm, _local, _place, _preempt, _record
+from . import _arguments, _codec, _comm, _local, _log_to, _place, _preempt, _record
 from ._bind import Binding, Bound, warn_unused
 from ._buffers import Copies
 from ._cuda import exchange_of
@@ -71,6 +72,8 @@ class DistributedDataParallel(Torchs):
         writes there: True here unless given. False: it has memory of its own, for one more copy.
     trace: a folder for a trace of all ranks, figures and a summary, of which `tutti report DIR` makes a page. None:
         TUTTI_TRACE_DIR; without that nothing is recorded. trace_overwrite: an earlier record there is removed.
+    log_to: what else gets the figures of the record: "tensorboard" and "csv", files in its folder; "wandb", "mlflow";
+        an object with log(figures, step) or such a callable; or a list of them. On rank 0.
     checkpoint: a folder, or tutti.torch.Checkpoints(folder, every=N, ...). At SIGTERM, under Slurm at SIGUSR1 too, all
         ranks save there after the same step and end with 128 + signal. If there is a checkpoint in it the run continues
         from it. Needs also(optimizer=optimizer).
@@ -90,6 +93,7 @@ class DistributedDataParallel(Torchs):
         local_group: dist.ProcessGroup | None = None,
         trace: str | os.PathLike[str] | None = None,
         trace_overwrite: bool = False,
+        log_to: _log_to.Given = None,
         checkpoint: str | os.PathLike[str] | _preempt.Checkpoints | None = None,
         **others: Any,
     ):
@@ -99,6 +103,7 @@ class DistributedDataParallel(Torchs):
             raise TypeError(f"DistributedDataParallel: method={method!r}; it is a spec, such as 'ddp'")
         arguments = _arguments.read(torchs, others)
         plan = _preempt.plan_of(checkpoint)
+        to = _log_to.plan_of(log_to)
         super().__init__(module, arguments)
         self._preempt: _preempt.OfWrapper | None = None
         self._checkpoint = plan
@@ -107,6 +112,7 @@ class DistributedDataParallel(Torchs):
         self._place_devices(arguments)
         self._hooks: list[Any] = []
         folder = _record.folder_of(trace)
+        to.check_folder(folder)
         self._costs = arguments.engine["codec_cost"] = _codec.cost(arguments.engine.get("codec_cost", "off"))
         arguments.engine.setdefault("trace_events", _record.trace_events(folder))
         self._hosts: _local.Hosts | None = None
@@ -115,8 +121,13 @@ class DistributedDataParallel(Torchs):
             self._hosts = _local.open_hosts(
                 local_group, self._binding, arguments.group, transport, f"DistributedDataParallel {method} {codec}"
             )
-            folder = self._hosts.folder(folder)
-        self._open(exchange, method, codec, transport or "", arguments, folder, trace_overwrite)
+            folder, to = self._hosts.folder(folder), to.of_index(self._hosts.index)
+        told = _record.fingerprint(folder, to) + _preempt.fingerprint(plan)
+        opens = functools.partial(
+            _record.open_record, folder=folder, overwrite=trace_overwrite, log_to=to, samples=False,
+            model=type(module).__name__,
+        )  # fmt: skip
+        self._open(exchange, method, codec, transport or "", arguments, told, opens)
 
         if arguments.torchs["init_sync"]:
             untrained = [p for _, p in self._binding.frozen]
@@ -134,10 +145,9 @@ class DistributedDataParallel(Torchs):
 
     def _open(
         self, exchange: type, method: str, codec: str | None, transport: str, arguments: _arguments.Arguments,
-        folder: str, overwrite: bool,
+        told: str, opens: Callable[[Any], _record.Record | None],
     ) -> None:  # fmt: skip
         binding, options, group, hosts = self._binding, arguments.engine, arguments.group, self._hosts
-        told = _record.fingerprint(folder) + _preempt.fingerprint(self._checkpoint)
         self.world = _place.open_world(transport, group) if hosts is None else hosts.world
         try:
             local = None
@@ -157,8 +167,7 @@ class DistributedDataParallel(Torchs):
                 nonfinite=_abi.TUTTI_NONFINITE_KEEP,  # the optimiser or its GradScaler says what becomes of them
                 **options,
             )
-            of = type(self.module).__name__
-            self._record = _record.open_record(self.engine, folder, overwrite, samples=False, model=of)
+            self._record = opens(self.engine)
         except BaseException as e:
             world = self.__dict__.pop("world")
             if hosts is None:
