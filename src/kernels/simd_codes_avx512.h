@@ -92,10 +92,19 @@ INLINE vec vec_gather(const float *table, ivec at) { return _mm512_i32gather_ps(
 INLINE dvec dvec_add(dvec a, dvec b) { return _mm512_add_pd(a, b); }
 INLINE dvec dvec_abs(dvec a) { return _mm512_andnot_pd(_mm512_set1_pd(-0.0), a); }
 
+/* The bits of a mask, in a general register. GCC 12 may else spill the mask's two bytes to the stack
+   and count the bits of four. */
+INLINE uint32_t mask_bits(__mmask16 mask)
+{
+    uint32_t bits = mask;
+
+    __asm__("" : "+r"(bits));
+    return bits;
+}
 /* Returns a mask: bit j is set if lane j < 0. */
 INLINE uint32_t vec_negative(vec v)
 {
-    return _mm512_cmp_ps_mask(v, _mm512_setzero_ps(), _CMP_LT_OQ);
+    return mask_bits(_mm512_cmp_ps_mask(v, _mm512_setzero_ps(), _CMP_LT_OQ));
 }
 /* Negates the lanes whose bit in `mask` is set. */
 INLINE vec vec_negate_if(vec v, uint32_t mask)
@@ -106,8 +115,8 @@ INLINE vec vec_negate_if(vec v, uint32_t mask)
 /* Returns a mask: bit j is set if the key (tutti_magnitude_key) of lane j is at least `key`. */
 INLINE uint32_t vec_above(vec v, uint32_t key)
 {
-    return _mm512_cmpge_epu32_mask(_mm512_and_si512(vec_bits(v), ivec_all(0x7fffffff)),
-                                   ivec_all((int32_t)key));
+    return mask_bits(_mm512_cmpge_epu32_mask(
+        _mm512_and_si512(vec_bits(v), ivec_all(0x7fffffff)), ivec_all((int32_t)key)));
 }
 /* Appends the elements x[i + j] whose bit j in `mask` is set, and their indexes, after the first
    `at` entries. Returns the new number of entries. There is memory for WIDTH more. The elements are
