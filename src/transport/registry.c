@@ -39,6 +39,11 @@ static bool is_plain(const char *name)
 #ifndef TUTTI_LIBRARIES_FROM_COMMAND
 #define TUTTI_LIBRARIES_FROM_COMMAND "/../lib"
 #endif
+/* Their folder below that of the libraries: "", or "/tutti-0.3" and the like, so that packages of
+   two versions can be installed side by side. */
+#ifndef TUTTI_PLUGINS
+#define TUTTI_PLUGINS ""
+#endif
 
 /* Cuts an absolute path to its folder. False for any other: it is relative to a working
    directory that may have changed since. */
@@ -81,18 +86,20 @@ static bool folder_of_this(char *folder, size_t bytes)
     return folder_of(folder);
 }
 
-/* place 0: the folder of the file this code is in; 1: where the install puts libraries, relative
-   to the running executable; 2: ../lib relative to it, as in a build tree. */
+/* place 0: from the folder of the file this code is in; 1: from the running executable, to where
+   the install puts libraries; 2: ../lib relative to it, as in a build tree. */
 enum { PLACE_INSTALLED = 1, PLACES = 3 };
 static bool path_at(int place, const char *name, char *path, size_t bytes)
 {
-    static const char *const from_program[PLACES] = { "", TUTTI_LIBRARIES_FROM_COMMAND, "/../lib" };
+    static const char *const from_folder[PLACES] = { TUTTI_PLUGINS,
+                                                     TUTTI_LIBRARIES_FROM_COMMAND TUTTI_PLUGINS,
+                                                     "/../lib" };
     char folder[3800];
 
     if (place == 0 ? !folder_of_this(folder, sizeof folder)
                    : !folder_of_program(folder, sizeof folder))
         return false;
-    return snprintf(path, bytes, "%s%s/libtutti_transport_%s.so", folder, from_program[place],
+    return snprintf(path, bytes, "%s%s/libtutti_transport_%s.so", folder, from_folder[place],
                     name) < (int)bytes;
 }
 

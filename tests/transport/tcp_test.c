@@ -135,7 +135,10 @@ static void invalid_meeting_place_settings_are_rejected(void **state)
           "worker 1 did not reach the meeting place at 127.0.0.1:1 within 0.3 s (TUTTI_MEET); is the launcher running, "
           "and does it listen there? (Connection refused)",
           TUTTI_ERR_IO },
-        { { name, id, key, NULL }, "tcp", "no address is known for the host 'no-such-host.invalid'", TUTTI_ERR_IO },
+        { { name, id, key, NULL },
+          "tcp(open-timeout=0.3)",
+          "no address is known for the host 'no-such-host.invalid'",
+          TUTTI_ERR_IO },
         { { NULL }, "tcp(streams=99)", "streams", TUTTI_ERR_USAGE },
     };
 

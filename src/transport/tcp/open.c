@@ -66,7 +66,46 @@ static tutti_status read_place(finder *f, const tutti_launch *launch, tutti_erro
                               : tutti_run_key_read(&f->key, file, err));
     }
     snprintf(f->where, sizeof f->where, "%s", where);
-    return tutti_tcp_resolve(where, &f->place, err);
+    return TUTTI_OK;
+}
+
+/* Waits for polled[0..n), and for ended_fd in polled[n], which the caller leaves free.
+   TUTTI_CLOSED: opening is to end. */
+static tutti_status sleep_for(const finder *f, struct pollfd *polled, nfds_t n, int64_t ns,
+                              tutti_error *err)
+{
+    const struct timespec t = { ns > 0 ? ns / 1000000000 : 0, ns > 0 ? ns % 1000000000 : 0 };
+
+    polled[n] = (struct pollfd){ .fd = f->e->ended_fd, .events = POLLIN };
+    if (ppoll(polled, n + 1, &t, NULL) > 0 && polled[n].revents != 0)
+        return tutti_fail(err, TUTTI_CLOSED, 0,
+                          "worker %d is to connect with the others no more", f->e->rank);
+    return TUTTI_OK;
+}
+
+/* Looks up the meeting place. A name that is not known may be that of a host or a pod that is being
+   started too, so it is looked up again until the deadline. */
+static tutti_status find_place(finder *f, tutti_error *err)
+{
+    tcp_endpoint *const e = f->e;
+    bool said = e->waits == NULL;
+
+    for (;;) {
+        tutti_error why = { .rank = -1 };
+        struct pollfd polled[1];
+        const tutti_status status = tutti_tcp_resolve(f->where, &f->place, &why);
+        const int64_t left = f->deadline_ns - tutti_now_ns(e->rt);
+        if (status != TUTTI_ERR_IO || left <= 0)
+            return status == TUTTI_OK ? status : tutti_fail(err, status, 0, "%s", why.text);
+        if (!said && tutti_now_ns(e->rt) >= e->report_ns) {
+            char line[480];
+            snprintf(line, sizeof line, "worker %d waits for the meeting place: %.400s", e->rank,
+                     why.text);
+            e->waits(e->waits_user, line);
+            said = true;
+        }
+        TUTTI_TRY(sleep_for(f, polled, 0, left < TCP_TICK ? left : TCP_TICK, err));
+    }
 }
 
 /* Rank 0 of a run whose launcher does not know Tutti. The acceptor listens on all of this host's
@@ -93,20 +132,6 @@ static tutti_status serve_finder(finder *f, tutti_error *err)
             "='%s' has no port at which worker 0 could serve the meeting place; write host:port",
             f->where);
     return tutti_meet_open(&e->meet, e->rt, &options, err);
-}
-
-/* Waits for polled[0..n), and for ended_fd in polled[n], which the caller leaves free.
-   TUTTI_CLOSED: opening is to end. */
-static tutti_status sleep_for(const finder *f, struct pollfd *polled, nfds_t n, int64_t ns,
-                              tutti_error *err)
-{
-    const struct timespec t = { ns > 0 ? ns / 1000000000 : 0, ns > 0 ? ns % 1000000000 : 0 };
-
-    polled[n] = (struct pollfd){ .fd = f->e->ended_fd, .events = POLLIN };
-    if (ppoll(polled, n + 1, &t, NULL) > 0 && polled[n].revents != 0)
-        return tutti_fail(err, TUTTI_CLOSED, 0,
-                          "worker %d is to connect with the others no more", f->e->rank);
-    return TUTTI_OK;
 }
 
 /* ---- the meeting place ---- */
@@ -160,6 +185,9 @@ static tutti_status call_meeting_place(finder *f, tutti_error *err)
                            : f->deadline_ns - now < TCP_TICK ? f->deadline_ns - now
                                                              : TCP_TICK,
                            err);
+        if (status == TUTTI_OK && call.state == TCP_CALL_IDLE && call.cause != 0 &&
+            tutti_tcp_resolve(f->where, &f->place, NULL) == TUTTI_OK)
+            call.to = f->place; /* a host that was started again may have another address */
         if (status == TUTTI_OK)
             status = tutti_tcp_call_step(&call, e->rt, &f->key, &e->rules, err);
         if (status != TUTTI_OK)
@@ -600,6 +628,8 @@ tutti_status tutti_tcp_find(tcp_endpoint *e, const tutti_launch *launch, tutti_e
     }
     f.deadline_ns = tutti_now_ns(e->rt) + (int64_t)(e->options.open_timeout * 1e9);
     status = read_place(&f, launch, err);
+    if (status == TUTTI_OK)
+        status = find_place(&f, err);
     if (status != TUTTI_OK)
         goto out;
     e->rules.run = tutti_tcp_run_short(&f.id);
