@@ -92,8 +92,8 @@ INLINE vec vec_gather(const float *table, ivec at) { return _mm512_i32gather_ps(
 INLINE dvec dvec_add(dvec a, dvec b) { return _mm512_add_pd(a, b); }
 INLINE dvec dvec_abs(dvec a) { return _mm512_andnot_pd(_mm512_set1_pd(-0.0), a); }
 
-/* The bits of a mask, in a general register. GCC 12 may else spill the mask's two bytes to the stack
-   and count the bits of four. */
+/* The bits of a mask, in a general register. GCC 12 may else spill the mask's two bytes to the
+   stack, and count the bits of four. */
 INLINE uint32_t mask_bits(__mmask16 mask)
 {
     uint32_t bits = mask;

@@ -29,7 +29,8 @@ SESSION = secrets.token_hex(8)
 FOREIGN = ("TUTTI_", "OMPI_", "PMI", "MV2_", "MPI_LOCAL", "SLURM_", "MASTER_", "TORCHELASTIC_", "GROUP_", "ROLE_")
 FOREIGN_EXACTLY = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", MARK)
 MPI = {"openmpi": ("mpirun.openmpi", "--oversubscribe"), "mpich": ("mpirun.mpich",)}
-# Open MPI refuses root without the first two. Its hwloc would look for GPUs on X displays, by a name server.
+# Open MPI refuses root without the first two. Its hwloc would look for GPUs on X displays,
+# and for these ask a name server.
 MPI_VARIABLES = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "HWLOC_COMPONENTS": "-gl"}
 LAUNCHERS = ("torchrun", "tutti", "mpirun", *MPI, "variables")
 
