@@ -112,6 +112,7 @@ static void configure(job *j, const char *method, const char *out)
     c->seed = 5;
     c->report_every = REPORTS;
     c->eval_every = 5;
+    c->log_to = "tensorboard,csv";
     c->quiet = true;
     if (tutti_train_check(c, 2, &err) != TUTTI_OK)
         fail_msg("%s", err.text);
@@ -331,6 +332,25 @@ static void assert_lines_go_on(const job *whole, const job *cut)
     json_decref(end);
 }
 
+/* metrics.csv has a line for each of metrics.jsonl, of the same step. */
+static void assert_table_follows(const job *j)
+{
+    char path[SCRATCH_PATH + 128], line[1024];
+    json_t *lines = lines_of(j);
+    size_t n = 0;
+    FILE *f;
+
+    snprintf(path, sizeof path, "%s/metrics.csv", j->out);
+    f = fopen(path, "r");
+    assert_non_null(f);
+    assert_non_null(fgets(line, sizeof line, f)); /* names of columns */
+    for (; fgets(line, sizeof line, f) != NULL; n++)
+        assert_true(strtod(line, NULL) == number(json_array_get(lines, n), "step"));
+    assert_int_equal(n, json_array_size(lines));
+    fclose(f);
+    json_decref(lines);
+}
+
 /* Each sample of the steps once; the members of the end; the steps of the whole run. */
 static void assert_summary(const job *j)
 {
@@ -395,6 +415,7 @@ static void assert_as_undisturbed(job *whole, job *cut)
     train(whole, cut);
     assert_same_model(whole, cut);
     assert_lines_go_on(whole, cut);
+    assert_table_follows(cut);
     assert_summary(cut);
     test_free(whole);
     test_free(cut);
