@@ -13,28 +13,16 @@
 #include <string.h>
 
 #include "train/train_internal.h"
+#include "mnist.h"
 #include "scratch.h"
 
 static char folder[SCRATCH_PATH];
-
-static void shell(const char *format, ...)
-{
-    char command[4096];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(command, sizeof command, format, args);
-    va_end(args);
-    if (system(command) != 0)
-        fail_msg("failed: %s", command);
-}
 
 static int set_up(void **state)
 {
     (void)state;
     scratch_make(folder);
-    shell("python3 -B -c 'import sys; sys.path.insert(0, \"%s/tests/cli\"); from command import *; "
-          "small_mnist(\"%s/data\", 200, 20)'",
-          TUTTI_SOURCE_DIR, folder);
+    small_mnist(folder, "data", 200, 20);
     return 0;
 }
 

@@ -17,32 +17,19 @@
 #include "train/train_internal.h"
 #include "tutti/checkpoint.h"
 #include "tutti/comm.h"
+#include "mnist.h"
 #include "scratch.h"
 
 enum { PROCESSES = 6, MEMBERS = 5, STEPS = 10, SHARES = 8, BATCH = 4, REPORTS = 4 };
 
 static char folder[SCRATCH_PATH], data[SCRATCH_PATH + 16];
 
-static void shell(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static void shell(const char *format, ...)
-{
-    char command[4096];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(command, sizeof command, format, args);
-    va_end(args);
-    if (system(command) != 0)
-        fail_msg("failed: %s", command);
-}
-
 static int set_up(void **state)
 {
     (void)state;
     scratch_make(folder);
     snprintf(data, sizeof data, "%s/data", folder);
-    shell("python3 -B -c 'import sys; sys.path.insert(0, \"%s/tests/cli\"); from command import *; "
-          "small_mnist(\"%s\")'",
-          TUTTI_SOURCE_DIR, data);
+    small_mnist(folder, "data", 600, 200);
     return 0;
 }
 

@@ -16,29 +16,17 @@
 #include "train/train_internal.h"
 #include "tutti/base.h"
 #include "tutti/comm.h"
+#include "mnist.h"
 #include "sanitized.h"
 #include "scratch.h"
 
 static char folder[SCRATCH_PATH];
 
-static void shell(const char *format, ...)
-{
-    char command[4096];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(command, sizeof command, format, args);
-    va_end(args);
-    if (system(command) != 0)
-        fail_msg("failed: %s", command);
-}
-
 static int set_up(void **state)
 {
     (void)state;
     scratch_make(folder);
-    shell("python3 -B -c 'import sys; sys.path.insert(0, \"%s/tests/cli\"); from command import *; "
-          "small_mnist(\"%s/data\")'",
-          TUTTI_SOURCE_DIR, folder);
+    small_mnist(folder, "data", 600, 200);
     return 0;
 }
 
@@ -177,9 +165,7 @@ static void evaluation_progress_is_reported_a_few_times_a_second(void **state)
     tutti_error err = { .rank = -1 };
 
     (void)state;
-    shell("python3 -B -c 'import sys; sys.path.insert(0, \"%s/tests/cli\"); from command import *; "
-          "small_mnist(\"%s/long\", 60, 3000)'",
-          TUTTI_SOURCE_DIR, folder);
+    small_mnist(folder, "long", 60, 3000);
     snprintf(data, sizeof data, "%s/long", folder);
     c.data = data;
     c.steps = 1;
