@@ -1,211 +1,19 @@
-/* open.c: how a rank finds its run (tutti_tcp_find). The rank reads its environment, connects to
-   the meeting place, reports where it listens, and waits for the table of all ranks. Then it
-   connects to every lower rank, and accepts a connection from every higher one. The kernel chooses
-   the port at which a rank listens. The address is that of the rank's end of its connection with
-   the meeting place, which the kernel chose by route. Ranks of one host use abstract Unix sockets.
-   Once all connections are made, no socket listens any more. */
+/* open.c: how a rank finds its run (tutti_tcp_find). The rank connects to the meeting place
+   (place.h), reports where it listens, and waits for the table of all ranks. Then it connects to
+   every lower rank, and accepts a connection from every higher one. The kernel chooses the port at
+   which a rank listens. The address is that of the rank's end of its connection with the meeting
+   place, which the kernel chose by route. Ranks of one host use abstract Unix sockets. Once all
+   connections are made, no socket listens any more. */
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <sodium.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <time.h>
 #include <unistd.h>
-#include "tcp_internal.h"
+#include "place.h"
 #include "../node.h"
 
-typedef struct finder {
-    tcp_endpoint *e;
-    tutti_run_key key;
-    tutti_run_id id;
-    tcp_address place;           /* the meeting place */
-    char where[300];             /* the same as text */
-    tcp_listener listener;       /* for connections from higher ranks */
-    tcp_call *calls;             /* [n_calls]: the links to lower ranks */
-    size_t n_calls;
-    size_t missing;              /* links, to lower and from higher ranks, not connected yet */
-    int64_t deadline_ns;
-    int64_t beat_ns;             /* when the next heartbeat to the meeting place is due */
-    int64_t peers_beat_ns;       /* when the next heartbeat to the peers is due */
-} finder;
-
-/* ---- what the environment specifies ---- */
-static tutti_status read_place(finder *f, const tutti_launch *launch, tutti_error *err)
-{
-    const tcp_within *within = launch->within;
-    tcp_endpoint *const e = f->e;
-    const char *id = tutti_variable(launch->environment, TUTTI_MEET_VARIABLE_ID),
-               *key = tutti_variable(launch->environment, TUTTI_MEET_VARIABLE_KEY);
-    const char *file = tutti_variable(launch->environment, TUTTI_MEET_VARIABLE_KEY_FILE),
-               *where = tutti_variable(launch->environment, TUTTI_MEET_VARIABLE);
-
-    if (within != NULL) {
-        f->id = within->id;
-        f->key = within->key;
-        if (within->stop != NULL && (e->ended_fd = fcntl(*within->stop, F_DUPFD_CLOEXEC, 0)) < 0)
-            return tutti_fail(err, TUTTI_ERR_IO, errno, "worker %d cannot copy a descriptor",
-                              e->rank);
-        where = within->where;
-    } else {
-        if (id == NULL || (key == NULL && file == NULL))
-            return tutti_fail(
-                err, TUTTI_ERR_USAGE, 0,
-                TUTTI_MEET_VARIABLE " is set, but not %s; the launcher sets all of them, start the "
-                                    "workers with it",
-                id == NULL ? TUTTI_MEET_VARIABLE_ID
-                           : TUTTI_MEET_VARIABLE_KEY " or " TUTTI_MEET_VARIABLE_KEY_FILE);
-        if (key != NULL && file != NULL)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "both " TUTTI_MEET_VARIABLE_KEY " and " TUTTI_MEET_VARIABLE_KEY_FILE
-                              " are set; unset one of them");
-        TUTTI_TRY(tutti_run_id_parse(&f->id, id, err));
-        TUTTI_TRY(key != NULL ? tutti_run_key_parse(&f->key, key, err)
-                              : tutti_run_key_read(&f->key, file, err));
-    }
-    snprintf(f->where, sizeof f->where, "%s", where);
-    return TUTTI_OK;
-}
-
-/* Waits for polled[0..n), and for ended_fd in polled[n], which the caller leaves free.
-   TUTTI_CLOSED: opening is to end. */
-static tutti_status sleep_for(const finder *f, struct pollfd *polled, nfds_t n, int64_t ns,
-                              tutti_error *err)
-{
-    const struct timespec t = { ns > 0 ? ns / 1000000000 : 0, ns > 0 ? ns % 1000000000 : 0 };
-
-    polled[n] = (struct pollfd){ .fd = f->e->ended_fd, .events = POLLIN };
-    if (ppoll(polled, n + 1, &t, NULL) > 0 && polled[n].revents != 0)
-        return tutti_fail(err, TUTTI_CLOSED, 0,
-                          "worker %d is to connect with the others no more", f->e->rank);
-    return TUTTI_OK;
-}
-
-/* Looks up the meeting place. A name that is not known may be that of a host or a pod that is being
-   started too, so it is looked up again until the deadline. */
-static tutti_status find_place(finder *f, tutti_error *err)
-{
-    tcp_endpoint *const e = f->e;
-    bool said = e->waits == NULL;
-
-    for (;;) {
-        tutti_error why = { .rank = -1 };
-        struct pollfd polled[1];
-        const tutti_status status = tutti_tcp_resolve(f->where, &f->place, &why);
-        const int64_t left = f->deadline_ns - tutti_now_ns(e->rt);
-        if (status != TUTTI_ERR_IO || left <= 0)
-            return status == TUTTI_OK ? status : tutti_fail(err, status, 0, "%s", why.text);
-        if (!said && tutti_now_ns(e->rt) >= e->report_ns) {
-            char line[480];
-            snprintf(line, sizeof line, "worker %d waits for the meeting place: %.400s", e->rank,
-                     why.text);
-            e->waits(e->waits_user, line);
-            said = true;
-        }
-        TUTTI_TRY(sleep_for(f, polled, 0, left < TCP_TICK ? left : TCP_TICK, err));
-    }
-}
-
-/* Rank 0 of a run whose launcher does not know Tutti. The acceptor listens on all of this host's
-   addresses: rank 0 cannot know which of them the others use. */
-static tutti_status serve_finder(finder *f, tutti_error *err)
-{
-    tcp_endpoint *e = f->e;
-    const tutti_meet_options options = {
-        .address = f->place.at.ss_family == AF_UNIX    ? f->where
-                   : f->place.at.ss_family == AF_INET6 ? "::"
-                                                       : "0.0.0.0",
-        .port = tutti_tcp_address_port(&f->place),
-        .size = e->size,
-        .id = f->id,
-        .key = f->key,
-        .gather_ns = (int64_t)(e->options.open_timeout * 1e9),
-        .silence_ns = (int64_t)(e->options.peer_timeout * 1e9),
-    };
-
-    if (options.port == 0 && f->place.at.ss_family != AF_UNIX)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            TUTTI_MEET_VARIABLE
-            "='%s' has no port at which worker 0 could serve the meeting place; write host:port",
-            f->where);
-    return tutti_meet_open(&e->meet, e->rt, &options, err);
-}
-
-/* ---- the meeting place ---- */
-/* Reports once that worker 0 is missing. Other ranks may report the same; worker 0, once it is
-   there, reports repeatedly which ranks are missing. */
-static void report_worker_0_missing(const finder *f, const tcp_call *call)
-{
-    const tcp_endpoint *e = f->e;
-    char line[480];
-
-    snprintf(line, sizeof line,
-             "worker %d waits for worker 0, which is to serve the meeting place at %s: %s", e->rank,
-             f->where, call->cause != 0 ? strerrordesc_np(call->cause) : "nobody answers");
-    e->waits(e->waits_user, line);
-}
-
-static tutti_status call_meeting_place(finder *f, tutti_error *err)
-{
-    tcp_endpoint *e = f->e;
-    tcp_call call = {
-        .fd = -1,
-        .to = f->place,
-        .timeout_ns = (int64_t)(e->options.peer_timeout * 1e9),
-        .hello = { .low = TCP_VERSION_LOW,
-                   .high = TCP_VERSION_HIGH,
-                   .purpose = TCP_TO_MEET,
-                   .from = e->rank,
-                   .size = e->size,
-                   .id = f->id },
-    };
-    bool said = e->waits == NULL || !e->at_rank_0 || e->rank == 0;
-    tutti_status status;
-
-    for (;;) {
-        const int64_t now = tutti_now_ns(e->rt);
-        struct pollfd polled[2] = { { .fd = call.fd, .events = tutti_tcp_call_events(&call) } };
-        if (!said && now >= e->report_ns) {
-            report_worker_0_missing(f, &call);
-            said = true;
-        }
-        if (now >= f->deadline_ns) {
-            tutti_tcp_hang_up(&call.fd);
-            return tutti_fail(
-                err, TUTTI_ERR_IO, call.cause,
-                "worker %d did not reach the meeting place at %s within %g s (" TUTTI_MEET_VARIABLE
-                "); is the launcher running, and does it listen there?",
-                e->rank, f->where, e->options.open_timeout);
-        }
-        status = sleep_for(f, polled, 1,
-                           call.state == TCP_CALL_IDLE       ? call.again_ns - now
-                           : f->deadline_ns - now < TCP_TICK ? f->deadline_ns - now
-                                                             : TCP_TICK,
-                           err);
-        if (status == TUTTI_OK && call.state == TCP_CALL_IDLE && call.cause != 0 &&
-            tutti_tcp_resolve(f->where, &f->place, NULL) == TUTTI_OK)
-            call.to = f->place; /* a host that was started again may have another address */
-        if (status == TUTTI_OK)
-            status = tutti_tcp_call_step(&call, e->rt, &f->key, &e->rules, err);
-        if (status != TUTTI_OK)
-            tutti_tcp_hang_up(&call.fd);
-        if (status != TUTTI_OK)
-            return tutti_fail_within(err, status, "worker %d goes to the meeting place", e->rank);
-        if (call.state == TCP_CALL_DONE)
-            break;
-    }
-    status = tutti_tcp_line_open(
-        &e->control, call.fd, &call.session, &e->rules,
-        e->rules.table_bytes > TCP_REASON_BYTES ? e->rules.table_bytes : TCP_REASON_BYTES, err);
-    e->control.received_ns = tutti_now_ns(e->rt);
-    sodium_memzero(&call, sizeof call);
-    return status;
-}
-
-static tutti_status listen_for_peers(finder *f, tcp_entry *mine, tutti_error *err)
+static tutti_status listen_for_peers(tcp_finder *f, tcp_entry *mine, tutti_error *err)
 {
     tcp_endpoint *e = f->e;
     tcp_address a = { .bytes = sizeof a.at };
@@ -314,7 +122,7 @@ static tutti_status look_for_the_gone(const tcp_endpoint *e, int64_t now, tutti_
 /* Handles what the meeting place sends while the run starts. *table: the table has arrived. A
    meeting place that rank 0 serves closes when rank 0 has finished the run, which may be before
    others are connected. */
-static tutti_status receive_from_meet(finder *f, bool *table, tutti_error *err)
+static tutti_status receive_from_meet(tcp_finder *f, bool *table, tutti_error *err)
 {
     tcp_endpoint *e = f->e;
     tutti_error why = { .rank = -1 };
@@ -363,7 +171,7 @@ static tutti_status receive_from_meet(finder *f, bool *table, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status join(finder *f, tutti_error *err)
+static tutti_status join(tcp_finder *f, tutti_error *err)
 {
     tcp_endpoint *e = f->e;
     tcp_entry mine = { .rank = e->rank, .pid = (uint32_t)getpid(), .node = tutti_node_here(e->rt) };
@@ -381,14 +189,14 @@ static tutti_status join(finder *f, tutti_error *err)
                                 e->rank));
     while (!table) { /* the meeting place has the deadline, and reports when it gives up */
         struct pollfd polled[2] = { { .fd = e->control.fd, .events = POLLIN } };
-        TUTTI_TRY(sleep_for(f, polled, 1, TCP_TICK, err));
+        TUTTI_TRY(tutti_tcp_finder_sleep(f, polled, 1, TCP_TICK, err));
         TUTTI_TRY(receive_from_meet(f, &table, err));
     }
     return TUTTI_OK;
 }
 
 /* ---- the peers ---- */
-static void have_link(finder *f, int peer, int stream, int fd, const tcp_session *session)
+static void have_link(tcp_finder *f, int peer, int stream, int fd, const tcp_session *session)
 {
     tcp_link *l = &f->e->peers[peer].links[stream];
 
@@ -399,7 +207,7 @@ static void have_link(finder *f, int peer, int stream, int fd, const tcp_session
 
 static uint16_t judge_caller(void *self, const tcp_hello *h)
 {
-    const finder *f = self;
+    const tcp_finder *f = self;
     const tcp_endpoint *e = f->e;
 
     if (h->from <= e->rank || h->stream >= (uint32_t)e->options.streams)
@@ -413,7 +221,7 @@ static bool admit(void *self, int fd, const tcp_hello *h, const tcp_session *ses
     return true;
 }
 
-static tutti_status prepare_calls(finder *f, tutti_error *err)
+static tutti_status prepare_calls(tcp_finder *f, tutti_error *err)
 {
     tcp_endpoint *e = f->e;
     const size_t streams = (size_t)e->options.streams;
@@ -461,7 +269,7 @@ static tutti_status prepare_calls(finder *f, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status too_late(const finder *f, tutti_error *err)
+static tutti_status too_late(const tcp_finder *f, tutti_error *err)
 {
     const tcp_endpoint *e = f->e;
     char where[80];
@@ -486,7 +294,7 @@ static tutti_status too_late(const finder *f, tutti_error *err)
         e->options.open_timeout);
 }
 
-static tutti_status step_calls(finder *f, struct pollfd *polled, nfds_t *n, int64_t *until,
+static tutti_status step_calls(tcp_finder *f, struct pollfd *polled, nfds_t *n, int64_t *until,
                                tutti_error *err)
 {
     tcp_endpoint *e = f->e;
@@ -513,7 +321,7 @@ static tutti_status step_calls(finder *f, struct pollfd *polled, nfds_t *n, int6
 
 /* Sends heartbeats to the peers that are connected: a peer that is connected with all others
    watches for silence, while this rank may wait for a rank that is slow to connect. */
-static void beat_to_peers(finder *f, int64_t now)
+static void beat_to_peers(tcp_finder *f, int64_t now)
 {
     tcp_endpoint *e = f->e;
 
@@ -528,7 +336,7 @@ static void beat_to_peers(finder *f, int64_t now)
     }
 }
 
-static tutti_status connect_all(finder *f, tutti_error *err)
+static tutti_status connect_all(tcp_finder *f, tutti_error *err)
 {
     tcp_endpoint *e = f->e;
     const int64_t period = tutti_tcp_period_ns(e);
@@ -552,7 +360,7 @@ static tutti_status connect_all(finder *f, tutti_error *err)
             continue;
         if (now >= f->deadline_ns)
             return too_late(f, err);
-        TUTTI_TRY(sleep_for(f, polled, n, until - now, err));
+        TUTTI_TRY(tutti_tcp_finder_sleep(f, polled, n, until - now, err));
     }
     return TUTTI_OK;
 }
@@ -579,7 +387,7 @@ static tutti_status watch_fd(tcp_endpoint *e, int fd, bool blocked, uint64_t wha
 }
 
 /* Sets what the listener for other ranks accepts. */
-static void set_listener(finder *f)
+static void set_listener(tcp_finder *f)
 {
     tcp_endpoint *e = f->e;
     f->listener.key = &f->key;
@@ -613,7 +421,7 @@ static tutti_status watch_all(tcp_endpoint *e, tutti_error *err)
 tutti_status tutti_tcp_find(tcp_endpoint *e, const tutti_launch *launch, tutti_error *err)
 {
     const char *at_0 = tutti_variable(launch->environment, TUTTI_MEET_VARIABLE_AT_0);
-    finder f = { .e = e, .listener = { .rt = e->rt, .epoll = -1, .listening = { -1, -1 } } };
+    tcp_finder f = { .e = e, .listener = { .rt = e->rt, .epoll = -1, .listening = { -1, -1 } } };
     tutti_status status;
 
     if (launch->within == NULL &&
@@ -627,9 +435,9 @@ tutti_status tutti_tcp_find(tcp_endpoint *e, const tutti_launch *launch, tutti_e
             e->rank, e->size, e->size);
     }
     f.deadline_ns = tutti_now_ns(e->rt) + (int64_t)(e->options.open_timeout * 1e9);
-    status = read_place(&f, launch, err);
+    status = tutti_tcp_read_place(&f, launch, err);
     if (status == TUTTI_OK)
-        status = find_place(&f, err);
+        status = tutti_tcp_find_place(&f, err);
     if (status != TUTTI_OK)
         goto out;
     e->rules.run = tutti_tcp_run_short(&f.id);
@@ -637,11 +445,11 @@ tutti_status tutti_tcp_find(tcp_endpoint *e, const tutti_launch *launch, tutti_e
     e->rules.table_bytes = (uint32_t)((size_t)e->size * TCP_ENTRY_BYTES);
     e->at_rank_0 = launch->within == NULL && at_0 != NULL && strcmp(at_0, "1") == 0;
     if (e->at_rank_0 && e->rank == 0)
-        status = serve_finder(&f, err);
+        status = tutti_tcp_serve_place(&f, err);
     if (status == TUTTI_OK)
         status = tutti_thread_open(&e->service, e->rt, "tutti-tcp", tutti_tcp_serve, e, err);
     if (status == TUTTI_OK)
-        status = call_meeting_place(&f, err);
+        status = tutti_tcp_call_place(&f, err);
     if (status == TUTTI_OK)
         status = join(&f, err);
     if (status != TUTTI_OK)

@@ -9,7 +9,8 @@
      meet.c         the meeting place (../meet.h)
      membership.c   which ranks have left, failed or are lost, and why
      descriptors.c  the limit of open files
-     open.c         how a rank finds the meeting place and its peers
+     place.c        how a rank finds the meeting place (place.h)
+     open.c         how a rank finds its peers
      link.c         a connection between two ranks
      progress.c     one pass over all connections; waiting; the service thread
      losses.c       detection of lost peers
