@@ -1,5 +1,5 @@
-/* node.h: on which NUMA node of its host a rank runs. Implemented in node.c. The transports shm,
-   tcp and mpi exchange it while they open, for `node` of transport.h. */
+/* node.h: on which host, and on which NUMA node of it, a rank runs. Implemented in node.c. The
+   transports exchange it while they open, for `host` and `node` of transport.h. */
 #ifndef TUTTI_TRANSPORT_NODE_H
 #define TUTTI_TRANSPORT_NODE_H
 #include "tutti/runtime.h"
@@ -9,5 +9,9 @@
    they are of several nodes, or the host does not show it. Looks up one file name for each CPU: for
    use while opening only. */
 int tutti_node_here(tutti_runtime *rt);
+/* Writes the id of this host: a kernel and a network namespace of it, since processes that share
+   both need no network link between them. A random one where the host does not show them, as if
+   this rank were alone on its host. */
+void tutti_host_here(tutti_runtime *rt, uint8_t id[16]);
 #pragma GCC visibility pop
 #endif

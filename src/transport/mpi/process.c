@@ -137,38 +137,17 @@ static tutti_status check_place(const mpi_endpoint *e, const tutti_launch *launc
         launch->rank, launch->size, rank, size, launch->size);
 }
 
-/* Finds which ranks are on which host, and whether the ranks of this host have a core each. Each
-   may be bound to a subset of the cores, so the union counts. */
-static tutti_status find_hosts(mpi_endpoint *e, int64_t spin_us, tutti_error *err)
-{
-    static const char doing[] = "asking which ranks are on which host";
-    mpi_location mine = { .node = tutti_node_here(e->rt) };
-    cpu_set_t own, all;
-    MPI_Comm host;
-    int ranks = 0;
-
-    CPU_ZERO(&own);
-    CPU_ZERO(&all);
-    /* fails on hosts with more than 1024 cores: then no rank spins */
-    sched_getaffinity(0, sizeof own, &own);
-    TUTTI_TRY(
-        refused(e, MPI_Comm_split_type(e->control, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host),
-                doing, err));
-    TUTTI_TRY(refused(e, MPI_Comm_size(host, &ranks), doing, err));
-    TUTTI_TRY(refused(e, MPI_Allreduce(&own, &all, (int)sizeof own, MPI_BYTE, MPI_BOR, host), doing,
-                      err));
-    TUTTI_TRY(
-        refused(e, MPI_Allreduce(&e->rank, &mine.host, 1, MPI_INT, MPI_MIN, host), doing, err));
-    MPI_Comm_free(&host);
-    e->spin_ns = CPU_COUNT(&all) >= ranks ? spin_us * 1000 : 0;
-    return refused(e,
-                   MPI_Allgather(&mine, (int)sizeof mine, MPI_BYTE, e->locations, (int)sizeof mine,
-                                 MPI_BYTE, e->control),
-                   doing, err);
-}
+/* What a rank says of itself to all others while it opens. Its size and `build` are those of all
+   versions: ranks of different ones have to read that. */
+typedef struct mpi_card {
+    uint64_t build;              /* hash of what the ranks of a job have in common */
+    uint8_t host[16];            /* tutti_host_here */
+    int32_t node;                /* tutti_node_here */
+    cpu_set_t cores;             /* those that it may use */
+} mpi_card;
 
 /* Header and sizes are those of the build; ranks of different builds would misread each other. */
-static tutti_status check_builds(mpi_endpoint *e, tutti_error *err)
+static uint64_t this_build(void)
 {
     const uint32_t build[] = { TUTTI_TRANSPORT_ABI,
                                1,
@@ -178,17 +157,67 @@ static tutti_status check_builds(mpi_endpoint *e, tutti_error *err)
                                WINDOW,
                                sizeof(mpi_departure),
                                TUTTI_VERSION_MAJOR << 16 | TUTTI_VERSION_MINOR };
-    uint64_t mine[2], least[2];
 
-    mine[0] = tutti_hash(build, sizeof build);
-    mine[1] = ~mine[0];
-    TUTTI_TRY(refused(e, MPI_Allreduce(mine, least, 2, MPI_UINT64_T, MPI_MIN, e->control),
-                      "comparing the builds of the ranks", err));
-    if (least[0] != mine[0] || least[1] != mine[1])
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "the ranks of this job run different versions of Tutti; install the same "
-                          "one on all hosts");
+    return tutti_hash(build, sizeof build);
+}
+
+static bool same_host(const mpi_card *a, const mpi_card *b)
+{
+    return memcmp(a->host, b->host, sizeof a->host) == 0;
+}
+
+/* Reads all cards: the builds, where the ranks run, and whether those of this host have a core
+   each. Each may be bound to a subset of the cores, so the union counts. */
+static tutti_status read_cards(mpi_endpoint *e, const mpi_card *cards, int64_t spin_us,
+                               tutti_error *err)
+{
+    const mpi_card *mine = &cards[e->rank];
+    cpu_set_t all;
+    int ranks = 0;
+
+    CPU_ZERO(&all);
+    for (int r = 0; r < e->size; r++) {
+        int lowest = 0;
+        if (cards[r].build != mine->build)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "the ranks of this job run different versions of Tutti; install the "
+                              "same one on all hosts");
+        while (!same_host(&cards[lowest], &cards[r]))
+            lowest++;
+        e->locations[r] = (mpi_location){ .host = lowest, .node = cards[r].node };
+        if (!same_host(&cards[r], mine))
+            continue;
+        CPU_OR(&all, &all, &cards[r].cores);
+        ranks++;
+    }
+    e->spin_ns = CPU_COUNT(&all) >= ranks ? spin_us * 1000 : 0;
     return TUTTI_OK;
+}
+
+/* One collective for all that the ranks ask of each other. MPI's own MPI_Comm_split_type is a
+   dozen of them, and MPICH polls in each for whole time slices where ranks share cores. */
+static tutti_status exchange_cards(mpi_endpoint *e, int64_t spin_us, tutti_error *err)
+{
+    mpi_card *cards = tutti_alloc((size_t)e->size, sizeof *cards), *mine;
+    tutti_status status;
+
+    if (cards == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                          "worker %d cannot keep account of %d workers", e->rank, e->size);
+    mine = &cards[e->rank];
+    mine->build = this_build();
+    mine->node = tutti_node_here(e->rt);
+    tutti_host_here(e->rt, mine->host);
+    /* fails on hosts with more than 1024 cores: then no rank spins */
+    sched_getaffinity(0, sizeof mine->cores, &mine->cores);
+    status = refused(e,
+                     MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, cards, (int)sizeof *cards,
+                                   MPI_BYTE, e->control),
+                     "asking the other ranks for their builds and hosts", err);
+    if (status == TUTTI_OK)
+        status = read_cards(e, cards, spin_us, err);
+    tutti_free(cards);
+    return status;
 }
 
 tutti_status tutti_mpi_begin(mpi_endpoint *e, const tutti_launch *launch,
@@ -227,6 +256,5 @@ tutti_status tutti_mpi_begin(mpi_endpoint *e, const tutti_launch *launch,
     TUTTI_TRY(refused(e, MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &tag_max, &found),
                       "asking for the largest tag", err));
     e->tag_max = found ? *(int *)tag_max : 32767;
-    TUTTI_TRY(check_builds(e, err));
-    return find_hosts(e, options->spin, err);
+    return exchange_cards(e, options->spin, err);
 }

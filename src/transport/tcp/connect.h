@@ -65,8 +65,8 @@ void tutti_tcp_unsent(int fd, size_t bytes);
 bool tutti_tcp_same_user(int fd);
 /* Closes *fd unless it is -1, and sets it to -1. Leaves errno alone. */
 void tutti_tcp_hang_up(int *fd);
-/* Writes the id of this host (tcp_entry.host; random if it cannot be determined) and its name. */
-void tutti_tcp_host_of(tutti_runtime *rt, uint8_t host[16], char name[64]);
+/* Writes the name of this host, without blanks. */
+void tutti_tcp_host_name(char name[64]);
 
 /* ---- shake.c: the handshake of wire.h ---- */
 

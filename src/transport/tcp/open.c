@@ -182,7 +182,8 @@ static tutti_status join(tcp_finder *f, tutti_error *err)
 
     TUTTI_TRY(listen_for_peers(f, &mine, err));
     mine.cores = cores > 0 ? (uint32_t)cores : 1;
-    tutti_tcp_host_of(e->rt, mine.host, mine.host_name);
+    tutti_host_here(e->rt, mine.host);
+    tutti_tcp_host_name(mine.host_name);
     tutti_tcp_entry_write(&mine, payload);
     TUTTI_TRY(tutti_fail_within(err, tutti_tcp_line_send(&e->control, e->rt, &frame, payload, err),
                                 "worker %d sends the meeting place the address where it listens",

@@ -311,29 +311,8 @@ bool tutti_tcp_same_user(int fd)
            (peer.uid == geteuid() || peer.uid == 0);
 }
 
-static size_t read_small(const char *path, char *to, size_t room)
+void tutti_tcp_host_name(char name[64])
 {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    const ssize_t n = fd >= 0 ? read(fd, to, room) : -1;
-
-    if (fd >= 0)
-        close(fd);
-    return n > 0 ? (size_t)n : 0;
-}
-
-/* A host here is a kernel (boot id) and a network namespace, since ranks that share both can reach
-   each other by abstract sockets. A rank that cannot read them gets a random id, as if it were
-   alone on its host. */
-void tutti_tcp_host_of(tutti_runtime *rt, uint8_t host[16], char name[64])
-{
-    char text[200];
-    size_t n = read_small("/proc/sys/kernel/random/boot_id", text, 64);
-    const ssize_t net = n > 0 ? readlink("/proc/self/ns/net", text + n, sizeof text - n) : -1;
-
-    if (net > 0)
-        crypto_generichash(host, 16, (const uint8_t *)text, n + (size_t)net, NULL, 0);
-    else
-        tutti_entropy(rt, host, 16);
     memset(name, 0, 64);
     if (gethostname(name, 63) != 0 || name[0] == '\0')
         strcpy(name, "unnamed");
