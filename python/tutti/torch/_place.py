@@ -34,6 +34,7 @@ from .. import _abi, errors
 from .._library import library as _c
 from ..engine import Engine, Param, World
 from ..errors import StateError
+from ._ranges import ProfiledEngine
 
 _free: tuple[World, tuple[str, str]] | None = None  # whose engine was refused, and what was asked for
 _of_parts: weakref.WeakSet[World] = weakref.WeakSet()  # worlds of a part of torch.distributed's ranks
@@ -344,7 +345,7 @@ def open_engine(
     is kept: a script that catches the ValueError may call prepare() again, and is not lost to the others."""
     global _free
     try:
-        return Engine(world, params, **options)
+        return ProfiledEngine(world, params, **options)
     except ValueError:
         if world not in _passing and world.is_free():
             _free = (world, _asked(transport, group))

@@ -137,10 +137,11 @@ class ProcessGroupTutti(dist.ProcessGroup):
     # ---- issue ----
 
     def _issue(self, what: str, run: Callable[[], Any], outputs: Sequence[Tensor], opts: Any,
-               staged: Staged | None = None) -> Work:
+               staged: Staged | None = None, how: Sequence[object] = ()) -> Work:
         self._shared.world._mine()  # in a process that was forked from this one it raises
         limit = seconds(getattr(opts, "timeout", None)) or self._timeout.total_seconds()
-        return self._noted(self._queue.issue(what, run, outputs, limit, staged))
+        label = f"{what} ({self._codec.spec})" if any(isinstance(of_it, Coded) for of_it in how) else what
+        return self._noted(self._queue.issue(what, run, outputs, limit, staged, label))
 
     def _noted(self, work: Work) -> Work:
         if self._coalesced is not None:
@@ -185,7 +186,7 @@ class ProcessGroupTutti(dist.ProcessGroup):
             for t, of_it in zip(hosts, how, strict=True):
                 of_it.allreduce(self._members, t)
 
-        return self._issue(what, run, tensors, opts, staged)
+        return self._issue(what, run, tensors, opts, staged, how)
 
     def allreduce(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None) -> Work:
         return self._allreduce("all_reduce", _listed(tensors), opts)
@@ -232,7 +233,7 @@ class ProcessGroupTutti(dist.ProcessGroup):
             for out, parts, of_it in zip(hosts, sources, how, strict=True):
                 of_it.reduce_scatter(self._members, out, parts)
 
-        return self._issue(what, run, outs, opts, staged)
+        return self._issue(what, run, outs, opts, staged, how)
 
     def reduce_scatter(self, outs: Any, ins: Any, opts: Any = None) -> Work:
         ins = [ins] if ins and isinstance(ins[0], Tensor) else ins

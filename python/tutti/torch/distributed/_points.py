@@ -16,6 +16,7 @@ import torch
 from ... import _abi
 from ..._library import library as _c
 from ...errors import CorruptError, check
+from .._ranges import ranged
 from ._streams import Staged
 from ._tensors import flat, put, room
 from ._work import NO_LIMIT, Queue, Work, seconds
@@ -93,14 +94,16 @@ class Point(Work):
         asked = seconds(timeout)
         limit = self._limit if asked is None else asked
         end = self.deadline if asked is None else time.monotonic() + asked
-        while not self.test(min(end, time.monotonic() + _SLICE)):
-            self._queue.check(self.what)
-            if time.monotonic() >= end:
-                error = TimeoutError(f"{self.what} has not ended within {limit:g} s; the other end has not come to it")
-                self._queue.fail(error)
-                self.cancel(error)
-        self._raise()
-        self.staged.wait()
+        with ranged(self.what):
+            while not self.test(min(end, time.monotonic() + _SLICE)):
+                self._queue.check(self.what)
+                if time.monotonic() >= end:
+                    error = TimeoutError(f"{self.what} has not ended within {limit:g} s; the other end has not come "
+                                         "to it")
+                    self._queue.fail(error)
+                    self.cancel(error)
+            self._raise()
+            self.staged.wait()
         return True
 
     def get_future(self) -> torch.futures.Future:

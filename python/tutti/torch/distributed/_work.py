@@ -18,6 +18,7 @@ import torch
 from torch._C._distributed_c10d import Work as TorchWork
 
 from ...errors import PeerError, StateError
+from .._ranges import ranged
 from .._thread import Worker
 from ._calls import Members
 from ._streams import Staged, devices
@@ -35,10 +36,12 @@ def seconds(limit: timedelta | None) -> float | None:
 
 
 class Work(TorchWork):
-    """A call of a group. `tensors`: its results. number: of the group's collectives, from 1."""
+    """A call of a group. `tensors`: its results. number: of the group's collectives, from 1. label: in a profile."""
 
-    def __init__(self, queue: Queue, what: str, number: int, tensors: Sequence[torch.Tensor], limit: float):
+    def __init__(self, queue: Queue, what: str, number: int, tensors: Sequence[torch.Tensor], limit: float,
+                 label: str = ""):
         super().__init__()
+        self._label = label or what
         self.staged: Staged | None = None  # its tensors, where they are on an accelerator
         self.what, self.number, self.run = what, number, None
         self._queue, self._tensors, self._limit = queue, list(tensors), limit
@@ -80,11 +83,12 @@ class Work(TorchWork):
 
     def wait(self, timeout: timedelta = NO_LIMIT) -> bool:
         asked = seconds(timeout)
-        if not self._over.wait(self.deadline - time.monotonic() if asked is None else asked):
-            self._late(self._limit if asked is None else asked)
-        self._raise()
-        if self.staged is not None:
-            self.staged.wait()
+        with ranged(self._label):
+            if not self._over.wait(self.deadline - time.monotonic() if asked is None else asked):
+                self._late(self._limit if asked is None else asked)
+            self._raise()
+            if self.staged is not None:
+                self.staged.wait()
         return True
 
     def synchronize(self) -> None:
@@ -184,11 +188,11 @@ class Queue:
             raise _again(what, self.error)
 
     def issue(self, what: str, run: Callable[[], Any], tensors: Sequence[torch.Tensor], limit: float,
-              staged: Staged | None = None) -> Work:
+              staged: Staged | None = None, label: str = "") -> Work:
         with self._lock:
             self.check(what)
             self.issued += 1
-            work = Work(self, what, self.issued, tensors, limit)
+            work = Work(self, what, self.issued, tensors, limit, label)
             work.run, work.staged = run, staged
             self._open[work.number] = work
             self._thread.put(work)
