@@ -100,6 +100,7 @@ def collectives(rank, n, folder):
     return {e.key: e.count for e in profiled.key_averages() if e.key.startswith("tutti:")}
 
 
+@pytest.mark.slow
 def test_waits_of_the_backend_are_ranges(tmp_path):
     for rank, found in enumerate(on_ranks(2, collectives, str(tmp_path))):
         other = 1 - rank
