@@ -43,15 +43,19 @@ typedef struct tutti_record_options {
     const char *facts;           /* an object of JSON, members for config.json; rank 0's count.
                                     "script" and "command", an array of words: what page and
                                     summary call the run. NULL: none */
-    const char *log_to;          /* "tensorboard,csv": rank 0 writes the lines of metrics.jsonl in
-                                    these forms as well; the same on all ranks. NULL: none */
+    const char *log_to;          /* "tensorboard,csv,prometheus": rank 0 writes the lines of
+                                    metrics.jsonl in these forms as well; the same on all ranks.
+                                    NULL: none */
+    const char *metrics_port;    /* rank 0 answers GET /metrics there with the latest figures, as
+                                    Prometheus reads them: "9400", of 127.0.0.1; "0.0.0.0:9400",
+                                    "[::1]:9400"; the same on all ranks. NULL: none */
 } tutti_record_options;
 
 /* Begins the record of a run. All ranks, those too that only serve, after tutti_engine_open and
    before the first pass. The engine must outlive it; options are copied. Compares clocks where
    ranks may have different ones. TUTTI_ERR_USAGE, on all ranks: the folder is not empty, or is not
-   the same on all, or another rank cannot write there. TUTTI_ERR_IO: this one cannot. Nothing is
-   left there then. Blocks. */
+   the same on all, or another rank cannot write there, or the port cannot be had. TUTTI_ERR_IO:
+   this one cannot. Nothing is left there then. Blocks. */
 tutti_status tutti_record_open(tutti_record **out, tutti_engine *engine,
                                const tutti_record_options *options, tutti_error *err);
 

@@ -836,6 +836,7 @@ class tutti_record_options(Structure):
         ("report_every", c_ulong),
         ("facts", c_char_p),
         ("log_to", c_char_p),
+        ("metrics_port", c_char_p),
     ]
 
 

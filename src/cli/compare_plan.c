@@ -161,7 +161,8 @@ typedef struct choice {
 } choice;
 
 static const char *const ours[] = { "method", "codec", "seed",  "target",     "overwrite",
-                                    "quiet",  "meet",  "trace", "trace-steps" };
+                                    "quiet",  "meet",  "trace", "trace-steps",
+                                    "metrics-port" };
 
 /* Refuses options that are lists here, or that belong to a single start, as options for all
    runs. */

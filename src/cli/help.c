@@ -18,7 +18,7 @@ static const struct {
     { "What is exchanged", "*method *codec codec-cost codec-report codec-checksum codec-hierarchy "
                            "collective collective-table" },
     { "Results and output",
-      "*out overwrite report-every log-to eval-every final-eval trace trace-steps *quiet" },
+      "*out overwrite report-every log-to metrics-port eval-every final-eval trace trace-steps *quiet" },
     { "Checkpoints", "*checkpoint-every checkpoint-keep checkpoint-on-signal *resume" },
     { "Unequal workers, streams and simulated runs",
       "slow stream stream-buffer platform fail step-time" },
@@ -212,6 +212,8 @@ static const struct {
     { "log-interval", "--report-every" },
     { "tensorboard", "--log-to tensorboard" },
     { "report-to", "--log-to" },
+    { "prometheus", "--log-to prometheus" },
+    { "prometheus-port", "--metrics-port" },
     { "eval-interval", "--eval-every" },
     { "silent", "--quiet" },
     { "partitions", "--partition" },

@@ -54,36 +54,12 @@ static void put_row(void *user, const json_t *row)
 
 /* ---- the file ---- */
 
-/* Is there a table, and is it of a run: does it begin as all of them do? */
-static tutti_status look(const tutti_record_place *in, bool *there, bool *ours, tutti_error *err)
-{
-    static const char begin[] = "step,epoch,samples,";
-    char path[TUTTI_RECORD_PATH], text[sizeof begin] = "";
-    tutti_file *file;
-    tutti_status status;
-
-    snprintf(path, sizeof path, "%.4000s/" TUTTI_RECORD_TABLE, in->folder);
-    *there = tutti_file_exists(in->rt, path);
-    *ours = false;
-    if (!*there)
-        return TUTTI_OK;
-    TUTTI_TRY(tutti_file_open(&file, in->rt, path, TUTTI_FILE_READ, err));
-    status = tutti_file_bytes(file) >= sizeof begin - 1
-                 ? tutti_file_read(file, 0, text, sizeof begin - 1, err)
-                 : TUTTI_OK;
-    tutti_file_close(file, NULL);
-    *ours = strcmp(text, begin) == 0;
-    return status;
-}
+/* All tables begin so. */
+static const char begin[] = "step,epoch,samples,";
 
 tutti_status tutti_record_table_remove(const tutti_record_place *in, tutti_error *err)
 {
-    char path[TUTTI_RECORD_PATH];
-    bool there, ours;
-
-    TUTTI_TRY(look(in, &there, &ours, err));
-    snprintf(path, sizeof path, "%.4000s/" TUTTI_RECORD_TABLE, in->folder);
-    return ours ? tutti_file_remove(in->rt, path, err) : TUTTI_OK;
+    return tutti_record_remove_ours(in, TUTTI_RECORD_TABLE, begin, err);
 }
 
 tutti_status tutti_record_table_open(tutti_file **out, const tutti_record_place *in,
@@ -91,16 +67,10 @@ tutti_status tutti_record_table_open(tutti_file **out, const tutti_record_place 
 {
     char path[TUTTI_RECORD_PATH];
     tutti_record_bytes b = { 0 };
-    bool there, ours;
     tutti_status status;
 
     *out = NULL;
-    TUTTI_TRY(look(in, &there, &ours, err));
-    if (there && !ours)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s/" TUTTI_RECORD_TABLE " is not of a run; move it, or give the run "
-                          "another folder",
-                          in->folder);
+    TUTTI_TRY(tutti_record_check_ours(in, TUTTI_RECORD_TABLE, begin, err));
     put_header(&b);
     status = tutti_record_each_row(in, put_row, &b, err);
     if (status == TUTTI_OK && b.failed)

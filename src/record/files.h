@@ -47,18 +47,32 @@ size_t tutti_record_event(char *to, int rank, const char *tensor, const tutti_tr
 /* ---- log_to.c: other forms of the rows of metrics.jsonl ---- */
 
 /* Forms, as bits: 1 << TUTTI_RECORD_CSV. */
-enum { TUTTI_RECORD_TENSORBOARD, TUTTI_RECORD_CSV, TUTTI_RECORD_FORMS };
+enum {
+    TUTTI_RECORD_TENSORBOARD,
+    TUTTI_RECORD_CSV,
+    TUTTI_RECORD_PROMETHEUS,
+    TUTTI_RECORD_FORMS
+};
 /* Sets *forms to those of a text such as "tensorboard,csv"; "" or NULL: none. TUTTI_ERR_USAGE: a
    name that there is not, or twice. */
 tutti_status tutti_record_log_to(const char *text, unsigned *forms, tutti_error *err);
 
+/* ---- port.c: the latest figures over HTTP ---- */
+
+/* Checks a place where GET /metrics is answered: "9400", a port of 127.0.0.1; "0.0.0.0:9400",
+   "[::1]:9400". binds: it must be free, too. "" or NULL: none, which is right. TUTTI_ERR_USAGE: no
+   such place, or it cannot be had now. */
+tutti_status tutti_record_port_check(const char *where, bool binds, tutti_error *err);
+
 /* ---- rows.c: metrics.jsonl, and files that are written as a whole ---- */
 
-/* Where rows are written: to FOLDER/metrics.jsonl, and in these forms to other files there. */
+/* Where rows are written: to FOLDER/metrics.jsonl, in these forms to other files there, and shown
+   at a port. */
 typedef struct tutti_record_place {
     tutti_runtime *rt;
     const char *folder;
     unsigned forms;
+    const char *port;            /* as tutti_record_port_check has it */
 } tutti_record_place;
 typedef struct tutti_record_rows tutti_record_rows;
 
@@ -69,19 +83,19 @@ tutti_status tutti_record_read(tutti_runtime *rt, const char *path, size_t most,
 /* Writes an object as a line, in one write, and in the other forms, and releases it. The numbers of
    all forms are those of the line. rows NULL: only releases it. */
 tutti_status tutti_record_put(tutti_record_rows *rows, json_t *object, tutti_error *err);
-/* Opens the files to append to them. keeps: rows up to step `until` stay. Other rows are removed,
-   and files of forms that are not asked for. *in is borrowed until this returns. *out is NULL on
-   failure. */
+/* Opens the port, before any file is changed, and the files to append to them. keeps: rows up to
+   step `until` stay. Other rows are removed, and files of forms that are not asked for. *in is
+   borrowed until this returns. *out is NULL on failure. */
 tutti_status tutti_record_rows_begin(tutti_record_rows **out, const tutti_record_place *in,
                                      bool keeps, uint64_t until, tutti_error *err);
-/* Opens them, and keeps their content. */
+/* Opens port and files, and keeps their content. */
 tutti_status tutti_record_rows_open(tutti_record_rows **out, const tutti_record_place *in,
                                     tutti_error *err);
 /* Removes the files. in->forms does not count. */
 tutti_status tutti_record_rows_remove(const tutti_record_place *in, tutti_error *err);
 /* Is it the name of one of these files? */
 bool tutti_record_rows_is(const char *name);
-/* Closes the files and frees rows in any case. Accepts NULL. */
+/* Closes port and files and frees rows in any case. Accepts NULL. */
 tutti_status tutti_record_rows_close(tutti_record_rows *rows, tutti_error *err);
 /* Writes FOLDER/name atomically: as a temporary file in the same folder, which is then renamed. */
 tutti_status tutti_record_write(tutti_runtime *rt, const char *folder, const char *name,

@@ -6,7 +6,8 @@
 #include "record_internal.h"
 
 static const char *const names[TUTTI_RECORD_FORMS] = { [TUTTI_RECORD_TENSORBOARD] = "tensorboard",
-                                                       [TUTTI_RECORD_CSV] = "csv" };
+                                                       [TUTTI_RECORD_CSV] = "csv",
+                                                       [TUTTI_RECORD_PROMETHEUS] = "prometheus" };
 
 /* Says why there is no such form. */
 static tutti_status unknown(const char *name, tutti_error *err)
@@ -16,11 +17,12 @@ static tutti_status unknown(const char *name, tutti_error *err)
     if (strcmp(name, "wandb") == 0 || strcmp(name, "mlflow") == 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "log-to has '%s', which is a package of Python: scripts have it "
-                          "(log_to='%s' of tutti.torch); here there are tensorboard and csv",
+                          "(log_to='%s' of tutti.torch); here there are tensorboard, csv and "
+                          "prometheus",
                           name, name);
     tutti_suggest(name, names, TUTTI_RECORD_FORMS, near, sizeof near);
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "log-to has '%.40s'; there are tensorboard and csv, and several are written "
+                      "log-to has '%.40s'; there are tensorboard, csv and prometheus, and several are written "
                       "as tensorboard,csv%s",
                       name, near);
 }
@@ -58,6 +60,11 @@ bool tutti_record_is_about_tensor(const json_t *row)
     return json_is_string(json_object_get(row, "tensor"));
 }
 
+bool tutti_record_is_evaluation(const json_t *row)
+{
+    return json_object_get(row, "test_loss") != NULL;
+}
+
 typedef struct walk {
     tutti_record_scalar *each;
     void *user;
@@ -70,7 +77,7 @@ static void add_text(walk *w, const char *text)
     tutti_record_add(&w->tag, text, strlen(text));
 }
 
-/* Calls each for the numbers of a value. */
+/* Calls each for the numbers and nulls of a value. */
 static void go(walk *w, const json_t *value)
 {
     const size_t n = w->tag.n;
@@ -80,7 +87,7 @@ static void go(walk *w, const json_t *value)
     size_t i;
 
     tutti_record_add(&w->tag, "", 1);
-    if (json_is_number(value) && !w->tag.failed)
+    if ((json_is_number(value) || json_is_null(value)) && !w->tag.failed)
         w->each(w->user, (const char *)w->tag.at, value);
     if (json_is_array(value) && w->lists)
         json_array_foreach(value, i, member) {
@@ -113,7 +120,7 @@ static bool is_place(const char *name)
 bool tutti_record_scalars(const json_t *row, tutti_record_scalar *each, void *user)
 {
     const bool coded = tutti_record_is_about_tensor(row),
-               evaluates = json_object_get(row, "test_loss") != NULL;
+               evaluates = tutti_record_is_evaluation(row);
     walk w = { each, user, !coded, { 0 } };
     const char *name;
     json_t *value;

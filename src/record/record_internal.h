@@ -24,13 +24,15 @@ char *tutti_record_us(char text[TUTTI_RECORD_US], int64_t ns);
 
 /* Is it a row about what a codec has made of a tensor? */
 bool tutti_record_is_about_tensor(const json_t *row);
-/* Calls `each` for the numbers of a row but its step, in its order. A member of an object has the
-   tag "object/member", an element of an array "array/0". Of a row about a tensor the tags begin
-   with "codec/TENSOR/", and arrays are left out: they are counts of a histogram. Of an evaluation
-   epoch, samples, time and bytes are "evaluation/epoch" ...: asynchronous methods evaluate when
-   later steps have been reported, and a curve has its points in the order of steps. False: there
-   was no memory for all. */
-typedef void tutti_record_scalar(void *user, const char *tag, const json_t *number);
+/* Is it a row of an evaluation? */
+bool tutti_record_is_evaluation(const json_t *row);
+/* Calls `each` for the numbers of a row but its step, and what is null in place of one, in its
+   order. A member of an object has the tag "object/member", an element of an array "array/0". Of a
+   row about a tensor the tags begin with "codec/TENSOR/", and arrays are left out: they are counts
+   of a histogram. Of an evaluation epoch, samples, time and bytes are "evaluation/epoch" ...:
+   asynchronous methods evaluate when later steps have been reported, and a curve has its points in
+   the order of steps. False: there was no memory for all. */
+typedef void tutti_record_scalar(void *user, const char *tag, const json_t *value);
 bool tutti_record_scalars(const json_t *row, tutti_record_scalar *each, void *user);
 
 /* Bytes that become more. All 0: none yet. tutti_free(at). */
@@ -47,6 +49,13 @@ void tutti_record_add(tutti_record_bytes *b, const void *from, size_t bytes);
 typedef void tutti_record_row(void *user, const json_t *row);
 tutti_status tutti_record_each_row(const tutti_record_place *in, tutti_record_row *each, void *user,
                                    tutti_error *err);
+/* Is there no file of that name, or one that begins as those of runs do? TUTTI_ERR_USAGE: there is
+   another one. */
+tutti_status tutti_record_check_ours(const tutti_record_place *in, const char *name,
+                                     const char *begin, tutti_error *err);
+/* Removes the file of that name if it begins so. */
+tutti_status tutti_record_remove_ours(const tutti_record_place *in, const char *name,
+                                      const char *begin, tutti_error *err);
 
 /* ---- tensorboard.c ---- */
 
@@ -72,6 +81,42 @@ tutti_status tutti_record_table_open(tutti_file **out, const tutti_record_place 
 void tutti_record_table_row(tutti_record_bytes *b, const json_t *row);
 /* Removes it if it is ours. */
 tutti_status tutti_record_table_remove(const tutti_record_place *in, tutti_error *err);
+
+/* ---- prometheus.c ---- */
+
+#define TUTTI_RECORD_PROM "metrics.prom"
+/* The latest figures of a run. */
+typedef struct tutti_record_latest tutti_record_latest;
+/* Begins with those of the rows that metrics.jsonl has. */
+tutti_status tutti_record_latest_open(tutti_record_latest **out, const tutti_record_place *in,
+                                      tutti_error *err);
+void tutti_record_latest_close(tutti_record_latest *l); /* accepts NULL */
+/* Puts those of a row in place of earlier ones. False: there was no memory for all. */
+bool tutti_record_latest_row(tutti_record_latest *l, const json_t *row);
+/* Adds them in Prometheus' text format. */
+void tutti_record_latest_text(const tutti_record_latest *l, tutti_record_bytes *b);
+/* TUTTI_ERR_USAGE: there is a metrics.prom which is not ours. */
+tutti_status tutti_record_prom_check(const tutti_record_place *in, tutti_error *err);
+/* Removes it if it is ours. */
+tutti_status tutti_record_prom_remove(const tutti_record_place *in, tutti_error *err);
+
+/* ---- port.c ---- */
+
+enum { TUTTI_RECORD_REQUEST = 4096 }; /* most bytes of a request, line and headers */
+/* Returns the code of the reply to the bytes of a request so far, 200 where the figures are asked
+   for; 0: it is not whole yet. *head: only the headers are asked for. */
+int tutti_record_request(const char *text, size_t n, bool *head);
+
+typedef struct tutti_record_port tutti_record_port;
+/* Listens at a place as tutti_record_port_check has it, and starts the thread that answers.
+   TUTTI_ERR_USAGE: the place cannot be had, or the run is simulated. */
+tutti_status tutti_record_port_open(tutti_record_port **out, tutti_runtime *rt, const char *where,
+                                    tutti_error *err);
+/* Answers with a copy of this text from now on. Any one thread. */
+tutti_status tutti_record_port_show(tutti_record_port *p, const void *text, size_t bytes,
+                                    tutti_error *err);
+/* Ends the thread and all connections at once. Accepts NULL. */
+void tutti_record_port_close(tutti_record_port *p);
 
 /* ---- merge.c ---- */
 

@@ -1,5 +1,5 @@
-/* rows.c: writes metrics.jsonl line by line, each line in other forms too (log_to.c), and other
-   files of a run as a whole. */
+/* rows.c: writes metrics.jsonl line by line, each line in other forms too (log_to.c), shows the
+   latest figures, and writes other files of a run as a whole. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -12,8 +12,14 @@
 enum { PATH_BYTES = 4096 };
 
 struct tutti_record_rows {
+    tutti_runtime *rt;
+    char folder[PATH_BYTES];
     tutti_file *lines;           /* metrics.jsonl */
-    tutti_file *forms[TUTTI_RECORD_FORMS]; /* NULL: not asked for */
+    tutti_file *forms[TUTTI_RECORD_FORMS]; /* that rows are appended to. NULL: not asked for */
+    tutti_record_latest *latest; /* for metrics.prom and the port. NULL: neither is asked for */
+    bool prom;                   /* metrics.prom is asked for */
+    bool behind;                 /* latest has figures that neither of them has */
+    tutti_record_port *port;     /* NULL: not asked for */
 };
 
 static void path_of(char path[PATH_BYTES], const char *folder, const char *name)
@@ -37,20 +43,59 @@ static tutti_status put_form(tutti_file *file, int form, const json_t *row, tutt
     return status;
 }
 
+/* Shows the latest figures at the port and in metrics.prom. */
+static tutti_status show(tutti_record_rows *rows, tutti_error *err)
+{
+    tutti_record_bytes b = { 0 };
+    tutti_status status = TUTTI_OK;
+
+    tutti_record_latest_text(rows->latest, &b);
+    if (b.failed)
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the figures of a run");
+    if (status == TUTTI_OK && rows->port != NULL)
+        status = tutti_record_port_show(rows->port, b.at, b.n, err);
+    if (status == TUTTI_OK && rows->prom)
+        status = tutti_record_write(rows->rt, rows->folder, TUTTI_RECORD_PROM, (const char *)b.at,
+                                    b.n, err);
+    rows->behind = false;
+    tutti_free(b.at);
+    return status;
+}
+
+/* Rows about tensors come in hundreds; they are shown with the next row of another kind. */
+static tutti_status put_latest(tutti_record_rows *rows, const json_t *row, tutti_error *err)
+{
+    if (!tutti_record_latest_row(rows->latest, row))
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for a row of figures");
+    rows->behind = true;
+    return tutti_record_is_about_tensor(row) ? TUTTI_OK : show(rows, err);
+}
+
+static bool has_forms(const tutti_record_rows *rows)
+{
+    for (int i = 0; i < TUTTI_RECORD_FORMS; i++)
+        if (rows->forms[i] != NULL)
+            return true;
+    return rows->latest != NULL;
+}
+
 /* Writes a line in the other forms. They are made of its text, which has fewer digits than the
    object: so their numbers are the same. */
 static tutti_status put_forms(tutti_record_rows *rows, const char *line, tutti_error *err)
 {
     tutti_status status = TUTTI_OK;
-    json_t *row = NULL;
+    json_t *row;
 
-    for (int i = 0; i < TUTTI_RECORD_FORMS && status == TUTTI_OK; i++) {
-        if (rows->forms[i] == NULL)
-            continue;
-        if (row == NULL && (row = json_loads(line, 0, NULL)) == NULL)
-            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for a row of figures");
-        status = put_form(rows->forms[i], i, row, err);
-    }
+    if (!has_forms(rows))
+        return TUTTI_OK;
+    row = json_loads(line, 0, NULL);
+    if (row == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for a row of figures");
+    for (int i = 0; i < TUTTI_RECORD_FORMS && status == TUTTI_OK; i++)
+        if (rows->forms[i] != NULL)
+            status = put_form(rows->forms[i], i, row, err);
+    if (status == TUTTI_OK && rows->latest != NULL)
+        status = put_latest(rows, row, err);
     json_decref(row);
     return status;
 }
@@ -157,6 +202,67 @@ static tutti_status keep_lines(tutti_runtime *rt, const char *folder, const char
     return status;
 }
 
+/* ---- files that may be another program's ---- */
+
+static tutti_status look(const tutti_record_place *in, const char *name, const char *begin,
+                         bool *there, bool *ours, tutti_error *err)
+{
+    const size_t n = strlen(begin);
+    char path[PATH_BYTES], text[64] = "";
+    tutti_file *file;
+    tutti_status status;
+
+    path_of(path, in->folder, name);
+    *there = tutti_file_exists(in->rt, path);
+    *ours = false;
+    if (!*there || n >= sizeof text)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti_file_open(&file, in->rt, path, TUTTI_FILE_READ, err));
+    status = tutti_file_bytes(file) >= n ? tutti_file_read(file, 0, text, n, err) : TUTTI_OK;
+    tutti_file_close(file, NULL);
+    *ours = strcmp(text, begin) == 0;
+    return status;
+}
+
+tutti_status tutti_record_check_ours(const tutti_record_place *in, const char *name,
+                                     const char *begin, tutti_error *err)
+{
+    bool there, ours;
+
+    TUTTI_TRY(look(in, name, begin, &there, &ours, err));
+    return ours || !there ? TUTTI_OK
+                          : tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                                       "%s/%s is not of a run; move it, or give the run another "
+                                       "folder",
+                                       in->folder, name);
+}
+
+tutti_status tutti_record_remove_ours(const tutti_record_place *in, const char *name,
+                                      const char *begin, tutti_error *err)
+{
+    char path[PATH_BYTES];
+    bool there, ours;
+
+    TUTTI_TRY(look(in, name, begin, &there, &ours, err));
+    path_of(path, in->folder, name);
+    return ours ? tutti_file_remove(in->rt, path, err) : TUTTI_OK;
+}
+
+/* ---- beginning and end ---- */
+
+/* What shows the latest figures has those of the rows there are. */
+static tutti_status open_latest(tutti_record_rows *rows, const tutti_record_place *in,
+                                tutti_error *err)
+{
+    rows->prom = (in->forms & 1U << TUTTI_RECORD_PROMETHEUS) != 0;
+    if (!rows->prom && rows->port == NULL)
+        return TUTTI_OK;
+    if (rows->prom)
+        TUTTI_TRY(tutti_record_prom_check(in, err));
+    TUTTI_TRY(tutti_record_latest_open(&rows->latest, in, err));
+    return show(rows, err);
+}
+
 /* Opens the files; the rows are those up to step `until`. */
 static tutti_status open_all(tutti_record_rows *rows, const tutti_record_place *in, uint64_t until,
                              tutti_error *err)
@@ -169,36 +275,56 @@ static tutti_status open_all(tutti_record_rows *rows, const tutti_record_place *
         TUTTI_TRY(tutti_record_board_open(&rows->forms[TUTTI_RECORD_TENSORBOARD], in, until, err));
     if ((in->forms & 1U << TUTTI_RECORD_CSV) != 0)
         TUTTI_TRY(tutti_record_table_open(&rows->forms[TUTTI_RECORD_CSV], in, err));
-    return TUTTI_OK;
+    return open_latest(rows, in, err);
 }
 
-static tutti_status open_rows(tutti_record_rows **out, const tutti_record_place *in, uint64_t until,
-                              tutti_error *err)
+/* Returns rows with the port alone; NULL on failure. */
+static tutti_record_rows *new_rows(const tutti_record_place *in, tutti_status *status,
+                                   tutti_error *err)
 {
     tutti_record_rows *rows = tutti_alloc(1, sizeof *rows);
-    tutti_status status;
 
-    *out = NULL;
+    *status = rows != NULL
+                  ? TUTTI_OK
+                  : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the rows of a run");
     if (rows == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the rows of a run");
-    status = open_all(rows, in, until, err);
-    if (status == TUTTI_OK)
-        *out = rows;
-    else
+        return NULL;
+    rows->rt = in->rt;
+    snprintf(rows->folder, sizeof rows->folder, "%s", in->folder);
+    if (in->port != NULL && in->port[0] != 0)
+        *status = tutti_record_port_open(&rows->port, in->rt, in->port, err);
+    if (*status == TUTTI_OK)
+        return rows;
+    tutti_free(rows);
+    return NULL;
+}
+
+static tutti_status end_opening(tutti_record_rows **out, tutti_record_rows *rows,
+                                tutti_status status)
+{
+    *out = status == TUTTI_OK ? rows : NULL;
+    if (status != TUTTI_OK && rows != NULL) {
+        rows->behind = false; /* and no file is changed any more */
         tutti_record_rows_close(rows, NULL);
+    }
     return status;
 }
 
 tutti_status tutti_record_rows_open(tutti_record_rows **out, const tutti_record_place *in,
                                     tutti_error *err)
 {
-    return open_rows(out, in, UINT64_MAX, err);
+    tutti_status status;
+    tutti_record_rows *rows = new_rows(in, &status, err);
+
+    if (status == TUTTI_OK)
+        status = open_all(rows, in, UINT64_MAX, err);
+    return end_opening(out, rows, status);
 }
 
 bool tutti_record_rows_is(const char *name)
 {
     return strcmp(name, "metrics.jsonl") == 0 || strcmp(name, TUTTI_RECORD_TABLE) == 0 ||
-           tutti_record_board_is(name);
+           strcmp(name, TUTTI_RECORD_PROM) == 0 || tutti_record_board_is(name);
 }
 
 /* Removes the files of forms. */
@@ -206,6 +332,8 @@ static tutti_status remove_forms(const tutti_record_place *in, unsigned forms, t
 {
     if ((forms & 1U << TUTTI_RECORD_CSV) != 0)
         TUTTI_TRY(tutti_record_table_remove(in, err));
+    if ((forms & 1U << TUTTI_RECORD_PROMETHEUS) != 0)
+        TUTTI_TRY(tutti_record_prom_remove(in, err));
     return (forms & 1U << TUTTI_RECORD_TENSORBOARD) != 0 ? tutti_record_board_remove(in, err)
                                                          : TUTTI_OK;
 }
@@ -219,31 +347,44 @@ tutti_status tutti_record_rows_remove(const tutti_record_place *in, tutti_error 
     return remove_forms(in, UINT_MAX, err);
 }
 
-tutti_status tutti_record_rows_begin(tutti_record_rows **out, const tutti_record_place *in,
-                                     bool keeps, uint64_t until, tutti_error *err)
+/* Removes the rows after step `until`, or all, and what is not asked for. */
+static tutti_status cut(const tutti_record_place *in, bool keeps, uint64_t until, tutti_error *err)
 {
     char path[PATH_BYTES];
 
-    *out = NULL;
     path_of(path, in->folder, "metrics.jsonl");
-    if (keeps && tutti_file_exists(in->rt, path)) {
-        TUTTI_TRY(keep_lines(in->rt, in->folder, path, until, err));
-        TUTTI_TRY(remove_forms(in, ~in->forms, err)); /* they would not go on */
-    } else
-        TUTTI_TRY(tutti_record_rows_remove(in, err));
-    return open_rows(out, in, until, err);
+    if (!keeps || !tutti_file_exists(in->rt, path))
+        return tutti_record_rows_remove(in, err);
+    TUTTI_TRY(keep_lines(in->rt, in->folder, path, until, err));
+    return remove_forms(in, ~in->forms, err); /* they would not go on */
+}
+
+tutti_status tutti_record_rows_begin(tutti_record_rows **out, const tutti_record_place *in,
+                                     bool keeps, uint64_t until, tutti_error *err)
+{
+    tutti_status status;
+    tutti_record_rows *rows = new_rows(in, &status, err);
+
+    if (status == TUTTI_OK)
+        status = cut(in, keeps, until, err);
+    if (status == TUTTI_OK)
+        status = open_all(rows, in, until, err);
+    return end_opening(out, rows, status);
 }
 
 tutti_status tutti_record_rows_close(tutti_record_rows *rows, tutti_error *err)
 {
-    tutti_status status;
+    tutti_status status, closing;
 
     if (rows == NULL)
         return TUTTI_OK;
-    status = tutti_file_close(rows->lines, err);
+    status = rows->behind ? show(rows, err) : TUTTI_OK;
+    tutti_record_port_close(rows->port);
+    tutti_record_latest_close(rows->latest);
+    closing = tutti_file_close(rows->lines, status == TUTTI_OK ? err : NULL);
+    status = status == TUTTI_OK ? closing : status;
     for (int i = 0; i < TUTTI_RECORD_FORMS; i++) {
-        const tutti_status closing =
-            tutti_file_close(rows->forms[i], status == TUTTI_OK ? err : NULL);
+        closing = tutti_file_close(rows->forms[i], status == TUTTI_OK ? err : NULL);
         status = status == TUTTI_OK ? closing : status;
     }
     tutti_free(rows);

@@ -347,7 +347,7 @@ static tutti_status write_config(const tutti_record *r, const char *facts, tutti
     return tutti_record_write_object(r->rt, r->folder, "config.json", o, err);
 }
 
-static tutti_status make_files(tutti_record *r, const char *facts, tutti_error *err)
+static tutti_status make_files(tutti_record *r, const tutti_record_options *o, tutti_error *err)
 {
     char path[TUTTI_RECORD_PATH];
 
@@ -359,9 +359,10 @@ static tutti_status make_files(tutti_record *r, const char *facts, tutti_error *
     TUTTI_TRY(write_text(r, err));
     if (r->m->rank != 0)
         return TUTTI_OK;
-    TUTTI_TRY(write_config(r, facts, err));
+    TUTTI_TRY(write_config(r, o->facts, err));
     return tutti_record_rows_begin(
-        &r->metrics, &(tutti_record_place){ r->rt, r->folder, r->forms }, false, 0, err);
+        &r->metrics, &(tutti_record_place){ r->rt, r->folder, r->forms, o->metrics_port }, false, 0,
+        err);
 }
 
 /* All ranks continue, or all fail: `mine` is this rank's, with its sentence in *err. text: has to
@@ -390,7 +391,7 @@ static void leave_nothing(tutti_record *r)
         return;
     snprintf(path, sizeof path, "%s/config.json", r->folder);
     tutti_file_remove(r->rt, path, NULL);
-    tutti_record_rows_remove(&(tutti_record_place){ r->rt, r->folder, 0 }, NULL);
+    tutti_record_rows_remove(&(tutti_record_place){ .rt = r->rt, .folder = r->folder }, NULL);
 }
 
 static void drop(tutti_record *r)
@@ -411,16 +412,19 @@ static tutti_status begin(tutti_record *r, const tutti_record_options *o, tutti_
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the figures of %d workers",
                           r->m->workers);
     all.uncounted = true;
-    snprintf(text, sizeof text, "trace=%.2000s\nreport every=%llu\nlog-to=%.200s\n",
+    snprintf(text, sizeof text,
+             "trace=%.2000s\nreport every=%llu\nlog-to=%.200s\nmetrics-port=%.80s\n",
              o->folder != NULL ? o->folder : "", (unsigned long long)r->report_every,
-             o->log_to != NULL ? o->log_to : "");
+             o->log_to != NULL ? o->log_to : "", o->metrics_port != NULL ? o->metrics_port : "");
     status = tutti_record_log_to(o->log_to, &r->forms, err);
+    if (status == TUTTI_OK)
+        status = tutti_record_port_check(o->metrics_port, r->m->rank == 0, err);
     TUTTI_TRY(agree(&all, status == TUTTI_OK ? take_folder(r, o, err) : status, text, err));
     if (tutti_record_clocks_differ(r->m->world))
         TUTTI_TRY(tutti_record_clock_compare(&all, &r->clock, err));
     else
         r->clock.at_ns = tutti_now_ns(r->rt);
-    TUTTI_TRY(agree(&all, make_files(r, o->facts, err), text, err));
+    TUTTI_TRY(agree(&all, make_files(r, o, err), text, err));
     return add_clock(r, err);
 }
 

@@ -104,6 +104,8 @@ static void put_value(void *user, const char *tag, const json_t *number)
     tutti_record_bytes *summary = user, one = { 0 };
     uint32_t bits;
 
+    if (json_is_null(number))
+        return;
     memcpy(&bits, &value, sizeof bits);
     put_bytes(&one, 1, tag, strlen(tag));
     put_key(&one, 2, FLOAT);

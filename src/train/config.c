@@ -135,7 +135,13 @@ const tutti_option tutti_train_options[] = {
       "steps between lines of metrics.jsonl and of progress" },
     { "log-to", TUTTI_TEXT, AT(log_to), 0, 0, 0, "",
       "other forms of the lines of metrics.jsonl, by commas: tensorboard (a file of events in --out, "
-      "for `tensorboard --logdir`), csv (metrics.csv)" },
+      "for `tensorboard --logdir`), csv (metrics.csv), prometheus (the latest figures in "
+      "metrics.prom, for node exporter)" },
+    { "metrics-port", TUTTI_TEXT, AT(metrics_port), 0, 0, 0, "",
+      "answer GET /metrics with the latest figures, as Prometheus reads them, on the first worker's "
+      "host: at a port that this host alone can reach, as 9400, or at ADDRESS:PORT, as "
+      "0.0.0.0:9400 for everybody",
+      NULL, "opens a port" },
     { "eval-every", TUTTI_INT, AT(eval_every), 0, 0, 1e15, NULL,
       "steps between evaluations on the test set; 0: at the end of each epoch (asynchronous "
       "methods: only with --target). With a method that decides how many samples a step has: after "
@@ -396,6 +402,17 @@ static tutti_status check_collective(const tutti_train_config *c, tutti_error *e
     return TUTTI_OK;
 }
 
+static tutti_status check_metrics_port(const tutti_train_config *c, tutti_error *err)
+{
+    TUTTI_TRY(tutti_record_port_check(c->metrics_port, false, err));
+    if (c->metrics_port[0] != 0 && tutti_world_simulated(c->transport))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "metrics-port is '%.80s', but the run is simulated, and its time is "
+                          "virtual; use --log-to, or another transport",
+                          c->metrics_port);
+    return TUTTI_OK;
+}
+
 tutti_status tutti_train_check(tutti_train_config *c, int cores, tutti_error *err)
 {
     tutti_target of;
@@ -441,6 +458,7 @@ tutti_status tutti_train_check(tutti_train_config *c, int cores, tutti_error *er
     TUTTI_TRY(tutti_train_device_bytes(c, &bytes, err));
     TUTTI_TRY(tutti_train_check_trace(c, err));
     TUTTI_TRY(tutti_record_log_to(c->log_to, &forms, err));
+    TUTTI_TRY(check_metrics_port(c, err));
     return check_on_loss(c, err);
 }
 

@@ -56,7 +56,7 @@ tutti_status tutti_train_regroup(tutti_run *run, tutti_error *err)
     if (!tutti_engine_regroup(run->engine, &run->all, tutti_port_of("train", 0, 0)) ||
         run->all.index != 0 || run->metrics != NULL || run->figures_of == NULL)
         return TUTTI_OK;
-    TUTTI_TRY(tutti_train_rows_place(run, &place, err));
+    TUTTI_TRY(tutti_train_rows_place(run, true, &place, err));
     return tutti_record_rows_open(&run->metrics, &place, err);
 }
 

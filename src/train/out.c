@@ -66,6 +66,7 @@ tutti_status tutti_train_prepare(tutti_runtime *rt, const tutti_train_config *c,
     if (c->collective_table[0] != 0)
         TUTTI_TRY(tutti_fail_within(err, tutti_collective_table_check(rt, c->collective_table, err),
                                     "collective-table"));
+    TUTTI_TRY(tutti_record_port_check(c->metrics_port, true, err));
     TUTTI_TRY(make_out(rt, c, err));
     return refuse_other_runs(rt, c, err);
 }

@@ -10,10 +10,18 @@
    last report; the others are the latest values. */
 enum { LOSS, SAMPLES, BYTES, COMPUTE, WAIT, SKIPPED, SCALE, REPORTED };
 
-tutti_status tutti_train_rows_place(const tutti_run *run, tutti_record_place *place,
+tutti_status tutti_train_rows_place(const tutti_run *run, bool goes_on, tutti_record_place *place,
                                     tutti_error *err)
 {
-    *place = (tutti_record_place){ .rt = run->rt, .folder = run->config->out };
+    tutti_error why = { .rank = -1 };
+
+    *place = (tutti_record_place){ .rt = run->rt,
+                                   .folder = run->config->out,
+                                   .port = run->config->metrics_port };
+    if (goes_on && tutti_record_port_check(place->port, true, &why) != TUTTI_OK) {
+        tutti_train_say(run, 3, "the run continues without metrics-port: %s", why.text);
+        place->port = NULL;
+    }
     return tutti_record_log_to(run->config->log_to, &place->forms, err);
 }
 
@@ -32,7 +40,7 @@ tutti_status tutti_train_report_open(tutti_run *run, tutti_error *err)
     TUTTI_TRY(tutti_train_gather_open(run, err));
     if (run->all.index != 0)
         return TUTTI_OK;
-    TUTTI_TRY(tutti_train_rows_place(run, &place, err));
+    TUTTI_TRY(tutti_train_rows_place(run, run->epoch.number > 1, &place, err));
     return tutti_record_rows_begin(&run->metrics, &place, run->entered_step > 0, run->entered_step,
                                    err);
 }

@@ -21,7 +21,7 @@ typedef struct tutti_train_config {
     const char *model, *data, *method, *optimizer, *lr_schedule, *transport, *target, *out,
         *resume, *init, *slow, *batch_share, *partition, *platform, *fail, *collective,
         *collective_table, *codec, *codec_hierarchy, *loss_scale, *stream, *hosts, *rsh, *meet,
-        *device_memory, *trace_steps, *log_to;
+        *device_memory, *trace_steps, *log_to, *metrics_port;
     int64_t n, servers, epochs, steps, batch, accumulate, seed, threads, report_every,
         codec_report, eval_every, checkpoint_every, checkpoint_keep, min_workers, stream_buffer,
         elastic_shares;
@@ -71,10 +71,10 @@ int64_t tutti_train_silence_ns(const tutti_train_config *config);
 tutti_status tutti_train_check_data(tutti_runtime *rt, const tutti_train_config *config,
                                     const char *installed, tutti_error *err);
 
-/* Checks the collective-table, if there is one, and makes the output directory. TUTTI_ERR_USAGE:
-   the directory has another run's checkpoints or results, and overwrite is false. Changes nothing
-   in the directory. Call once, before workers start; if other processes may use the directory too,
-   in the process that has claimed it (launch.h). */
+/* Checks collective-table and metrics-port, if they are given, and makes the output directory.
+   TUTTI_ERR_USAGE: the directory has another run's checkpoints or results, and overwrite is false.
+   Changes nothing in the directory. Call once, before workers start; if other processes may use the
+   directory too, in the process that has claimed it (launch.h). */
 tutti_status tutti_train_prepare(tutti_runtime *rt, const tutti_train_config *config,
                                  tutti_error *err);
 

@@ -525,8 +525,9 @@ tutti_status tutti_train_gather_lists(tutti_run *run, tutti_buffer mine, size_t 
 
 /* ---- report.c: reports while a run trains ---- */
 
-/* Sets *place to where the rows of metrics.jsonl go, in which forms. */
-tutti_status tutti_train_rows_place(const tutti_run *run, tutti_record_place *place,
+/* Sets *place to where the rows of metrics.jsonl go, in which forms. goes_on: the run has begun
+   elsewhere, and a port that cannot be had here is left out with a warning. */
+tutti_status tutti_train_rows_place(const tutti_run *run, bool goes_on, tutti_record_place *place,
                                     tutti_error *err);
 /* Opens metrics.jsonl at index 0, and allocates what gather.c needs. */
 tutti_status tutti_train_report_open(tutti_run *run, tutti_error *err);

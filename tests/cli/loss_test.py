@@ -1,12 +1,14 @@
 """Workers that die, signals, a launcher that is killed: the run ends, reports which worker and why, and leaves
 nothing behind. Bounds are ten times those of the design (50 ms to notice, 2 s to stop, 1 s after the
 launcher's death), since a test machine may be busy."""
-import os, random, re, signal, subprocess, sys, time, unittest
+import contextlib, os, random, re, signal, subprocess, sys, time, unittest
 
 sys.path[:0] = [os.path.join(os.path.dirname(__file__), folder) for folder in ("..", "../netlab")]
+import exposition
 from command import *
 from hosts_test import HERE, TWO, HostCase, workers_of
 from lab import NETLAB, needs_lab
+from ports import free_port
 from together import together
 
 
@@ -154,6 +156,43 @@ class GoesOn(HostCase):
                 self.assertLessEqual(len(told) - 1, len(events))
                 self.assertGreater(len(events), 1)
                 self.assertEqual(len(read(os.path.join(out, "metrics.csv")).splitlines()), 1 + len(told))
+
+    def step_at(self, port, seconds=60):
+        """The step that is shown there, as soon as there is an answer."""
+        until = time.monotonic() + seconds
+        while True:
+            with contextlib.suppress(OSError, KeyError):
+                return next(iter(exposition.read(exposition.get(port))["tutti_step"].values()))
+            self.assertLess(time.monotonic(), until, "no answer")
+            time.sleep(0.02)
+
+    def test_another_worker_answers_at_the_port_of_a_lost_one(self):
+        port = free_port()
+        run, out, workers = self.going("p", "-n", "3", "--metrics-port", str(port), steps=1000000)
+        step = self.step_at(port)
+        os.kill(workers[0][0], signal.SIGKILL)
+        self.says(run, "the run continues with 2 workers\n")
+        until = time.monotonic() + 60
+        while self.step_at(port) <= step:
+            self.assertLess(time.monotonic(), until, "the step stands")
+            time.sleep(0.02)
+        run.terminate()
+        err = self.ended(run, 60)
+        self.assertNotIn("metrics-port", err)
+        self.nothing_is_left(out)
+
+    @needs_lab
+    def test_a_host_without_the_address_of_the_port_continues_with_a_warning(self):
+        run, out, workers = self.going("q", "-H", "h1:1,h2:2", "--rsh", NETLAB + " rsh", "--metrics-port",
+                                       "10.77.0.1:9400", steps=600,
+                                       command=[NETLAB, "-n", "2", "--timeout", "100", "--"])
+        os.kill(workers[0][0], signal.SIGKILL)
+        err = self.ended(run, 90)
+        self.assertEqual(run.returncode, 0, err)
+        self.assertIn("the run continues without metrics-port: metrics-port 10.77.0.1:9400 cannot be had: it is no "
+                      "address of this host", err)
+        self.assertEqual(summary(out)["workers"], 3)
+        self.nothing_is_left(out)
 
     def says(self, run, sentence):
         """Waits for this sentence; gives all output of the run by then."""

@@ -12,6 +12,7 @@ def options():
     return {"hosts": ("127.0.0.1:1,127.0.0.2:1", "starts programs on other machines"),
             "rsh": ("touch %s", "starts a program"),
             "meet": ("127.0.0.1:1", "opens a port"),
+            "metrics-port": ("9400", "opens a port"),
             "out": ("%s", "determines where files are written"),
             "overwrite": (True, "removes files")}
 

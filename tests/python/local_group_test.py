@@ -1,6 +1,7 @@
 """Hosts with Gloo inside and Tutti between (local_group=): 2 hosts of 2 ranks, as 4 processes of this machine."""
 
 import os
+import sys
 import time
 
 import pytest
@@ -20,6 +21,10 @@ from torch.nn.parallel import DistributedDataParallel as Torchs  # noqa: E402
 import tutti.torch  # noqa: E402
 from tutti.errors import PeerError  # noqa: E402
 from tutti.torch import DistributedDataParallel, _local  # noqa: E402
+
+sys.path.append(str(processes.HERE.parent))
+import exposition  # noqa: E402
+from ports import free_port  # noqa: E402
 
 HOSTS = [[0, 1], [2, 3]]
 
@@ -157,7 +162,7 @@ def test_a_host_sends_the_bytes_of_one_model(tmp_path, transport):
 
 
 # ---- what a wrapper does besides ----
-def features(rank, folder):
+def features(rank, folder, port):
     local, wrong = start(folder, rank), []
     _local._BUCKET = 2048
 
@@ -243,16 +248,20 @@ def features(rank, folder):
     check("state_dict", list(state) == ["module." + name for name in wrapped.module.state_dict()])
     wrapped.close()
     for way in ("wrapper", "prepare"):
-        check("log_to of " + way, logged(folder, rank, local, way))
+        check("log_to of " + way, logged(folder, rank, local, way, port))
     return wrong
 
 
-def logged(folder, rank, local, way):
-    """Does rank 0 alone give figures on, and has each local index its files?"""
+def logged(folder, rank, local, way, port):
+    """Does rank 0 alone give figures on and answer at the port, and has each local index its files?"""
     got, model = [], net(rank)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def look(_figures, step):  # the port is closed when the last figures are given
+        got.append(step if step == 3 or f'tutti_step{{run="local-0"}} {step}\n' in exposition.get(port) else "nothing")
+
     options = {
-        "trace": f"{folder}/{way}", "log_to": ["csv", lambda figures, step: got.append(step)], "local_group": local
+        "trace": f"{folder}/{way}", "log_to": ["csv", look], "metrics_port": port, "local_group": local
     }  # fmt: skip
     if way == "wrapper":
         model = ours = DistributedDataParallel(model, **options)
@@ -269,7 +278,7 @@ def logged(folder, rank, local, way):
 
 
 def test_a_wrapper_of_hosts_does_what_a_flat_one_does(tmp_path):
-    assert on_hosts(features, str(tmp_path)) == [[]] * 4
+    assert on_hosts(features, str(tmp_path), free_port()) == [[]] * 4
 
 
 # ---- refusals ----

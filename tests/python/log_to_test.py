@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import re
+import socket
 import struct
 import sys
 import types
@@ -17,22 +18,27 @@ import pytest
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
+import processes  # noqa: E402
 import tutti.torch  # noqa: E402
 from tutti.torch import _log_to  # noqa: E402
+
+sys.path.append(str(processes.HERE.parent))
+import exposition  # noqa: E402
+from ports import free_port  # noqa: E402
 
 STEPS = 5
 NAMES = [1, 2, 4, 5]  # steps of the record's lines: 5 at the end
 BOTH = pytest.mark.parametrize("way", ["wrapper", "prepare"])
 
 
-def train(way: str, folder: pathlib.Path | None, log_to: object, steps: int = STEPS) -> None:
+def train(way: str, folder: pathlib.Path | None, log_to: object, steps: int = STEPS, **more: object) -> None:
     torch.manual_seed(0)
     net = torch.nn.Linear(3, 1)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.25)
     if way == "wrapper":
-        model = ours = tutti.torch.DistributedDataParallel(net, trace=folder, log_to=log_to)
+        model = ours = tutti.torch.DistributedDataParallel(net, trace=folder, log_to=log_to, **more)
     else:
-        model, optimizer = tutti.torch.prepare(net, optimizer, trace=folder, log_to=log_to)
+        model, optimizer = tutti.torch.prepare(net, optimizer, trace=folder, log_to=log_to, **more)
         ours = optimizer
     for _ in range(steps):
         optimizer.zero_grad()
@@ -121,6 +127,72 @@ def test_names_of_numbers_are_those_of_the_library():
     assert _log_to.numbers({"step": 3, "tensor": "fc.weight", "lost": 0.5, "counts": [1, 2]}) == {
         "codec/fc.weight/lost": 0.5
     }
+
+
+# ---- Prometheus ----
+def latest(folder: pathlib.Path, lines: list[dict]) -> dict[str, dict]:
+    """What Prometheus reads after these lines of a record."""
+    found: dict[str, dict] = {}
+    for line in lines:
+        for name, value in [("step", line["step"]), *_log_to.numbers(line).items(), *((n, None) for n in line)]:
+            of, _, worker = name.partition("/")
+            labels = (("run", folder.name), ("worker", worker)) if worker else (("run", folder.name),)
+            if value is not None:
+                found.setdefault(f"tutti_{of}", {})[labels] = value
+            elif name in line and line[name] is None:
+                found.get(f"tutti_{of}", {}).pop(labels, None)
+    return {name: of for name, of in found.items() if of}
+
+
+@BOTH
+def test_prometheus_has_the_latest_figures_in_a_file_and_at_a_port(tmp_path, way):
+    port, folder, seen = free_port(), tmp_path / "t", []
+
+    def look(_figures, step):
+        if step < STEPS:  # the last line is written when the record, and its port, are closed
+            seen.append(exposition.read(exposition.get(port)))
+
+    train(way, folder, ["prometheus", look], metrics_port=port)
+    lines = rows(folder)
+    assert seen == [latest(folder, lines[: k + 1]) for k in range(len(NAMES) - 1)]
+    assert exposition.read((folder / "metrics.prom").read_text()) == latest(folder, lines)
+    assert seen[0]["tutti_train_loss"] and "worker" in str(seen[0]["tutti_compute_seconds_by_worker"])
+    with pytest.raises(OSError, match="refused"):
+        exposition.get(port)
+
+
+@BOTH
+def test_a_port_of_another_program_is_refused_and_nothing_is_left(tmp_path, way):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(ValueError, match=f"metrics-port {port} cannot be had: another program has it"):
+            train(way, tmp_path / "t", None, metrics_port=str(port))
+    assert not (tmp_path / "t").exists() or os.listdir(tmp_path / "t") == []
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "sentence"),
+    [
+        (0, ValueError, "metrics_port=0; ports are from 1 to 65535"),
+        (65536, ValueError, "metrics_port=65536"),
+        (True, TypeError, "metrics_port=True; give a port"),
+        (9400.0, TypeError, "metrics_port=9400.0; give a port"),
+        ("", TypeError, "metrics_port=''"),
+        ("host:9400", ValueError, "metrics-port is 'host:9400'; give a port from 1 to 65535"),
+        ("192.0.2.1:9400", ValueError, "it is no address of this host"),
+    ],
+)
+def test_a_port_that_cannot_be_is_refused(tmp_path, given, kind, sentence):
+    with pytest.raises(kind, match=re.escape(sentence)):
+        train("wrapper", tmp_path / "t", None, metrics_port=given)
+    assert not (tmp_path / "t").exists() or os.listdir(tmp_path / "t") == []
+
+
+def test_a_port_shows_a_record():
+    with pytest.raises(ValueError, match="metrics_port= gives on what the record of the run has; name its folder"):
+        train("wrapper", None, None, metrics_port=9400)
 
 
 # ---- stand-ins for packages ----
@@ -267,7 +339,7 @@ def test_a_package_that_is_missing_is_refused_before_a_run_begins(tmp_path, monk
 @pytest.mark.parametrize(
     ("given", "kind", "sentence"),
     [
-        ("tensorbord", ValueError, "there are tensorboard, csv, wandb, mlflow.*did you mean 'tensorboard'"),
+        ("tensorbord", ValueError, "there are tensorboard, csv, prometheus, wandb, mlflow.*did you mean 'tensorboard'"),
         (["csv", "csv"], ValueError, "log_to has 'csv' twice"),
         ("csv,csv", ValueError, "log_to has 'csv' twice"),
         ("csv,", ValueError, "log_to has ''"),

@@ -47,7 +47,7 @@ static tutti_record_place place_in(char folder[TUTTI_RECORD_PATH], const char *n
 {
     snprintf(folder, TUTTI_RECORD_PATH, "%s/%s", root, name);
     assert_int_equal(mkdir(folder, 0755), 0);
-    return (tutti_record_place){ rt, folder, ALL };
+    return (tutti_record_place){ .rt = rt, .folder = folder, .forms = ALL };
 }
 
 static size_t read_file(const char *folder, const char *name, unsigned char text[ROOM])
@@ -223,12 +223,15 @@ static void bytes_of_a_row_are_those_of_the_format(void **state)
     json_decref(row);
 }
 
-static void note(void *user, const char *tag, const json_t *number)
+static void note(void *user, const char *tag, const json_t *value)
 {
     char *text = user;
     const size_t n = strlen(text);
 
-    snprintf(text + n, 1200 - n, "%s=%g ", tag, json_number_value(number));
+    if (json_is_null(value))
+        snprintf(text + n, 1200 - n, "%s=null ", tag);
+    else
+        snprintf(text + n, 1200 - n, "%s=%g ", tag, json_number_value(value));
 }
 
 static void numbers_of_a_row_have_names(void **state)
@@ -237,13 +240,13 @@ static void numbers_of_a_row_have_names(void **state)
         const char *row, *numbers;
     } cases[] = {
         { "{\"step\": 3, \"a\": 1, \"b\": null, \"c\": \"x\", \"d\": true, \"e\": [2, null, 3]}",
-          "a=1 e/0=2 e/2=3 " },
+          "a=1 b=null e/0=2 e/1=null e/2=3 " },
         { "{\"step\": 3, \"method_figures\": {\"m\": 4, \"w\": [5, 6]}}",
           "method_figures/m=4 method_figures/w/0=5 method_figures/w/1=6 " },
         { "{\"step\": 3, \"tensor\": \"fc1.weight\", \"lost\": 0.5, \"counts\": [1, 2]}",
           "codec/fc1.weight/lost=0.5 " },
         { "{\"step\": 3, \"epoch\": 1, \"samples\": 2, \"test_loss\": null, \"test_auc\": 4}",
-          "evaluation/epoch=1 evaluation/samples=2 test_auc=4 " },
+          "evaluation/epoch=1 evaluation/samples=2 test_loss=null test_auc=4 " },
         { "{\"step\": 3, \"epoch\": 1, \"wall_seconds\": 2}", "epoch=1 wall_seconds=2 " },
         { "{\"step\": 3}", "" },
     };
@@ -501,7 +504,7 @@ static void names_of_forms_are_checked(void **state)
     static const struct {
         const char *text, *sentence;
     } wrong[] = {
-        { "tensorbord", "log-to has 'tensorbord'; there are tensorboard and csv" },
+        { "tensorbord", "log-to has 'tensorbord'; there are tensorboard, csv and prometheus" },
         { "tensorbord", "did you mean 'tensorboard'?" },
         { "csv,csv", "log-to has 'csv' twice" },
         { "csv,", "ends with a comma" },
@@ -517,7 +520,7 @@ static void names_of_forms_are_checked(void **state)
     assert_int_equal(forms, 0);
     assert_int_equal(tutti_record_log_to("csv", &forms, NULL), TUTTI_OK);
     assert_int_equal(forms, 1 << TUTTI_RECORD_CSV);
-    assert_int_equal(tutti_record_log_to("csv,tensorboard", &forms, NULL), TUTTI_OK);
+    assert_int_equal(tutti_record_log_to("csv,prometheus,tensorboard", &forms, NULL), TUTTI_OK);
     assert_int_equal(forms, ALL);
     for (size_t i = 0; i < TUTTI_LENGTH(wrong); i++) {
         tutti_error err = { .rank = -1 };

@@ -1,6 +1,7 @@
 """log_to=: rank 0 gives each line of metrics.jsonl, as the record writes it, to what draws curves of it.
 
-The library writes the files of "tensorboard" and "csv" into the record's folder (src/record/log_to.c). "wandb" and
+The library writes the files of "tensorboard", "csv" and "prometheus" into the record's folder
+(src/record/log_to.c), and answers at metrics_port= (src/record/port.c). "wandb" and
 "mlflow" are packages, and an object with log(figures, step), or a callable of the same arguments, is the script's.
 These get the numbers of a line by the same names as the curves of TensorBoard: "train_loss",
 "wait_seconds_by_worker/0".
@@ -21,7 +22,7 @@ from typing import Any, BinaryIO, Protocol
 
 import torch
 
-_FILES = ("tensorboard", "csv")
+_FILES = ("tensorboard", "csv", "prometheus")
 _PACKAGES = ("wandb", "mlflow")
 _AXIS = "tutti_step"  # the name of the step at W&B
 
@@ -112,25 +113,28 @@ _MAKE: dict[str, Callable[[str, dict[str, Any]], Any]] = {"wandb": _Wandb, "mlfl
 
 
 class LogTo:
-    """What log_to= means, read before anything is opened."""
+    """What log_to= and metrics_port= mean, read before anything is opened."""
 
-    def __init__(self, files: str, others: list[str | Logger | Callable[..., object]]):
+    def __init__(self, files: str, others: list[str | Logger | Callable[..., object]], port: str = ""):
         self.files = files  # as the library takes it: "tensorboard,csv"
         self._others = others
+        self.port = port  # likewise: "9400"
 
     def check_folder(self, folder: str) -> None:
-        if not folder and (self.files or self._others):
+        if not folder and (self.files or self._others or self.port):
             raise ValueError(
-                "log_to= gives on what the record of the run has; name its folder, too: trace='runs/one', or "
-                "TUTTI_TRACE_DIR in the environment"
+                f"{'log_to=' if self.files or self._others else 'metrics_port='} gives on what the record of the run "
+                "has; name its folder, too: trace='runs/one', or TUTTI_TRACE_DIR in the environment"
             )
 
     def fingerprint(self) -> str:
         """Of all ranks the same. The objects of a script are rank 0's own matter."""
-        return f"log_to={self.files}\n" if self.files else ""
+        of_files = f"log_to={self.files}\n" if self.files else ""
+        return of_files + (f"metrics_port={self.port}\n" if self.port else "")
 
     def of_index(self, index: int) -> LogTo:
-        """Of the ranks of a local_group the first one's figures go to packages and objects; the others have files."""
+        """Of the ranks of a local_group the first one's figures go to packages, objects and the port; the others have
+        files."""
         return self if index == 0 else LogTo(self.files, [])
 
     def begin(self, folder: str, facts: dict[str, Any]) -> Sender | None:
@@ -138,8 +142,8 @@ class LogTo:
         return Sender(folder, facts, self._others) if self._others else None
 
 
-def plan_of(log_to: Given) -> LogTo:
-    """Returns what log_to= means. ValueError, TypeError: it cannot be."""
+def plan_of(log_to: Given, metrics_port: int | str | None = None) -> LogTo:
+    """Returns what log_to= and metrics_port= mean. ValueError, TypeError: it cannot be."""
     files: list[str] = []
     others: list[str | Logger | Callable[..., object]] = []
     for one in _each(log_to):
@@ -156,7 +160,18 @@ def plan_of(log_to: Given) -> LogTo:
         else:
             _check_package(one)
             others.append(one)
-    return LogTo(",".join(files), others)
+    return LogTo(",".join(files), others, _place_of(metrics_port))
+
+
+def _place_of(port: int | str | None) -> str:
+    """As the library takes it, which checks what a text has."""
+    if port is None:
+        return ""
+    if isinstance(port, bool) or not isinstance(port, (int, str)) or port == "" or "\0" in str(port):
+        raise TypeError(f"metrics_port={port!r}; give a port of this host, 9400, or an address with it, '0.0.0.0:9400'")
+    if isinstance(port, str) or 1 <= port <= 65535:
+        return str(port)
+    raise ValueError(f"metrics_port={port}; ports are from 1 to 65535")
 
 
 def _each(log_to: Given) -> Iterator[Any]:

@@ -116,6 +116,7 @@ class Record:
         options = _abi.tutti_record_options()
         options.folder, options.facts = os.fsencode(folder), json.dumps(facts).encode()
         options.overwrite, options.samples, options.log_to = overwrite, samples, log_to.files.encode()
+        options.metrics_port = log_to.port.encode()
         self._at: ctypes.c_void_p | None = None
         at = ctypes.c_void_p()
         check(_c.tutti_record_open, at, engine._at, options)

@@ -72,8 +72,10 @@ class DistributedDataParallel(Torchs):
         writes there: True here unless given. False: it has memory of its own, for one more copy.
     trace: a folder for a trace of all ranks, figures and a summary, of which `tutti report DIR` makes a page. None:
         TUTTI_TRACE_DIR; without that nothing is recorded. trace_overwrite: an earlier record there is removed.
-    log_to: what else gets the figures of the record: "tensorboard" and "csv", files in its folder; "wandb", "mlflow";
-        an object with log(figures, step) or such a callable; or a list of them. On rank 0.
+    log_to: what else gets the figures of the record: "tensorboard", "csv" and "prometheus", files in its folder;
+        "wandb", "mlflow"; an object with log(figures, step) or such a callable; or a list of them. On rank 0.
+    metrics_port: a port where rank 0 answers GET /metrics with the latest figures, as Prometheus reads them: 9400, for
+        this host alone, or "0.0.0.0:9400".
     checkpoint: a folder, or tutti.torch.Checkpoints(folder, every=N, ...). At SIGTERM, under Slurm at SIGUSR1 too, all
         ranks save there after the same step and end with 128 + signal. If there is a checkpoint in it the run continues
         from it. Needs also(optimizer=optimizer).
@@ -94,6 +96,7 @@ class DistributedDataParallel(Torchs):
         trace: str | os.PathLike[str] | None = None,
         trace_overwrite: bool = False,
         log_to: _log_to.Given = None,
+        metrics_port: int | str | None = None,
         checkpoint: str | os.PathLike[str] | _preempt.Checkpoints | None = None,
         **others: Any,
     ):
@@ -103,7 +106,7 @@ class DistributedDataParallel(Torchs):
             raise TypeError(f"DistributedDataParallel: method={method!r}; it is a spec, such as 'ddp'")
         arguments = _arguments.read(torchs, others)
         plan = _preempt.plan_of(checkpoint)
-        to = _log_to.plan_of(log_to)
+        to = _log_to.plan_of(log_to, metrics_port)
         super().__init__(module, arguments)
         self._preempt: _preempt.OfWrapper | None = None
         self._checkpoint = plan

@@ -176,7 +176,7 @@ def prepare(model: nn.Module, optimizer: torch.optim.Optimizer, method: str = "d
             collective: str | None = None, clip_norm: float = 0.0, nonfinite: str = "stop",
             loss_scale: str | None = None, seed: int = 0,
             steps: int = 0, sampler: BatchSampler | None = None, trace: str | os.PathLike[str] | None = None,
-            trace_overwrite: bool = False, log_to: _log_to.Given = None,
+            trace_overwrite: bool = False, log_to: _log_to.Given = None, metrics_port: int | str | None = None,
             codec_cost: str = "off", codec_report: int = 0,
             checkpoint: str | os.PathLike[str] | _preempt.Checkpoints | None = None,
             local_group: dist.ProcessGroup | None = None) -> tuple[nn.Module, Optimizer]:
@@ -203,8 +203,10 @@ def prepare(model: nn.Module, optimizer: torch.optim.Optimizer, method: str = "d
         their number of samples, and methods that assign samples do so through it. Methods that choose samples need it.
     trace: a folder for a trace of all ranks, figures and a summary, of which `tutti report DIR` makes a page. None:
         TUTTI_TRACE_DIR; without that nothing is recorded. trace_overwrite: an earlier record there is removed.
-    log_to: what else gets the figures of the record: "tensorboard" and "csv", files in its folder; "wandb", "mlflow";
-        an object with log(figures, step) or such a callable; or a list of them. On rank 0.
+    log_to: what else gets the figures of the record: "tensorboard", "csv" and "prometheus", files in its folder;
+        "wandb", "mlflow"; an object with log(figures, step) or such a callable; or a list of them. On rank 0.
+    metrics_port: a port where rank 0 answers GET /metrics with the latest figures, as Prometheus reads them: 9400, for
+        this host alone, or "0.0.0.0:9400".
     codec_cost: "explain": measure codec and network before the first step, and log what an exchange takes with it and
         without. "auto-off": likewise, and send gradients as they are where that is predicted to take over 5 % longer.
     codec_report: steps between measurements of what the codec loses, which the record (trace=) has; 0: never.
@@ -226,8 +228,8 @@ def prepare(model: nn.Module, optimizer: torch.optim.Optimizer, method: str = "d
     run = make(model, optimizer, method, codec=codec, transport=transport, servers=servers, batch=batch,
                accumulate=accumulate, elastic_shares=elastic_shares, validation=validation, collective=collective,
                clip_norm=clip_norm, nonfinite=nonfinite, loss_scale=loss_scale, seed=seed, steps=steps, sampler=sampler,
-               trace=trace, trace_overwrite=trace_overwrite, log_to=_log_to.plan_of(log_to), codec_cost=codec_cost,
-               codec_report=codec_report,
+               trace=trace, trace_overwrite=trace_overwrite, log_to=_log_to.plan_of(log_to, metrics_port),
+               codec_cost=codec_cost, codec_report=codec_report,
                checkpoint=_preempt.plan_of(checkpoint))
     if run.only_serves:
         _serve.until_finished(run)
