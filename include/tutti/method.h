@@ -431,6 +431,9 @@ typedef struct tutti_method_ops {
        warm-up, a measurement. steps: number of steps of the run; epoch: of an epoch.
        TUTTI_SETTLES_UNKNOWN: the method decides while it trains. NULL: none. */
     uint64_t (*settles)(const void *self, uint64_t steps, uint64_t epoch);
+    /* Returns the method's period in steps under these options: once it has settled, all runs of
+       that many consecutive steps exchange and compute as much. 0: not known. NULL: one step. */
+    uint64_t (*repeats)(const void *self);
     /* Declares state and facilities, sets m->piece_bytes, m->first_piece_bytes, m->lane_width and
        m->team, and refuses bad combinations. It allocates no memory and sends no messages. */
     tutti_status (*declare)(tutti_method *m, tutti_plan *plan, tutti_error *err);

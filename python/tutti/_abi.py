@@ -373,6 +373,7 @@ class tutti_method_ops(Structure):
         ("services", POINTER(tutti_service)),
         ("serves", CFUNCTYPE(c_bool, c_void_p)),
         ("settles", CFUNCTYPE(c_ulong, c_void_p, c_ulong, c_ulong)),
+        ("repeats", CFUNCTYPE(c_ulong, c_void_p)),
         ("declare", CFUNCTYPE(c_int, c_void_p, c_void_p, POINTER(tutti_error))),
         ("open", CFUNCTYPE(c_int, c_void_p, POINTER(tutti_error))),
         ("close", CFUNCTYPE(None, c_void_p)),

@@ -71,6 +71,18 @@ static double sum_of(const json_t *workers, const char *member)
     return sum;
 }
 
+/* Returns what the workers had sent when the last step was over: what a run sends once, at its end,
+   is no part of a step. */
+static double sent_in_steps(const tutti_history *h)
+{
+    double bytes = (double)NAN;
+
+    for (size_t i = 0; i < h->n; i++)
+        if (isfinite(h->moments[i].waited)) /* a report of all workers */
+            bytes = h->moments[i].bytes;
+    return bytes;
+}
+
 /* Returns the report of the first step at or after `steps`; zeros: steps is 0, or there is none. */
 static tutti_moment settled_at(const tutti_history *h, uint64_t steps)
 {
@@ -89,7 +101,7 @@ static bool read_row(tutti_planned *row, const tutti_history *h, const tutti_tra
     const tutti_moment from = settled_at(h, row->settled);
     const double step = (double)tutti_train_step_samples(c),
                  all = tutti_history_number(s, "samples") / step, steps = all - from.samples / step,
-                 sent = tutti_history_number(s, "bytes_sent_total"),
+                 sent = sent_in_steps(h),
                  waited = sum_of(workers, "exposed_comm_seconds");
 
     row->seconds = (tutti_history_number(s, "wall_seconds") - from.seconds) / steps;
@@ -153,10 +165,23 @@ static void times(double ratio, const char *more, const char *less, const char *
         snprintf(text, bytes, "%s", same);
 }
 
-/* Writes a warning if the first steps of the method differ from the later ones; else "". */
+/* Writes which steps the figures are of, if the method's steps differ and these are not just the
+   first --over; else "". */
 static void beware(const tutti_plan_findings *f, const tutti_planned *row, char *text, size_t bytes)
 {
+    size_t used = 0;
+
     text[0] = 0;
+    if (row->steps % row->repeats != 0)
+        snprintf(text, bytes,
+                 "; its period is %llu steps, so this look at %lld was too short",
+                 (unsigned long long)row->repeats, (long long)f->over);
+    else if (row->steps != (uint64_t)f->over)
+        snprintf(text, bytes, "; of %llu steps, in whole periods of %llu",
+                 (unsigned long long)row->steps, (unsigned long long)row->repeats);
+    used = strlen(text);
+    text += used;
+    bytes -= used;
     if (row->settled > 0)
         snprintf(text, bytes, "; without its first %llu steps, which are other ones",
                  (unsigned long long)row->settled);
@@ -184,7 +209,7 @@ static void give_reasons(tutti_plan_findings *f)
             ddp = &f->rows[i];
     for (size_t i = 0; i < f->n; i++) {
         tutti_planned *row = &f->rows[i];
-        char speed[60], sent[60], warm[260];
+        char speed[60], sent[60], warm[360];
         beware(f, row, warm, sizeof warm);
         if (ddp == NULL || row == ddp) {
             snprintf(row->reason, sizeof row->reason,
@@ -251,7 +276,9 @@ static tutti_status find_row(tutti_plan_findings *f, tutti_runtime *rt,
                              .codec = tutti_history_text(row, "codec"),
                              .condition = tutti_history_text(row, "condition"),
                              .settled = strtoull(tutti_history_text(run, "settled"), NULL, 10),
-                             .settles = strtoull(tutti_history_text(run, "settles"), NULL, 10) };
+                             .settles = strtoull(tutti_history_text(run, "settles"), NULL, 10),
+                             .steps = strtoull(tutti_history_text(run, "steps"), NULL, 10),
+                             .repeats = strtoull(tutti_history_text(run, "repeats"), NULL, 10) };
     mine->command = json_object_get(command, "words");
     mine->simulated = json_object_get(run, "words");
     mine->effect = mine->condition[0] != 0 ? &effects[SYNCHRONOUS]
@@ -321,12 +348,15 @@ static void print_setting(const tutti_plan_findings *f)
 {
     const tutti_train_config *c = f->config;
     const tutti_measured *m = f->measured;
+    bool longer = false;
     char text[1000];
 
+    for (size_t i = 0; i < f->n; i++)
+        longer = longer || f->rows[i].steps != (uint64_t)f->over;
     snprintf(text, sizeof text,
-             "%s on %s, %lld worker%s, batches of %lld; %lld simulated steps of each method",
+             "%s on %s, %lld worker%s, batches of %lld; %lld simulated steps of each method%s",
              c->model, c->data, (long long)c->n, c->n > 1 ? "s" : "", (long long)c->batch,
-             (long long)f->over);
+             (long long)f->over, longer ? ", or whole periods" : "");
     tutti_cli_wrap(stdout, "", 0, text);
     if (m != NULL) {
         snprintf(text, sizeof text,
@@ -562,11 +592,12 @@ static json_t *name_json(const tutti_planned *row)
 
 static json_t *row_json(const tutti_planned *row)
 {
-    return json_pack("{s:s, s:s, s:s, s:I, s:f, s:f, s:f, s:f, s:s, s:s, s:O}", "method",
+    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:s, s:s, s:O}", "method",
                      row->method, "codec", row->codec, "condition", row->condition, "settled",
-                     (json_int_t)row->settled, "seconds_a_step", row->seconds, "exposed_share",
-                     row->exposed, "memory_bytes", row->memory, "bytes_sent_a_step", row->bytes,
-                     "effect", row->effect->name, "reason", row->reason, "command", row->command);
+                     (json_int_t)row->settled, "steps", (json_int_t)row->steps, "seconds_a_step",
+                     row->seconds, "exposed_share", row->exposed, "memory_bytes", row->memory,
+                     "bytes_sent_a_step", row->bytes, "effect", row->effect->name, "reason",
+                     row->reason, "command", row->command);
 }
 
 json_t *tutti_plan_json(const tutti_plan_findings *f)

@@ -52,6 +52,16 @@ typedef struct tutti_effect { const char *name, *text; } tutti_effect;
 /* Returns the effect of a method with a codec ("": none), from its traits and description. */
 const tutti_effect *tutti_plan_effect(const char *method, const char *codec);
 
+/* Returns the least multiple of `repeats`, `least` or more: whole periods of a method
+   (tutti_method_repeats). If that is more than TUTTI_PLAN_WHOLE_MOST, `least`. */
+enum { TUTTI_PLAN_WHOLE_MOST = 100000 };
+static inline uint64_t tutti_plan_whole(uint64_t least, uint64_t repeats)
+{
+    const uint64_t whole = (least + repeats - 1) / repeats * repeats;
+
+    return whole <= TUTTI_PLAN_WHOLE_MOST || whole == least ? whole : least;
+}
+
 /* The first steps of some methods differ from the later ones. A plan simulates them, and leaves
    them out of its figures, if they are at most this many times --over. */
 enum { TUTTI_PLAN_LOOKS = 10 };
@@ -61,6 +71,8 @@ typedef struct tutti_planned {
     const char *condition;       /* "batch-share=auto"; "": none */
     const json_t *simulated;     /* words of the simulated run */
     uint64_t settled;            /* first steps that its figures leave out */
+    uint64_t steps;              /* steps that its figures are of */
+    uint64_t repeats;            /* its period (tutti_method_repeats) */
     uint64_t settles;            /* first steps that they should leave out: more, if the run is too
                                     short for that. TUTTI_SETTLES_UNKNOWN: not known */
     const json_t *command;       /* words of the run that the user would start */
@@ -69,7 +81,7 @@ typedef struct tutti_planned {
     double exposed;              /* fraction of the workers' time in which they wait, 0 to 1 */
     double memory;               /* bytes of the worker that has most */
     double bytes;                /* sent in a step by all ranks, over the number of workers */
-    char reason[600];            /* for its speed, compared with ddp if that is a row */
+    char reason[700];            /* for its speed, compared with ddp if that is a row */
 } tutti_planned;
 
 typedef struct tutti_plan_findings {
@@ -89,7 +101,7 @@ typedef struct tutti_plan_findings {
     json_t *refused;                /* array of {method, codec, why} */
 } tutti_plan_findings;
 /* The plans of the runs that the user would start, and of those that were simulated, whose runs
-   have the members `settled` and `settles` (numbers as texts). */
+   have the members `settled`, `settles`, `steps` and `repeats` (numbers as texts). */
 typedef struct tutti_plan_simulated {
     const json_t *asked, *simulated;
     const char *directory; /* of the simulated runs */

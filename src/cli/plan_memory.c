@@ -5,10 +5,12 @@
 #include <string.h>
 
 #include "cli_internal.h"
+#include "plan_internal.h"
 #include "tutti/launch.h"
 #include "tutti/tutti.h"
 #include "collective/world.h"
 #include "launch/launch.h"
+#include "method/registry.h"
 
 enum { OVER = 16, OVER_MOST = 100000 }; /* steps that are simulated */
 
@@ -270,8 +272,8 @@ static void print_help(void)
                    "with drawn gradients, and one network is opened.");
     printf("\n");
     tutti_cli_wrap(stdout, "  --over STEPS", 18,
-                   "steps to go through, 1 to 100000 [16], at most as many as the run has; of a "
-                   "method that sends in some steps only, a multiple of its period");
+                   "steps to go through, 1 to 100000 [16, and of a method that sends in some steps "
+                   "only whole periods], at most as many as the run has");
     tutti_cli_wrap(stdout, "  --json", 18, "as JSON; docs/PLAN.md has its members");
     printf("\n");
     tutti_cli_wrap(
@@ -285,12 +287,12 @@ static void print_help(void)
            "  tutti plan memory -n 8 --servers 2 --method asgd --transport tcp --json\n");
 }
 
-/* Removes "--over N" or "--over=N" from the words, and sets its value. */
+/* Removes "--over N" or "--over=N" from the words, and sets its value; 0: there is none. */
 static tutti_status take_over(int *argc, char **argv, uint64_t *over, tutti_error *err)
 {
     int n = 1;
 
-    *over = OVER;
+    *over = 0;
     for (int i = 1; i < *argc; i++) {
         const bool apart = strcmp(argv[i], "--over") == 0;
         const char *text = apart && i + 1 < *argc ? argv[i + 1] : "";
@@ -370,6 +372,8 @@ int tutti_cli_plan_memory(int argc, char **argv)
         status = settle(&s, &err);
         if (status == TUTTI_OK)
             status = tutti_train_check_data(s.rt, &s.config, installed, &err);
+        if (status == TUTTI_OK && over == 0)
+            over = tutti_plan_whole(OVER, tutti_method_repeats(s.config.method));
         if (status == TUTTI_OK)
             status = tutti_train_plan_make(&plan, &s.config, installed, over, &err);
         if (status == TUTTI_OK)

@@ -45,8 +45,8 @@ const tutti_option tutti_cli_plan_options[] = {
     { "slow", TUTTI_TEXT, AT(slow), 0, 0, 0, "",
       "workers that compute slower, 3:5,7:2, as of `tutti train`" },
     { "over", TUTTI_INT, AT(over), 24, 1, 100000, NULL,
-      "steps to simulate of each method, behind those in which it settles, if these are at most "
-      "ten times as many; of one that sends in some steps only, a multiple of its period" },
+      "steps to simulate of each method, at least: of one that sends in some steps only, whole "
+      "periods; behind those in which it settles, if these are at most ten times as many" },
     { "minutes", TUTTI_REAL, AT(minutes), 10, 0.01, 10000, NULL,
       "for all simulations; methods that are not simulated by then are listed" },
     { "jobs", TUTTI_INT, AT(jobs), 0, 0, 256, NULL,
@@ -191,11 +191,42 @@ static void set_word(json_t *words, const char *flag, uint64_t value)
             json_array_set_new(words, i + 1, json_string(text));
 }
 
-/* Makes runs long enough to have `over` steps after the first ones that differ
-   (tutti_method_settles), and adds `settled` and `settles` to each run. */
+static void put_number(json_t *run, const char *name, uint64_t number)
+{
+    char text[24];
+
+    snprintf(text, sizeof text, "%llu", (unsigned long long)number);
+    json_object_set_new(run, name, json_string(text));
+}
+
+/* Makes a run long enough to have `over` steps or more, in whole periods (tutti_method_repeats),
+   after the first ones that differ (tutti_method_settles). epoch: its steps. */
+static void lengthen(const json_t *row, uint64_t over, uint64_t epoch, json_t *run)
+{
+    const char *method = tutti_history_text(row, "method");
+    const uint64_t most = TUTTI_PLAN_LOOKS * over, repeats = tutti_method_repeats(method),
+                   steps = tutti_plan_whole(over, repeats);
+    uint64_t settles = 0, settled, before;
+
+    do { /* of a share of the run, which is longer then */
+        before = settles;
+        settles = tutti_method_settles(method, before + steps, epoch);
+    } while (settles > before && settles <= most);
+    if (strcmp(tutti_history_text(row, "condition"), "batch-share=auto") == 0)
+        settles = settles > TUTTI_SHARES_SETTLE ? settles : TUTTI_SHARES_SETTLE;
+    settled = settles <= most ? settles : 0;
+    set_word(json_object_get(run, "words"), "--steps", settled + steps);
+    if (settled > 0)
+        set_word(json_object_get(run, "words"), "--report-every", settled);
+    put_number(run, "settled", settled);
+    put_number(run, "settles", settles);
+    put_number(run, "steps", steps);
+    put_number(run, "repeats", repeats);
+}
+
+/* Makes all runs long enough. */
 static tutti_status look_long_enough(const work *w, json_t *plan, tutti_error *err)
 {
-    const uint64_t over = (uint64_t)w->config->over, most = TUTTI_PLAN_LOOKS * over;
     const json_t *rows = json_object_get(plan, "rows");
     double epoch;
     json_t *run;
@@ -204,23 +235,8 @@ static tutti_status look_long_enough(const work *w, json_t *plan, tutti_error *e
     TUTTI_TRY(tutti_compare_epoch(w->run, w->rt, &epoch, err));
     json_array_foreach(json_object_get(plan, "runs"), i, run)
     {
-        const json_t *row = json_array_get(rows, tutti_compare_index(run, "row"));
-        uint64_t settles = 0, before;
-        char text[24];
-        do { /* of a share of the run, which is longer then */
-            before = settles;
-            settles = tutti_method_settles(tutti_history_text(row, "method"), before + over,
-                                           (uint64_t)ceil(epoch));
-        } while (settles > before && settles <= most);
-        if (strcmp(tutti_history_text(row, "condition"), "batch-share=auto") == 0)
-            settles = settles > TUTTI_SHARES_SETTLE ? settles : TUTTI_SHARES_SETTLE;
-        if (settles > 0 && settles <= most) {
-            set_word(json_object_get(run, "words"), "--steps", settles + over);
-            set_word(json_object_get(run, "words"), "--report-every", settles);
-        }
-        snprintf(text, sizeof text, "%llu", (unsigned long long)settles);
-        json_object_set_new(run, "settles", json_string(text));
-        json_object_set_new(run, "settled", json_string(settles <= most ? text : "0"));
+        lengthen(json_array_get(rows, tutti_compare_index(run, "row")), (uint64_t)w->config->over,
+                 (uint64_t)ceil(epoch), run);
     }
     return TUTTI_OK;
 }

@@ -46,7 +46,7 @@ static tutti_status ef21_check(const tutti_codec *c, tutti_error *err)
     if ((tutti_codec_traits(inner) & TUTTI_CODEC_JOINT) != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "the mean of %s is made of all workers' messages at once, and ef21 adds "
-                          "up what each of them is decoded to; take dct with mean=all",
+                          "up what each of them is decoded to; take mean=all",
                           inner->ops->name);
     return tutti_codec_check_fed(c, TUTTI_CODEC_CONTRACTIVE, err);
 }

@@ -37,7 +37,7 @@ tutti_status tutti_codec_check_point(const tutti_codec *c, tutti_error *err)
         return tutti_fail(
             err, TUTTI_ERR_USAGE, 0,
             "the mean of codec '%s' is made of all workers' messages at once, and from one worker "
-            "to another there is one message only; take dct with mean=all",
+            "to another there is one message only; take mean=all",
             ops->name);
     if (ops->rounds > 1)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,

@@ -143,17 +143,23 @@ enum { TUTTI_TOPK_WARMUP_MOST = 1000 }; /* epochs */
       "consecutive elements that are drawn together, a shorter tensor as a whole; " \
       "the last block travels filled with 0", when }
 
-/* ---- dct ---- */
-enum { TUTTI_DCT_CHUNK_MOST = 128 };
-#define TUTTI_ROW_DCT_TOPK(at) \
-    { "topk", TUTTI_INT, at, 32, 1, TUTTI_DCT_CHUNK_MOST * TUTTI_DCT_CHUNK_MOST, NULL, \
-      "k: coefficients sent of each cell, or all where it has fewer" }
-#define TUTTI_ROW_DCT_CHUNK(at) \
-    { "chunk", TUTTI_INT, at, 64, 1, TUTTI_DCT_CHUNK_MOST, NULL, \
+/* ---- cells of a tensor: dct, chunk-topk ---- */
+enum { TUTTI_CELLS_CHUNK_MOST = 128 };
+/* what: that are sent: "coefficients" */
+#define TUTTI_ROW_CELLS_TOPK(at, first, what) \
+    { "topk", TUTTI_INT, at, first, 1, TUTTI_CELLS_CHUNK_MOST * TUTTI_CELLS_CHUNK_MOST, NULL, \
+      "k: " what " sent of each cell, or all where it has fewer" }
+#define TUTTI_ROW_CELLS_CHUNK(at) \
+    { "chunk", TUTTI_INT, at, 64, 1, TUTTI_CELLS_CHUNK_MOST, NULL, \
       "the longest side of a cell; the sides of a matrix, and a vector, are cut evenly" }
-#define TUTTI_ROW_DCT_MEAN(at, first) \
+#define TUTTI_ROW_CELLS_VALUES(at, first) \
+    { "value_dtype", TUTTI_CHOICE, at, first, 0, 0, "fp32|fp16|bf16|2bit", \
+      "what values travel as; 2bit: as one of four levels, each the mean of the values next to " \
+      "it; error feedback sends later what they lose" }
+/* which: "a coefficient" */
+#define TUTTI_ROW_CELLS_MEAN(at, first, which) \
     { "mean", TUTTI_CHOICE, at, first, 0, 0, "all|senders", \
-      "of a coefficient: over all workers, or over those that have sent it" }
+      "of " which ": over all workers, or over those that have sent it" }
 
 /* ---- powersgd ---- */
 enum { TUTTI_POWERSGD_RANK_MOST = 512, TUTTI_POWERSGD_ITERS_MOST = 4 };

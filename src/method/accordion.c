@@ -439,6 +439,13 @@ static uint64_t accordion_settles(const void *self, uint64_t steps, uint64_t epo
     return TUTTI_SETTLES_UNKNOWN;
 }
 
+static uint64_t accordion_repeats(const void *self)
+{
+    const accordion *s = self;
+
+    return s->mode == LOCALSTEPS ? (uint64_t)s->period_high : 1;
+}
+
 const tutti_method_ops tutti_method_accordion = {
     .name = "accordion",
     .title = "Accordion",
@@ -448,6 +455,7 @@ const tutti_method_ops tutti_method_accordion = {
     .constraints = accordion_constraints,
     .options = accordion_options,
     .settles = accordion_settles,
+    .repeats = accordion_repeats,
     .self_bytes = sizeof(accordion),
     .traits = TUTTI_REPLICAS_EQUAL | TUTTI_ASKS_FOR_VALUES,
     .traits_of = accordion_traits,

@@ -35,11 +35,11 @@ enum { SENDERS = 1 };
 static const tutti_option demo_options[] = {
     { "decay", TUTTI_REAL, TUTTI_AT(demo, decay), 0.999, 0, 1, NULL,
       "b, of each worker's momentum in a step; 1: nothing is forgotten before it is sent" },
-    TUTTI_ROW_DCT_TOPK(TUTTI_AT(demo, topk)),
-    TUTTI_ROW_DCT_CHUNK(TUTTI_AT(demo, chunk)),
+    TUTTI_ROW_CELLS_TOPK(TUTTI_AT(demo, topk), 32, "coefficients"),
+    TUTTI_ROW_CELLS_CHUNK(TUTTI_AT(demo, chunk)),
     { "sign", TUTTI_BOOL, TUTTI_AT(demo, sign), 1, 0, 1, NULL,
       "the update is the sign of what has arrived; off: it is what has arrived" },
-    TUTTI_ROW_DCT_MEAN(TUTTI_AT(demo, mean), SENDERS),
+    TUTTI_ROW_CELLS_MEAN(TUTTI_AT(demo, mean), SENDERS, "a coefficient"),
     TUTTI_ROW_VALUE_DTYPE(TUTTI_AT(demo, value), NULL),
     CODED_BUCKET(TUTTI_AT(demo, bucket), "momentum in MiB that is", NULL),
     { 0 }

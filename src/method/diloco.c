@@ -402,6 +402,7 @@ const tutti_method_ops tutti_method_diloco = {
     .constraints = diloco_constraints,
     .options = diloco_options,
     .settles = periodic_settles,
+    .repeats = periodic_repeats,
     .self_bytes = sizeof(diloco),
     .declare = diloco_declare,
     .open = diloco_open,

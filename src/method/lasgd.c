@@ -128,11 +128,19 @@ static const char *const lasgd_constraints[] = {
     NULL
 };
 
+/* The first averaging begins after local_steps. */
 static uint64_t lasgd_settles(const void *self, uint64_t steps, uint64_t epoch)
 {
+    const lasgd *s = self;
+
     (void)steps;
     (void)epoch;
-    return (uint64_t)((const lasgd *)self)->warmup;
+    return (uint64_t)(s->warmup + s->local_steps);
+}
+
+static uint64_t lasgd_repeats(const void *self)
+{
+    return (uint64_t)((const lasgd *)self)->local_steps;
 }
 
 const tutti_method_ops tutti_method_lasgd = {
@@ -146,6 +154,7 @@ const tutti_method_ops tutti_method_lasgd = {
     .constraints = lasgd_constraints,
     .options = lasgd_options,
     .settles = lasgd_settles,
+    .repeats = lasgd_repeats,
     .self_bytes = sizeof(lasgd),
     .traits = TUTTI_FAULT_TOLERANT | TUTTI_UNSYNCHRONIZED_STEPS,
     .traits_of = lasgd_traits,

@@ -51,6 +51,7 @@ const tutti_method_ops tutti_method_local_sgd = {
     .constraints = local_sgd_constraints,
     .options = local_sgd_options,
     .settles = periodic_settles,
+    .repeats = periodic_repeats,
     .self_bytes = sizeof(periodic),
     .declare = local_sgd_declare,
     .open = periodic_open,

@@ -172,6 +172,11 @@ static const char *const noloco_constraints[] = {
     NULL
 };
 
+static uint64_t noloco_repeats(const void *self)
+{
+    return (uint64_t)((const noloco *)self)->period;
+}
+
 const tutti_method_ops tutti_method_noloco = {
     .name = "noloco",
     .title = "NoLoCo: DiLoCo in pairs",
@@ -182,6 +187,7 @@ const tutti_method_ops tutti_method_noloco = {
               "any, and an outer momentum" },
     .constraints = noloco_constraints,
     .options = noloco_options,
+    .repeats = noloco_repeats,
     .self_bytes = sizeof(noloco),
     .traits = TUTTI_FAULT_TOLERANT | TUTTI_ASKS_FOR_VALUES,
     .declare = noloco_declare,

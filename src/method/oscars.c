@@ -583,6 +583,12 @@ static const char *const oscars_constraints[] = {
     NULL
 };
 
+/* Of a worker of median speed; fewer where `adapt` has made H smaller. */
+static uint64_t oscars_repeats(const void *self)
+{
+    return (uint64_t)((const oscars *)self)->interval;
+}
+
 const tutti_method_ops tutti_method_oscars = {
     .name = "oscars",
     .title =
@@ -594,6 +600,7 @@ const tutti_method_ops tutti_method_oscars = {
               "a model each", "any, local" },
     .constraints = oscars_constraints,
     .options = oscars_options,
+    .repeats = oscars_repeats,
     .self_bytes = sizeof(oscars),
     .traits = TUTTI_PARAMETER_SERVERS | TUTTI_ASYNC | TUTTI_FAULT_TOLERANT,
     .services = oscars_services,

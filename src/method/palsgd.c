@@ -292,6 +292,7 @@ const tutti_method_ops tutti_method_palsgd = {
     .constraints = palsgd_constraints,
     .options = palsgd_options,
     .settles = periodic_settles,
+    .repeats = periodic_repeats,
     .self_bytes = sizeof(palsgd),
     .declare = palsgd_declare,
     .open = palsgd_open,

@@ -50,6 +50,12 @@ static inline uint64_t periodic_settles(const void *self, uint64_t steps, uint64
     return (uint64_t)((const periodic *)self)->warmup;
 }
 
+/* The hook repeats: once in a period, or, of several parts, each part once. */
+static inline uint64_t periodic_repeats(const void *self)
+{
+    return (uint64_t)((const periodic *)self)->period;
+}
+
 /* Declares the state, within declare(). theta, outer: names of the states of theta and of the
    outer optimiser. keeps: the method itself needs theta. The option outer=none is for methods
    whose default is an outer optimiser. */

@@ -91,3 +91,13 @@ uint64_t tutti_method_settles(const char *spec, uint64_t steps, uint64_t epoch)
     drop(&c);
     return settles;
 }
+
+uint64_t tutti_method_repeats(const char *spec)
+{
+    chosen c = choose_method(spec);
+    const uint64_t repeats =
+        c.ops != NULL && c.ops->repeats != NULL ? c.ops->repeats(c.self) : 0;
+
+    drop(&c);
+    return repeats > 0 ? repeats : 1;
+}

@@ -14,5 +14,9 @@ bool tutti_method_alike(const char *spec, const char *other);
 
 /* What `settles` of that method returns; 0 where the spec is wrong. Allocates. */
 uint64_t tutti_method_settles(const char *spec, uint64_t steps, uint64_t epoch);
+
+/* What `repeats` of that method returns, and 1 in place of 0 or without it; 1 where the spec is
+   wrong. Allocates. */
+uint64_t tutti_method_repeats(const char *spec);
 #pragma GCC visibility pop
 #endif

@@ -251,6 +251,12 @@ static const tutti_method_default saddle_defaults[] = {
     { 0 }
 };
 
+/* Of what a step computes. */
+static uint64_t saddle_repeats(const void *self)
+{
+    return (uint64_t)((const saddle *)self)->sam_every;
+}
+
 const tutti_method_ops tutti_method_saddle = {
     .name = "saddle",
     .title = "SADDLe: sharpness-aware gradients",
@@ -261,6 +267,7 @@ const tutti_method_ops tutti_method_saddle = {
               "a model each", "any with momentum, which is quasi-global (q)" },
     .constraints = saddle_constraints,
     .options = saddle_options,
+    .repeats = saddle_repeats,
     .defaults = saddle_defaults,
     .self_bytes = sizeof(saddle),
     .traits = TUTTI_FAULT_TOLERANT | TUTTI_TAKES_CODEC | TUTTI_SHARDED_OPTIMIZER | TUTTI_RECOMPUTES,

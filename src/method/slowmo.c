@@ -137,12 +137,21 @@ static tutti_status declare_buffers(slowmo *s, tutti_method *m, tutti_plan *plan
                              "buffers=%s", s->buffers == AVERAGE ? "average" : "reset");
 }
 
+/* The hook repeats: H. */
+static uint64_t slowmo_repeats(const void *self)
+{
+    const slowmo *s = self;
+
+    return s->period > 0      ? (uint64_t)s->period
+           : s->base == LOCAL ? LOCAL_PERIOD
+                              : GOSSIP_PERIOD;
+}
+
 static tutti_status slowmo_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     slowmo *s = m->self;
 
-    if (s->period == 0)
-        s->period = s->base == LOCAL ? LOCAL_PERIOD : GOSSIP_PERIOD;
+    s->period = (int64_t)slowmo_repeats(s);
     TUTTI_TRY(declare_base(s, m, plan, err));
     if (s->alpha != 1 || s->beta > 0 || encodes(s, m))
         tutti_declare_vector(plan, "slowmo.anchor", TUTTI_SAME, &s->anchor);
@@ -320,6 +329,7 @@ const tutti_method_ops tutti_method_slowmo = {
               "a model each", "any, and a slow momentum" },
     .constraints = slowmo_constraints,
     .options = slowmo_options,
+    .repeats = slowmo_repeats,
     .self_bytes = sizeof(slowmo),
     .declare = slowmo_declare,
     .open = slowmo_open,

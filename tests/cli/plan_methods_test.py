@@ -95,7 +95,7 @@ class PlanMethods(Case):
         train."""
         conditions = ("-n", 8, "--transport", "sim", "--step-time", 0.02, "--slow", "0:5", "--batch", 16)
         methods = {"hetero-ring": 100, "hetero-ring(adapt_every=10)": 10, "hetero-ring(allocation=equal)": 0,
-                   "lasgd(warmup=50)": 50, "pipe-sgd": 5, "dgc(warmup=2)": 10, "qadam(warmup_steps=0.2)": 6,
+                   "lasgd(warmup=50)": 58, "pipe-sgd": 5, "dgc(warmup=2)": 10, "qadam(warmup_steps=0.2)": 6,
                    "bagua(algorithm=async,warmup_steps=20)": 20, "local-sgd(warmup=30)": 30, "alq": 100,
                    "powersgd(start_iter=12)": 12,
                    "onebit-adam": None, "accordion": None, "qadam(warmup_steps=5000)": None}
@@ -119,6 +119,37 @@ class PlanMethods(Case):
         step = (s[1]["wall_seconds"] - s[0]["wall_seconds"]) / 24
         self.assertLess(abs(rows[name]["seconds_a_step"] / step - 1), 0.1)
         self.assertGreater(s[1]["wall_seconds"] / 34, 1.5 * step)
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_plan_looks_at_whole_periods_of_methods(self):
+        """At the least that has --over steps. Bytes are those of the steps to the byte, without the mean
+        of the models at the end, which diloco with mix and noloco make."""
+        n, over, first, others = 4, 6, 784 * 16 + 16, 16 * 16 + 16 + 16 * 10 + 10
+        all_reduce, pairs = 2 * (n - 1) * 4 * (first + others), n * 2 * 4 * (first + others)
+        fragments = 2 * (n - 1) * 4 * first + n * (n - 1) * 4 * others  # the second is small: each sends it to all
+        methods = {"ddp": (6, 6 * all_reduce), "local-sgd(period=2)": (6, 3 * all_reduce),
+                   "local-sgd(period=5,warmup=3)": (10, 2 * all_reduce), "local-sgd(period=100001)": (6, 0),
+                   "diloco(period=16,fragments=2,delay=2,mix=0.5)": (16, fragments),
+                   "noloco(period=9)": (9, pairs), "slowmo(beta=0)": (12, all_reduce)}
+        p = json.loads(self.plan("-n", n, "--transport", "sim", "--step-time", 0.01, "--batch", 15, "--over", over,
+                                 "--methods", ",".join(methods), "--json").stdout)
+        rows = {m["method"]: m for m in p["methods"] if not m["condition"]}
+        self.assertEqual({name: (row["steps"], round(n * row["steps"] * row["bytes_sent_a_step"]))
+                          for name, row in rows.items()}, methods)
+        self.assertEqual(p["steps"], over)
+        for name, (steps, _) in methods.items():
+            reason, long = rows[name]["reason"], "100001" in name
+            self.assertEqual("; of %d steps, in whole periods of" % steps in reason,
+                             steps != over, reason)
+            self.assertEqual("; its period is 100001 steps, so this look at 6 was too short" in reason, long, reason)
+        # waiting is of whole periods, too: an exchange each, whatever its length
+        share = [json.loads(self.plan("-n", n, "--platform", self.platform("cluster(n=4,rate=10Mbps)"), "--step-time",
+                                      0.01, "--batch", 15, "--over", 1, "--methods", "diloco(period=%d)" % h,
+                                      "--json").stdout)["methods"][0] for h in (8, 16)]
+        waited = [m["exposed_share"] * m["seconds_a_step"] * m["steps"] for m in share]
+        self.assertEqual([m["steps"] for m in share], [8, 16])
+        self.assertGreater(waited[0], 0.01)
+        self.assertLess(abs(waited[1] / waited[0] - 1), 0.01)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_plan_begins_with_a_compare_command(self):

@@ -169,6 +169,14 @@ class Plan(Case):
                              [round(g["memory"][k] / 1024, 2) for k in (*KINDS, "total")])
         self.assertLessEqual(max(map(len, done.stdout.splitlines())), 120)
 
+    def test_plan_goes_through_whole_periods(self):
+        """Unless --over says how many steps, and at most as many as the run has."""
+        for more, steps in (((), 20), (("--over", 7), 7), (("--steps", 12), 12)):
+            p = self.plan(*MLP, "--data", self.data, "-n", 2, "--method", "local-sgd(period=10)", "--steps", 99, *more)
+            self.assertEqual(p["steps"], steps)
+            if steps == 20:
+                self.assertEqual(p["bytes_sent_total"], 2 * 2 * 4 * PARAMS)
+
     def test_plan_of_an_existing_run_writes_nothing(self):
         out = self.train("was", *MLP, "--data", self.data, "-n", 3, "--method", "d-psgd", "--steps", 5)
         before, here, segments = self.files(out), set(os.listdir(".")), shm_entries()

@@ -77,7 +77,7 @@ static inline void reference_count(void *user, const reference_cell *cell)
     const size_t n = cell->h * cell->w, k = n < s->topk ? n : s->topk;
 
     s->values += k;
-    s->bits += k * (size_t)ceil(log2((double)n) - 1e-9);
+    s->bits += k < n ? k * (size_t)ceil(log2((double)n) - 1e-9) : 0; /* a whole cell needs none */
 }
 
 /* Bytes of a message whose values have `each` bytes. */

@@ -119,6 +119,44 @@ static void huffman_messages_decode_like_fixed_width_ones(void **state)
             }
 }
 
+/* The middle of two powers goes to the greater one, and so does that of 0 and the least. The scale
+   is the least power of two that is not below the greatest magnitude. A bucket with a number that
+   is not finite, or beyond 2^127, is NaN; another is not affected. */
+static void e3m0_rounds_to_the_nearest_power(void **state)
+{
+    static const struct { float x, y; } rows[] = {
+        { 1, 1 }, { 0.75f, 1 }, { 0.7499999f, 0.5f }, { -0.375f, -0.5f }, { -0.374f, -0.25f }, { 0.0625f, 0.0625f },
+        { 0x1.8p-6f, 0x1p-5f }, { 0x1.7fffp-6f, 0x1p-6f }, { 0x1p-7f, 0x1p-6f }, { -0x1p-7f, -0x1p-6f },
+        { 0x1.fffp-8f, 0 }, { -1e-30f, 0 }, { 0, 0 }, { -0.9f, -1 }, { 0.1f, 0.125f }, { 0.6f, 0.5f },
+    };
+    static const float scales[] = { 1, 0.5f, 1024, 0x1p-60f, 0x1p126f };
+    enum { BUCKET = 16 };
+    float x[2 * BUCKET], y[2 * BUCKET];
+    (void)state;
+
+    assert_int_equal(TUTTI_LENGTH(rows), BUCKET);
+    for (size_t k = 0; k < TUTTI_LENGTH(scales); k++)
+        for (int greatest = 0; greatest < 2; greatest++)
+            for (int bad = 0; bad < 4; bad++) {
+                subject *s = subject_open("e3m0(bucket=16)", 2 * BUCKET);
+                for (int i = 0; i < BUCKET; i++) {
+                    x[i] = scales[k] * rows[i].x;
+                    x[BUCKET + i] = bad == 0 ? 0 : 1;
+                }
+                x[0] = greatest ? x[0] : 0.51f * scales[k]; /* either has this scale */
+                x[BUCKET + 3] = (const float[]){ 0, NAN, -INFINITY, 0x1.8p127f }[bad];
+                subject_round_trip(s, 0, x, y);
+                for (int i = 0; i < BUCKET; i++) {
+                    const float wanted = scales[k] * (i > 0 || greatest ? rows[i].y : 0.5f);
+                    if (y[i] != wanted)
+                        fail_msg("scale %g: %g is decoded to %g, not %g", (double)scales[k], (double)x[i],
+                                 (double)y[i], (double)wanted);
+                    assert_true(bad == 0 ? y[BUCKET + i] == 0 : isnan(y[BUCKET + i]));
+                }
+                subject_close(s);
+            }
+}
+
 static void topk_keeps_the_largest_elements(void **state)
 {
     static const double ratios[] = { 0.001, 0.01, 0.25, 1 };
@@ -539,6 +577,7 @@ int main(void)
         cmocka_unit_test(elias_messages_decode_like_fixed_width_ones),
         cmocka_unit_test(huffman_codes_are_within_one_bit_of_the_entropy),
         cmocka_unit_test(huffman_messages_decode_like_fixed_width_ones),
+        cmocka_unit_test(e3m0_rounds_to_the_nearest_power),
         cmocka_unit_test(topk_keeps_the_largest_elements),
         cmocka_unit_test(sign_and_onebit_losses_match_the_papers_formulas),
         cmocka_unit_test(onebit_columns_decode_to_the_mean_of_each_sign),

@@ -341,7 +341,8 @@ static void reported_positions_are_those_in_the_message(void **state)
         { "topk(ratio=0.05,index_code=auto)", 30 }, { "topk(ratio=1)", N }, { "threshold(value=0.5)", 0 },
         { "threshold(value=0.5,index_code=delta)", 0 },
         { "threshold(value=0.5,index_code=bitmap,value_dtype=fp16)", 0 }, { "randomk(ratio=0.05)", 30 },
-        { "randomk(ratio=0.05,block=8)", 32 },
+        { "randomk(ratio=0.05,block=8)", 32 }, { "chunk-topk(topk=3)", 30 },
+        { "chunk-topk(topk=1,chunk=20,value_dtype=fp16)", 30 },
     };
     static float x[N], y[N];
     static uint8_t mark[N + 1];

@@ -677,8 +677,8 @@ static void invalid_codec_specs_are_rejected_with_a_message(void **state)
     } rows[] = {
         { "topq",
           "unknown codec 'topq'; did you mean 'topk'? (there are fp32, fp16, bf16, trunc16, int8, minmax8, qsgd, "
-          "nuqsgd, alq, amq, sign, onebit, onebit-col, sign-vote, topk, threshold, randomk, wangni, dct, powersgd, ef, "
-          "large, ef21, dgc, accordion)" },
+          "nuqsgd, e3m0, alq, amq, sign, onebit, onebit-col, sign-vote, topk, threshold, randomk, wangni, dct, "
+          "chunk-topk, powersgd, ef, large, ef21, dgc, accordion)" },
         { "qsgd(bucket=500)", "codec 'qsgd': bucket is 500 and must be a power of two, such as 512" },
         { "int8(bucket=9)", "codec 'int8': bucket is 9 and must be 0 or at least 16" },
         { "minmax8(chunk=9)", "codec 'minmax8': chunk is 9 and must be 0 or at least 256" },
@@ -697,10 +697,10 @@ static void invalid_codec_specs_are_rejected_with_a_message(void **state)
           "codec 'ef': ef inside of it feeds back by itself, and a loss is made good once; give ef the codec itself" },
         { "ef21(dct(mean=senders))",
           "codec 'ef21': the mean of dct is made of all workers' messages at once, and ef21 adds up what each of them "
-          "is decoded to; take dct with mean=all" },
+          "is decoded to; take mean=all" },
         { "ef21(large(accordion(low=fp32,high=dct(mean=senders)),min=10))",
           "codec 'ef21': the mean of large is made of all workers' messages at once, and ef21 adds up what each "
-          "of them is decoded to; take dct with mean=all" },
+          "of them is decoded to; take mean=all" },
         { "ef21(threshold)",
           "codec 'ef21': threshold may lose as much as it was given, and ef21 converges with codecs that always "
           "keep a part, such as topk, sign or powersgd" },

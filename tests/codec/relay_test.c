@@ -136,7 +136,7 @@ static void relay_gives_the_same_result_as_an_exchange(void **state)
     static const char *const specs[] = {
         "fp32", "fp16", "bf16", "trunc16", "int8", "minmax8", "qsgd", "qsgd(coding=elias)", "nuqsgd", "sign",
         "onebit", "onebit-col", "sign-vote", "topk(ratio=0.05)", "dct(topk=5,chunk=16)", "threshold(value=1)",
-        "randomk(ratio=0.1)", "wangni",
+        "chunk-topk(topk=5,chunk=16)", "e3m0", "randomk(ratio=0.1)", "wangni",
         "powersgd(rank=2)", "ef(powersgd(rank=2))", "ef(topk(ratio=0.05))", "ef(fp16)", "ef21(topk(ratio=0.05))",
         "large(sign,min=50)", "large(fp16,min=50,small=ef(sign))", "dgc(topk(ratio=0.05))",
     };

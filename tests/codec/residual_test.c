@@ -74,9 +74,9 @@ static void lossless_codecs_produce_no_residual(void **state)
 static void residual_is_the_input_minus_the_sent_values(void **state)
 {
     static const char *const all[] = {
-        "fp32", "fp16", "bf16", "trunc16", "int8", "int8(bucket=16)", "minmax8", "sign", "sign(block=64)", "onebit",
-        "onebit-col", "onebit-col(min_rows=1)", "topk(ratio=0.05)", "threshold(value=1)", "randomk(ratio=0.1)",
-        "randomk(ratio=0.2,block=8)", "large(sign,min=1000)", "large(fp16,min=10,small=sign)",
+        "fp32", "fp16", "bf16", "trunc16", "int8", "int8(bucket=16)", "e3m0", "minmax8", "sign",
+        "sign(block=64)", "onebit", "onebit-col", "onebit-col(min_rows=1)", "topk(ratio=0.05)", "threshold(value=1)",
+        "randomk(ratio=0.1)", "randomk(ratio=0.2,block=8)", "large(sign,min=1000)", "large(fp16,min=10,small=sign)",
     };
     static float g[N], y[N], p[N];
     uint64_t seed = 2;
@@ -123,8 +123,8 @@ static void virtual_iterate_matches_uncompressed_training(void **state)
     static const char *const all[] = {
         "ef(topk(ratio=0.02))", "ef(sign)", "ef(sign(block=64))", "ef(onebit-col)", "ef(onebit-col(min_rows=1))",
         "ef(int8)", "ef(minmax8)", "ef(bf16)", "ef(randomk(ratio=0.05))", "ef(threshold(value=0.1))",
-        "ef(powersgd(rank=1))", "ef(powersgd(rank=2,ef_rule=aggregated))", "ef(large(topk(ratio=0.02),min=10))",
-        "ef(topk(ratio=0.02),server=on)", "ef(topk(ratio=0.02),flush_every=7)",
+        "ef(chunk-topk(topk=8,chunk=16))", "ef(powersgd(rank=1))", "ef(powersgd(rank=2,ef_rule=aggregated))",
+        "ef(large(topk(ratio=0.02),min=10))", "ef(topk(ratio=0.02),server=on)", "ef(topk(ratio=0.02),flush_every=7)",
         "ef(powersgd(rank=1),flush_every=3,flush=bf16)",
     };
     static float g[WORKERS][N], y[WORKERS][N], b[WORKERS][N];

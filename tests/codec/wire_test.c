@@ -34,6 +34,10 @@ static size_t of_column(size_t n) { return up(n, 8) + 8 * (n > 0); }
 static size_t of_topk(size_t n) { return 8 * up(n, 100); }
 /* of cells of 5 to 8 elements, but of one that is alone */
 static size_t of_dct(size_t n) { return n < 2 ? 4 * n : 12 * up(n, 8) + up(9 * up(n, 8), 8); }
+static size_t of_chunk_topk(size_t n)
+{
+    return n < 2 ? 17 * n : 16 + up(6 * up(n, 8), 8) + up(9 * up(n, 8), 8);
+}
 
 static const struct { const char *spec; size_t (*bytes)(size_t n);
 } rows[] = {
@@ -48,6 +52,7 @@ static const struct { const char *spec; size_t (*bytes)(size_t n);
     { "nuqsgd(bits=3,bucket=128)", of_nuqsgd3 },
     { "nuqsgd(bits=5)", of_nuqsgd5 },
     { "nuqsgd(bits=5,tail=dense)", of_nuqsgd5_dense },
+    { "e3m0(bucket=512)", of_qsgd },
     { "alq", of_alq },
     { "amq", of_alq },
     { "sign", of_sign },
@@ -57,6 +62,7 @@ static const struct { const char *spec; size_t (*bytes)(size_t n);
     { "onebit-col", of_column },
     { "topk", of_topk },
     { "dct(topk=3,chunk=8)", of_dct },
+    { "chunk-topk(topk=3,chunk=8)", of_chunk_topk },
     { "topk(index_code=delta,value_dtype=bf16)", NULL },
     { "topk(ratio=0.1,index_code=auto)", NULL },
     { "threshold(value=2.5)", NULL },

@@ -122,6 +122,8 @@ static const char *const codecs[] = {
     "sign-vote",
     "topk(ratio=0.1)",
     "ef(dct(topk=8,chunk=16))",
+    "ef(chunk-topk(topk=8,chunk=16))",
+    "ef(e3m0)",
     "ef(topk(index_code=delta,value_dtype=fp16),momentum=0.9)",
     "ef(threshold(0.1))",
     "ef(randomk(ratio=0.1))",

@@ -59,6 +59,9 @@ static const char *const specs[] = {
     "nuqsgd(bits=5,bucket=64,zero_level=off,coding=elias)",
     "dct(topk=4)",
     "dct(topk=3,chunk=7,value_dtype=fp16)",
+    "chunk-topk(topk=4)",
+    "chunk-topk(topk=3,chunk=7)",
+    "e3m0(bucket=64)",
 };
 
 static void require(bool holds)

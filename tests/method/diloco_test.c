@@ -474,7 +474,8 @@ static void threads_and_evaluations_change_no_bit(void **state)
 
 static void displacements_travel_through_the_codec(void **state)
 {
-    static const char *const exact[] = { "fp32", "topk(ratio=1)", "ef(topk(ratio=1))" };
+    static const char *const exact[] = { "fp32", "topk(ratio=1)", "ef(topk(ratio=1))",
+                                         "ef(chunk-topk(topk=16384,value_dtype=fp32),decay=0.95)" };
 
     (void)state;
     for (int n = 2; n <= 3; n++) {
@@ -501,6 +502,41 @@ static void displacements_travel_through_the_codec(void **state)
         assert_true(trial_apart(&lossy, lossy.x[0][11], plain.x[0][11]) > 1e-4);
         trial_drop(&plain);
         trial_drop(&lossy);
+    }
+}
+
+/* SparseLoCo: no outer optimiser; of each tensor its cells' greatest elements, two bits each. Of
+   cells of 50 at most five are sent with indexes of six bits: 20 cells, one, and 10. Each worker
+   sends its messages to all others. */
+static void sparseloco_sends_the_bytes_of_its_formula(void **state)
+{
+    enum { MESSAGES = (16 + 25 + 75) + (16 + 2 + 4) + (16 + 13 + 38), ROUNDS = 3 };
+
+    (void)state;
+    for (int n = 2; n <= 3; n++) {
+        trial sparse = trial_of("diloco(period=4,outer=none)", "sgd(lr=0.1)", 4 * ROUNDS),
+              outer = trial_of("diloco(period=4,outer=sgd(lr=1))", "sgd(lr=0.1)", 4 * ROUNDS),
+              plain = trial_of("diloco(period=4,outer=none)", "sgd(lr=0.1)", 4 * ROUNDS);
+        uint64_t sent = 0;
+        sparse.options.codec = outer.options.codec = "ef(chunk-topk(topk=5,chunk=50),decay=0.95)";
+        trial_run(&sparse, n);
+        trial_run(&outer, n);
+        trial_run(&plain, n);
+        for (int r = 0; r < n; r++)
+            for (int to = 0; to < n; to++)
+                sent += sparse.bytes[r][to];
+        assert_true(sent >= ROUNDS * (uint64_t)n * (uint64_t)(n - 1) * MESSAGES &&
+                    sent <= ROUNDS * (uint64_t)n * (uint64_t)(n - 1) * MESSAGES + 512);
+        for (int s = 0; s < 4 * ROUNDS; s++)
+            for (int r = 0; r < n; r++) {
+                assert_true(trial_apart(&sparse, sparse.x[r][s], outer.x[r][s]) < 1e-5);
+                if (s % 4 == 3) /* all have the common model */
+                    assert_true(trial_same(&sparse, sparse.x[r][s], sparse.x[0][s]));
+            }
+        assert_true(trial_apart(&sparse, sparse.x[0][4 * ROUNDS - 1], plain.x[0][4 * ROUNDS - 1]) > 1e-4);
+        trial_drop(&sparse);
+        trial_drop(&outer);
+        trial_drop(&plain);
     }
 }
 
@@ -581,6 +617,7 @@ int main(void)
         cmocka_unit_test(common_model_and_momentum_are_equal_on_all_workers),
         cmocka_unit_test(threads_and_evaluations_change_no_bit),
         cmocka_unit_test(displacements_travel_through_the_codec),
+        cmocka_unit_test(sparseloco_sends_the_bytes_of_its_formula),
         cmocka_unit_test(numbers_that_are_not_finite_end_the_run),
         cmocka_unit_test(invalid_options_are_rejected),
     };

@@ -13,7 +13,7 @@ SPECS = [
     "fp32", "fp16", "bf16", "trunc16", "int8", "minmax8", "qsgd", "qsgd(coding=elias)", "nuqsgd", "alq", "amq",
     "ef(sign)", "ef(onebit)", "ef(onebit-col)", "sign-vote", "ef(topk(ratio=0.05))", "ef(threshold(value=0.01))",
     "ef(randomk(ratio=0.1))", "wangni(sparsity=0.2)", "ef(powersgd(rank=4))", "large(ef(topk(ratio=0.1)),min=500)",
-    "ef(dct(topk=8,chunk=16))",
+    "ef(dct(topk=8,chunk=16))", "ef(chunk-topk(topk=8,chunk=16),decay=0.95)", "ef(e3m0)",
     "ef21(topk(ratio=0.2))", "dgc(topk(ratio=0.05))", "accordion(low=topk(ratio=0.5),high=topk(ratio=0.1))",
 ]
 

@@ -543,6 +543,11 @@ static uint64_t bagua_settles(const void *self, uint64_t steps, uint64_t epoch)
     return s->algorithm == ASYNC ? (uint64_t)f.warmup : frozen_settles(&f, steps, epoch);
 }
 
+static uint64_t bagua_repeats(const void *self)
+{
+    return (uint64_t)((const bagua *)self)->communication_interval;
+}
+
 static const tutti_method_default bagua_defaults[] = {
     { "optimizer", "sgd(lr=0.001)", "algorithm=qadam" }, { 0 }
 };
@@ -559,6 +564,7 @@ const tutti_method_ops tutti_method_bagua = {
     .options = bagua_options,
     .defaults = bagua_defaults,
     .settles = bagua_settles,
+    .repeats = bagua_repeats,
     .self_bytes = sizeof(bagua),
     .traits = TUTTI_REPLICAS_EQUAL | TUTTI_TAKES_CODEC | TUTTI_SPARSE_ROWS |
               TUTTI_NON_GRADIENT_UPDATE | TUTTI_FAULT_TOLERANT | TUTTI_UNSYNCHRONIZED_STEPS,

@@ -129,6 +129,11 @@ static const char *const prague_constraints[] = {
     NULL
 };
 
+static uint64_t prague_repeats(const void *self)
+{
+    return (uint64_t)((const prague *)self)->options.sync_every;
+}
+
 const tutti_method_ops tutti_method_prague = {
     .name = "prague",
     .title = "Partial all-reduce in groups that a generator forms",
@@ -139,6 +144,7 @@ const tutti_method_ops tutti_method_prague = {
               "a model each", "any" },
     .constraints = prague_constraints,
     .options = prague_options,
+    .repeats = prague_repeats,
     .self_bytes = sizeof(prague),
     .traits = TUTTI_ASYNC | TUTTI_FAULT_TOLERANT,
     .traits_of = prague_traits,

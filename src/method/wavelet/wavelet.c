@@ -792,6 +792,13 @@ static unsigned wavelet_traits(const void *self)
     return s->waves == 1 && s->stages == 1 ? TRAITS : TRAITS & ~(unsigned)TUTTI_DDP_EQUIVALENT;
 }
 
+static uint64_t wavelet_repeats(const void *self)
+{
+    const wavelet *s = self;
+
+    return s->mode == AVERAGE ? (uint64_t)s->rounds : 1;
+}
+
 const tutti_method_ops tutti_method_wavelet = {
     .name = "wavelet",
     .title = "Wavelet",
@@ -806,6 +813,7 @@ const tutti_method_ops tutti_method_wavelet = {
               .update = "delayed, averaged or joint" },
     .constraints = wavelet_constraints,
     .options = wavelet_options,
+    .repeats = wavelet_repeats,
     .defaults = wavelet_defaults,
     .self_bytes = sizeof(wavelet),
     .traits = TRAITS,
