@@ -363,12 +363,12 @@ static void called(tutti_node *n)
     tutti_unlock(n->lock);
 }
 
-bool tutti_node_step(tutti_node *n, uint64_t step)
+bool tutti_node_step(tutti_node *n, uint64_t epoch, uint64_t step)
 {
     bool may;
 
     tutti_lock(n->lock);
-    may = tutti_membership_step(n->m, tutti_now_ns(n->rt), step);
+    may = n->view.epoch == epoch && tutti_membership_step(n->m, tutti_now_ns(n->rt), step);
     called(n);
     return may;
 }

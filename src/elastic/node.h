@@ -84,7 +84,7 @@ typedef struct tutti_node_view {
     tutti_membership_state state;
     uint64_t epoch, step;        /* number and first step of the newest epoch that it knows; 0 */
     int n, index;                /* members of that epoch; this one's index there, or -1 */
-    bool holds, acts;            /* membership.h */
+    bool holds, acts, all_leave; /* membership.h */
     uint64_t agreed;             /* tutti_membership_agreed */
 } tutti_node_view;
 void tutti_node_look(tutti_node *node, tutti_node_view *view);
@@ -104,7 +104,9 @@ void tutti_node_describe(tutti_node *node, char *text, size_t bytes);
 uint64_t tutti_node_strangers(tutti_node *node);
 
 /* ---- what the engine does: as the functions of membership.h ---- */
-bool tutti_node_step(tutti_node *node, uint64_t step);
+/* epoch: that of the world in which the step was computed. false: also if the node is in another
+   one by now, whose members need not have that step. */
+bool tutti_node_step(tutti_node *node, uint64_t epoch, uint64_t step);
 bool tutti_node_hold(tutti_node *node, uint64_t step);
 void tutti_node_ready(tutti_node *node);
 void tutti_node_leave(tutti_node *node);

@@ -30,10 +30,11 @@ void tutti_node_changed(tutti_node *n)
                                  .index = index_of(e, n->id),
                                  .holds = tutti_membership_holds(n->m),
                                  .acts = tutti_membership_acts(n->m),
+                                 .all_leave = tutti_membership_all_leave(n->m),
                                  .agreed = tutti_membership_agreed(n->m) };
     if (n->view.state == was.state && n->view.epoch == was.epoch && n->view.step == was.step &&
         n->view.n == was.n && n->view.index == was.index && n->view.holds == was.holds &&
-        n->view.acts == was.acts)
+        n->view.acts == was.acts && n->view.all_leave == was.all_leave)
         return;
     n->view.changes++;
     tutti_node_end_worlds(n);

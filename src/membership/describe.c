@@ -26,6 +26,14 @@ bool tutti_membership_acts(const tutti_membership *m)
     return m->state == TUTTI_MEMBER && m->holds && m->promised == 0;
 }
 
+bool tutti_membership_all_leave(const tutti_membership *m)
+{
+    for (int i = 0; i < m->epoch.n; i++)
+        if (!m->peers[i].leaving && !is_suspected(m, i))
+            return false;
+    return m->state == TUTTI_MEMBER;
+}
+
 static bool majority_has(const tutti_membership *m, uint64_t step)
 {
     int n = 0;

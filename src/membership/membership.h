@@ -114,6 +114,8 @@ bool tutti_membership_holds(const tutti_membership *m);
    One that suspects another soon ends the epoch, at the latest by a change of its own. So one that
    is cut off stops. */
 bool tutti_membership_acts(const tutti_membership *m);
+/* Do all members of its epoch that are not lost want to leave? Then none needs the next one. */
+bool tutti_membership_all_leave(const tutti_membership *m);
 /* The last step of which this member knows that a majority of the epoch has it: no later epoch
    begins before it. */
 uint64_t tutti_membership_agreed(const tutti_membership *m);

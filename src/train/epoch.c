@@ -1,21 +1,19 @@
 /* epoch.c: a process that trains in several worlds, one after the other. Each has an engine, a
    network and a loader of its own, and begins with a state of the run. What the process keeps is
-   here: figures, events, and the losses since the last report.
+   here: figures and events. The sums since the last report go with the state (sums.c).
 
-   What only some members know they tell the others at two places. At the end of an epoch they add
-   up what each has of the steps since the last report (tutti_train_hand_over), since some may leave
-   then. At the beginning of the next one the newcomers learn it, and how long the run has trained
-   (join, take_over).
-
-   After an epoch without such an end, as after a loss, no member has the losses of all shares, and
-   some may have those of a step that is made again. So all forget what they have. The next line of
-   metrics.jsonl is the mean over the steps since then, and the regret of the run is not known. */
+   What only some members know they tell the others at two places. At the end of an epoch that no
+   loss has ended they add up what they have sent, since some may leave then
+   (tutti_train_hand_over). At the beginning of the next one they agree how long the run has
+   trained, and whether its step is recorded (join), and newcomers learn its events. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/image.h"
 #include "train_internal.h"
+#include "tutti/method.h"
 
 void tutti_train_figures(const tutti_run *run, tutti_figures *f)
 {
@@ -44,21 +42,14 @@ double tutti_train_told_bytes(tutti_run *run, double members)
 
 static tutti_status add_up(tutti_run *run, void *nothing, tutti_error *err)
 {
-    const size_t shares = (size_t)run->share.logical;
     tutti_figures f;
-    double sum[3];
+    double sent;
 
     (void)nothing;
     tutti_train_figures(run, &f);
-    sum[0] = (double)f.bytes_sent;
-    sum[1] = run->loss_samples;
-    sum[2] = run->regret;
-    TUTTI_TRY(tutti_reduce_double(&run->all, TUTTI_SUM, sum, TUTTI_LENGTH(sum), err));
-    /* exact: each share was computed by one member, and the others have 0 */
-    TUTTI_TRY(tutti_reduce_double(&run->all, TUTTI_SUM, run->share_loss, shares, err));
-    tutti_train_told_bytes(run, sum[0]);
-    run->loss_samples = sum[1];
-    run->regret = sum[2];
+    sent = (double)f.bytes_sent;
+    TUTTI_TRY(tutti_reduce_double(&run->all, TUTTI_SUM, &sent, 1, err));
+    tutti_train_told_bytes(run, sent);
     run->handed_over = tutti_engine_method(run->engine)->step;
     return TUTTI_OK;
 }
@@ -86,6 +77,7 @@ enum {
     TOLD_BYTES,
     STEP,
     MINUS_STEP,
+    RECORDED,                        /* does one know that index 0 has recorded that step? */
     KNOWN
 };
 
@@ -105,14 +97,17 @@ static void go_on(tutti_run *run, const double *most, int64_t now)
         run->reported = run->before;
 }
 
-/* After open: the members learn how far the run is. */
+/* After open: the members learn how far the run is. If none has begun it, it is accepted here:
+   epoch 1 may have ended before all were there. */
 static tutti_status join(tutti_run *run, tutti_error *err)
 {
     const int64_t now = tutti_now_ns(run->rt);
     const double step = (double)run->entered_step;
     double sent = (double)run->before.bytes_sent,
            most[KNOWN] = { [MINUS_SINCE_REPORT] = -INFINITY, [TOLD_BYTES] = run->told_bytes,
-                           [STEP] = step, [MINUS_STEP] = -step };
+                           [STEP] = step, [MINUS_STEP] = -step,
+                           [RECORDED] = run->recorded == run->entered_step ||
+                                        run->handed_over == run->entered_step };
 
     if (run->begun) {
         most[BEGUN] = 1;
@@ -129,45 +124,12 @@ static tutti_status join(tutti_run *run, tutti_error *err)
                           "%d with that of step %.0f; give all the state of one step",
                           (unsigned long long)run->epoch.number, -most[MINUS_STEP], most[STEP],
                           run->rank, step);
+    run->recorded = most[RECORDED] > 0 ? run->entered_step : run->entered_step - 1;
     run->told_bytes = most[TOLD_BYTES];
     run->gone_bytes = fmax(0, run->told_bytes - sent);
     if (most[BEGUN] > 0)
         go_on(run, most, now);
-    return TUTTI_OK;
-}
-
-/* Sets loss_samples, regret and share_loss to those of the member of that index, on all. */
-static tutti_status take_losses(tutti_run *run, int from, tutti_error *err)
-{
-    double kept[] = { run->loss_samples, run->regret };
-
-    TUTTI_TRY(tutti_broadcast(&run->all, from, tutti_host(kept, TUTTI_LENGTH(kept), TUTTI_F64),
-                              err));
-    TUTTI_TRY(tutti_broadcast(
-        &run->all, from, tutti_host(run->share_loss, (size_t)run->share.logical, TUTTI_F64), err));
-    run->loss_samples = kept[0];
-    run->regret = kept[1];
-    return TUTTI_OK;
-}
-
-/* After join and report_open: index 0 goes on with the sums of the run, and the others with 0. If
-   the last epoch had no end they are forgotten. */
-static tutti_status take_over(tutti_run *run, tutti_error *err)
-{
-    const bool knows = run->handed_over > 0 && run->handed_over == run->entered_step;
-    int64_t first = knows ? run->all.index : run->all.size;
-
-    TUTTI_TRY(tutti_allreduce(&run->all, TUTTI_MIN, tutti_host(&first, 1, TUTTI_I64), err));
-    run->handed_over = 0;
-    run->loss_sum = 0; /* which share_loss replaces */
-    if (first < run->all.size)
-        TUTTI_TRY(take_losses(run, (int)first, err));
-    if (first < run->all.size && run->all.index == 0)
-        return TUTTI_OK;
-    memset(run->share_loss, 0, (size_t)run->share.logical * sizeof *run->share_loss);
-    run->loss_samples = 0;
-    run->regret = first < run->all.size || run->entered_step == run->first_step ? 0 : NAN;
-    return TUTTI_OK;
+    return most[BEGUN] > 0 || run->entered_step > 0 ? TUTTI_OK : tutti_train_accept(run, err);
 }
 
 /* Adds events, JSON text, to those of earlier worlds. */
@@ -190,19 +152,19 @@ static tutti_status add_events(tutti_run *run, const char *text, size_t bytes, t
 static tutti_status send_events(tutti_run *run, int from, tutti_error *err)
 {
     char *mine = run->all.index == from ? json_dumps(run->events_before, JSON_COMPACT) : NULL, *text;
-    int64_t bytes = mine != NULL ? (int64_t)strlen(mine) : 0;
+    int64_t bytes = mine != NULL ? (int64_t)strlen(mine) : 0; /* 0: the sender has no memory */
     tutti_status status = tutti_broadcast(&run->all, from, tutti_host(&bytes, 1, TUTTI_I64), err);
 
     text = tutti_alloc((size_t)bytes + 1, 1);
     if (mine != NULL && text != NULL)
         memcpy(text, mine, (size_t)bytes);
     free(mine);
-    if (status == TUTTI_OK && text == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %lld bytes of events",
-                            (long long)bytes);
-    if (status == TUTTI_OK && bytes > 0)
+    if (status == TUTTI_OK && (bytes == 0 || text == NULL))
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                            "memory for the events of earlier epochs, which worker %d sends", from);
+    if (status == TUTTI_OK)
         status = tutti_broadcast(&run->all, from, tutti_host(text, (size_t)bytes, TUTTI_U8), err);
-    if (status == TUTTI_OK && bytes > 0)
+    if (status == TUTTI_OK)
         status = add_events(run, text, (size_t)bytes, err);
     tutti_free(text);
     return status;
@@ -221,6 +183,8 @@ static tutti_status take_events(tutti_run *run, tutti_error *err)
 
 static tutti_status check(const tutti_train_config *c, tutti_error *err)
 {
+    unsigned traits;
+
     if (c->elastic_shares == 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "elastic-shares is 0, so the numbers depend on which workers there are; "
@@ -229,6 +193,14 @@ static tutti_status check(const tutti_train_config *c, tutti_error *err)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "trace is given, but trace.json has the clocks of the workers of one "
                           "epoch, and here they come and go; leave it out");
+    /* of a method that there is not the engine says so */
+    if (tutti_method_traits(c->method, &traits) && (traits & TUTTI_WHOLE_STEPS) == 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%.120s' may be within a step when a worker is lost, and what it "
+                          "keeps is then of no step, so that no worker can go on with it; take a "
+                          "method that makes each step as a whole or not at all: ddp, "
+                          "bytescheduler(tune=off) or zero(stage=1)",
+                          c->method);
     return TUTTI_OK;
 }
 
@@ -242,14 +214,36 @@ tutti_status tutti_train_epoch_open(tutti_run *run, tutti_world *world,
         run->of_epoch = *run->config;
     run->of_epoch.n = run->workers;
     run->config = &run->of_epoch;
+    /* a target that was reached when a loss ended the epoch is reached again */
+    run->target_reached = run->finished = false;
+    run->time_to_target = -1;
     TUTTI_TRY(tutti_train_divide(run, err));
+    TUTTI_TRY(tutti_train_sums_open(run, err));
     TUTTI_TRY(tutti_train_open(run, err));
+    TUTTI_TRY(tutti_train_sums_take(run, err));
     TUTTI_TRY(epoch->number == 1 ? tutti_train_accept(run, err) : join(run, err));
     TUTTI_TRY(tutti_train_report_open(run, err));
-    if (epoch->number == 1)
-        return TUTTI_OK;
-    TUTTI_TRY(take_over(run, err));
-    return take_events(run, err);
+    return epoch->number == 1 ? TUTTI_OK : take_events(run, err);
+}
+
+tutti_status tutti_train_epoch_image(tutti_run *run, tutti_image **image, tutti_error *err)
+{
+    char *facts;
+    tutti_status status;
+    uint64_t step;
+
+    *image = NULL;
+    if (run->engine == NULL || !tutti_engine_whole(run->engine, &step))
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "worker %d: what is left after the failure is not the state of a whole "
+                          "step; begin with that of another member",
+                          run->rank);
+    tutti_engine_eval_end(run->engine, NULL); /* if one was cut short; else this does nothing */
+    facts = tutti_train_facts(run, false);
+    status = facts != NULL ? tutti_engine_image(run->engine, facts, image, err)
+                           : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for an image");
+    free(facts);
+    return status;
 }
 
 static void keep(tutti_run *run)

@@ -4,7 +4,13 @@
 
    The process calls tutti_train_begin and tutti_train_open_samples; for each epoch
    tutti_train_epoch_open, tutti_train_loop, tutti_train_epoch_close; at last tutti_train_close_all.
-   Only with --elastic-shares. */
+   Only with --elastic-shares, and a method that makes each step as a whole or not at all
+   (TUTTI_WHOLE_STEPS).
+
+   A loss ends an epoch: what a member is in fails with TUTTI_ERR_PEER. Then it has the state of the
+   last step that it has made (tutti_train_epoch_image), closes the epoch and its world, and begins
+   the next epoch with the state that the members agree on. Reports, evaluations and results which
+   the loss has cut short are made again there, so that the run's files have each of them once. */
 #ifndef TUTTI_TRAIN_EPOCH_H
 #define TUTTI_TRAIN_EPOCH_H
 #include <stdbool.h>
@@ -14,6 +20,7 @@
 #include "tutti/checkpoint.h"
 
 typedef struct tutti_run tutti_run;
+struct tutti_image;                  /* state/image.h */
 
 /* An epoch of membership as a member begins it. Those of tutti_train_epochs and of reports are
    passes over the data. */
@@ -24,18 +31,28 @@ typedef struct tutti_train_epoch {
     /* Asked after each step with which the run does not end: does the epoch end with it? The same
        answer on all members. NULL: it lasts to the end of the run. */
     bool (*ends)(void *user, uint64_t step);
+    /* Asked in each step, step from 0, when all that the members send each other in it has arrived:
+       is it to be made? false: it fails with TUTTI_ERR_PEER, as by a loss. It may block, and calls
+       nothing of the run. NULL: yes. (tutti_engine_options.commit) */
+    bool (*commit)(void *user, uint64_t step);
     void *user;
 } tutti_train_epoch;
 
 /* Enters the world of the epoch, and opens all that training there needs. Close it also after a
-   failure. TUTTI_ERR_USAGE: without --elastic-shares, or with --trace. TUTTI_ERR_STATE: members
-   begin with states of different steps. Collective. Blocks. */
+   failure. TUTTI_ERR_USAGE: without --elastic-shares, with --trace, with a method without
+   TUTTI_WHOLE_STEPS, or the state is of a run with another number of shares. TUTTI_ERR_STATE:
+   members begin with states of different steps. Collective. Blocks. */
 tutti_status tutti_train_epoch_open(tutti_run *run, tutti_world *world,
                                     const tutti_train_epoch *epoch, tutti_error *err);
+/* Copies the state of this member, with which another epoch may begin: before close, when
+   tutti_train_loop has returned, or when it or what follows it has failed by a loss. image->step:
+   its step. Close it with tutti_image_close. TUTTI_ERR_STATE: it is not that of a whole
+   step, or the failure was before the state was there. Sends nothing. Blocks. */
+tutti_status tutti_train_epoch_image(tutti_run *run, struct tutti_image **image, tutti_error *err);
 /* Closes it, before the world. What the process has done there is kept. */
 void tutti_train_epoch_close(tutti_run *run);
-/* At the end of an epoch that no loss has ended: all members learn what each of them alone knows of
-   the steps since the last report, and may leave. Collective. Blocks. */
+/* At the end of an epoch that no loss has ended: all members learn how much each has sent, and may
+   leave. Collective. Blocks. */
 tutti_status tutti_train_hand_over(tutti_run *run, tutti_error *err);
 
 /* tutti_engine_figures, with the times and the traffic in earlier worlds. */

@@ -37,7 +37,7 @@ void tutti_train_regret_add(tutti_run *run, uint64_t step)
         const double d = (double)x[j] - (double)run->optimum[j];
         sum += run->curvature[j] * d * d / 2;
     }
-    run->regret += sum;
+    tutti_train_sums_regret(run, sum);
 }
 
 void tutti_train_regret_close(tutti_run *run)

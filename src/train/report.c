@@ -31,17 +31,12 @@ tutti_status tutti_train_report_open(tutti_run *run, tutti_error *err)
 
     if (run->reported_ns == 0)
         run->reported_ns = tutti_now_ns(run->rt);
-    if (run->share.logical > 0 && run->share_loss == NULL) {
-        run->share_loss = tutti_alloc((size_t)run->share.logical, sizeof *run->share_loss);
-        if (run->share_loss == NULL)
-            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the losses of %d shares",
-                              run->share.logical);
-    }
+    TUTTI_TRY(tutti_train_sums_open(run, err));
     TUTTI_TRY(tutti_train_gather_open(run, err));
     if (run->all.index != 0)
         return TUTTI_OK;
     TUTTI_TRY(tutti_train_rows_place(run, run->epoch.number > 1, &place, err));
-    return tutti_record_rows_begin(&run->metrics, &place, run->entered_step > 0, run->entered_step,
+    return tutti_record_rows_begin(&run->metrics, &place, run->entered_step > 0, run->recorded,
                                    err);
 }
 
@@ -117,7 +112,7 @@ static tutti_status write_report(tutti_run *run, const tutti_figures *f, const d
                                                   .samples = json_integer((json_int_t)f->samples),
                                                   .samples_per_second = json_real(rate),
                                                   .train_loss = loss,
-                                                  .lr = m->lr,
+                                                  .lr = tutti_train_sums_lr(run),
                                                   .figures = f,
                                                   .bytes = sum[BYTES],
                                                   .skipped = skipped,
@@ -168,24 +163,11 @@ tutti_status tutti_train_report_received(tutti_run *run, uint64_t until, tutti_e
     return status;
 }
 
-/* With logical shares the loss is added share by share, whichever worker has computed which. */
-static tutti_status sum_shares(tutti_run *run, double *loss, tutti_error *err)
+static tutti_status gather_report(tutti_run *run, void *figures, tutti_error *err)
 {
-    const size_t shares = (size_t)run->share.logical;
+    double *mine = figures;
 
-    TUTTI_TRY(tutti_reduce_double(&run->all, TUTTI_SUM, run->share_loss, shares, err));
-    *loss = 0;
-    for (size_t v = 0; v < shares; v++) {
-        *loss += run->all.index == 0 ? run->share_loss[v] : 0;
-        run->share_loss[v] = 0;
-    }
-    return TUTTI_OK;
-}
-
-static tutti_status gather_report(tutti_run *run, void *mine, tutti_error *err)
-{
-    if (run->share_loss != NULL)
-        TUTTI_TRY(sum_shares(run, &((double *)mine)[LOSS], err));
+    TUTTI_TRY(tutti_train_sums_report(run, &mine[LOSS], &mine[SAMPLES], err));
     return tutti_train_gather(run, mine, REPORTED, err);
 }
 
@@ -198,8 +180,6 @@ tutti_status tutti_train_report(tutti_run *run, tutti_error *err)
     tutti_status status;
 
     tutti_train_figures(run, &f);
-    mine[LOSS] = run->loss_sum;
-    mine[SAMPLES] = run->loss_samples;
     mine[BYTES] = (double)f.bytes_sent;
     mine[COMPUTE] = (double)(f.compute_ns - run->reported.compute_ns) * 1e-9;
     mine[SKIPPED] = (double)f.skipped;
@@ -217,7 +197,7 @@ tutti_status tutti_train_report(tutti_run *run, tutti_error *err)
             run,
             run->all.index == 0 ? write_report(run, &f, run->figures_of, seconds, err) : TUTTI_OK,
             err);
-    run->loss_sum = run->loss_samples = 0;
+    tutti_train_sums_reported(run);
     run->reported = f;
     run->reported_ns = tutti_now_ns(run->rt);
     tutti_engine_doing(run->engine, was);

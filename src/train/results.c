@@ -109,7 +109,7 @@ static tutti_status gather_results(tutti_run *run, void *arg, tutti_error *err)
     mine[TAKEN] = (double)run->arrivals.taken;
     mine[DROPPED] = (double)run->arrivals.dropped;
     mine[WAITED] = (double)run->arrivals.waited_ns;
-    mine[REGRET] = run->regret;
+    mine[REGRET] = tutti_train_sums_regret_of(run);
     TUTTI_TRY(tutti_train_memory(run, held, err));
     for (int k = 0; k < TUTTI_MEMORY_KINDS; k++)
         mine[TUTTI_RECORD_HELD + k] = (double)held[k];

@@ -10,7 +10,7 @@
 #include "runtime/files.h"
 #include "method/registry.h"
 
-char *tutti_train_facts(const tutti_run *run)
+char *tutti_train_facts(const tutti_run *run, bool saved)
 {
     char hash[32], *text;
     json_t *facts = json_object();
@@ -24,6 +24,8 @@ char *tutti_train_facts(const tutti_run *run)
     json_object_set_new(facts, "parameters", json_integer((json_int_t)run->parameters));
     json_object_set_new(facts, "samples_per_step",
                         json_integer((json_int_t)tutti_train_step_samples(run->config)));
+    if (run->epoch.number > 0)
+        json_object_set_new(facts, "since_report", tutti_train_sums_facts(run, saved));
     text = json_dumps(facts, JSON_SORT_KEYS | JSON_COMPACT);
     json_decref(facts);
     return text;
@@ -171,7 +173,7 @@ static tutti_status compare(const tutti_run *run, const char *path, const char *
         "model", "seed", "partition", "validation", "precision", "loss-scale"
     };
     static const char *const facts_keys[] = { "data_hash", "parameters" };
-    char *now_text = tutti_train_facts(run);
+    char *now_text = tutti_train_facts(run, false);
     json_t *saved = json_loads(saved_text, 0, NULL),
            *now = now_text != NULL ? json_loads(now_text, 0, NULL) : NULL;
     tutti_status status = TUTTI_OK;

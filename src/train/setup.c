@@ -198,7 +198,8 @@ static tutti_status open_engine_on(tutti_run *run, const tutti_param *params, si
         .seed = (uint64_t)c->seed,
         .clip_norm = c->clip_norm,
         .nonfinite = (tutti_nonfinite)c->nonfinite,
-        .stop_on_loss = !c->continue_on_loss,
+        .stop_on_loss = !c->continue_on_loss || run->epoch.number > 0,
+        .commit = run->epoch.number > 0 ? tutti_train_commit : NULL,
         .fingerprint = fingerprint,
         .initial = initial_values,
         .user = run,
@@ -376,6 +377,7 @@ static tutti_status load(tutti_run *run, tutti_error *err)
         TUTTI_TRY(tutti_train_resume(run, err));
         run->entered_step = run->first_step;
     }
+    run->recorded = run->entered_step;
     tutti_train_figures(run, &f);
     if (!run->begun)
         run->first_samples = f.samples;
@@ -442,7 +444,7 @@ void tutti_train_close_all(tutti_run *run)
     tutti_free(run->samples);
     tutti_free(run->params);
     tutti_free(run->statistics);
-    tutti_free(run->share_loss);
+    tutti_train_sums_close(run);
     tutti_free(run->passed_over);
     json_decref(run->events_before);
 }

@@ -1,7 +1,6 @@
 /* step.c: one step of this worker. For each pass the engine names the samples, the loader gathers
    them, and the network computes. The hooks of the network call the engine before values are
    read and when a gradient is final. */
-#include "base/share.h"
 #include "train_internal.h"
 
 tutti_status tutti_train_unit_acquire(tutti_run *run, int unit, bool backward, tutti_error *err)
@@ -154,18 +153,6 @@ static tutti_status take_samples(tutti_run *run, const tutti_pass *pass, tutti_b
     return TUTTI_OK;
 }
 
-static void add_loss(tutti_run *run, const tutti_pass *pass, double loss)
-{
-    int shares;
-
-    if (pass->again)
-        return;
-    run->loss_sum += loss;
-    if (run->share_loss != NULL)
-        run->share_loss[tutti_share_logical(&run->share, run->rank, &shares) +
-                        pass->index / run->share.accumulate] += loss;
-}
-
 tutti_status tutti_train_step(tutti_run *run, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(run->engine);
@@ -173,6 +160,7 @@ tutti_status tutti_train_step(tutti_run *run, tutti_error *err)
     tutti_pass pass;
     tutti_status status;
 
+    tutti_train_sums_begin(run);
     /* the values of this step are there once they are acquired */
     run->regret_due = m->overlaps_steps;
     if (!run->regret_due)
@@ -194,13 +182,12 @@ tutti_status tutti_train_step(tutti_run *run, tutti_error *err)
         TUTTI_TRY(tutti_engine_pass_end(run->engine, loss, err));
         if (run->nn != NULL) /* else a planned run without a network */
             TUTTI_TRY(tutti_engine_use_device(run->engine, tutti_nn_bytes(run->nn), err));
-        add_loss(run, &pass, loss);
-        run->loss_samples += pass.again ? 0 : (double)batch.samples;
+        tutti_train_sums_add(run, &pass, loss, batch.samples);
         run->shares_samples += (double)batch.samples;
     }
     if (status != TUTTI_CLOSED)
         return status;
     /* first, since tutti_engine_step may end the run for the same reason */
     tutti_train_say_warnings(run);
-    return tutti_engine_step(run->engine, err);
+    return tutti_train_sums_end(run, tutti_engine_step(run->engine, err), err);
 }

@@ -50,7 +50,7 @@ static tutti_status evaluate(tutti_run *run, tutti_error *err)
 
 static tutti_status save(tutti_run *run, tutti_error *err)
 {
-    char *facts = tutti_train_facts(run), directory[4096];
+    char *facts = tutti_train_facts(run, true), directory[4096];
     tutti_status status;
 
     if (facts == NULL)
@@ -212,6 +212,35 @@ static bool evaluates_now(const tutti_run *run, bool due, bool over)
     return tutti_engine_ended(run->engine) ? aims : due && (!over || aims);
 }
 
+/* What follows a step: its report, and the evaluation of the model or of snapshots. due, over: as
+   of evaluates_now. At the end of the run more follows, so the step is not recorded yet. */
+static tutti_status record(tutti_run *run, uint64_t done, bool due, bool over, tutti_error *err)
+{
+    const tutti_train_config *c = run->config;
+
+    if (run->dry == NULL && (run->is_async || falls_on(done, (uint64_t)c->report_every) || over))
+        TUTTI_TRY(tutti_train_report(run, err));
+    if (!over && !tutti_engine_ended(run->engine))
+        TUTTI_TRY(evaluate_snapshots(run, done, tutti_train_evaluates_every(run),
+                                     (uint64_t)c->checkpoint_every * run->step_gradients, err));
+    if (evaluates_now(run, due, over))
+        TUTTI_TRY(evaluate(run, err));
+    if (!over && !run->target_reached)
+        run->recorded = done;
+    return TUTTI_OK;
+}
+
+/* After an epoch that a loss has ended: it may have ended it before the step was recorded. */
+static tutti_status record_again(tutti_run *run, uint64_t done, bool over, tutti_error *err)
+{
+    if (run->recorded == run->entered_step)
+        return TUTTI_OK;
+    TUTTI_TRY(record(run, done, falls_on(done, tutti_train_evaluates_every(run)), over, err));
+    return falls_on(done, (uint64_t)run->config->checkpoint_every * run->step_gradients)
+               ? save(run, err)
+               : TUTTI_OK;
+}
+
 static bool epoch_ends(const tutti_run *run, uint64_t step)
 {
     return run->epoch.ends != NULL && run->epoch.ends(run->epoch.user, step);
@@ -241,6 +270,7 @@ tutti_status tutti_train_loop(tutti_run *run, tutti_error *err)
     run->snapshots_from = f.gradients;
     over = run->variable_batch ? f.samples >= run->samples_in_all : f.gradients >= end;
     TUTTI_TRY(begin_training(run, err));
+    TUTTI_TRY(record_again(run, f.gradients, over, err));
     for (uint64_t done = f.gradients, until; !over && !run->target_reached; done = until) {
         bool more;
         int64_t asked = 0;
@@ -249,13 +279,8 @@ tutti_status tutti_train_loop(tutti_run *run, tutti_error *err)
         tutti_train_figures(run, &f);
         done = until;
         over = run->variable_batch ? !more : done == end;
-        if (run->dry == NULL &&
-            (run->is_async || falls_on(done, (uint64_t)c->report_every) || over))
-            TUTTI_TRY(tutti_train_report(run, err));
-        if (!over && !tutti_engine_ended(run->engine))
-            TUTTI_TRY(evaluate_snapshots(run, done, eval_every, save_every, err));
-        if (evaluates_now(run, run->variable_batch ? due : falls_on(done, eval_every), over))
-            TUTTI_TRY(evaluate(run, err));
+        TUTTI_TRY(
+            record(run, done, run->variable_batch ? due : falls_on(done, eval_every), over, err));
         if (tutti_engine_ended(run->engine)) /* short of `until` */
             break;
         TUTTI_TRY(tutti_train_shares_adapt(run, done, err));

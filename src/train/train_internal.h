@@ -112,6 +112,7 @@ typedef struct tutti_run {
     uint64_t steps;                  /* of the whole run */
     uint64_t first_step;             /* step at which this process began: 0, or a checkpoint's */
     uint64_t entered_step;           /* step at which it began in this world */
+    uint64_t recorded;               /* the last step whose report and evaluation are done here */
     bool begun;                      /* tutti_train_loop has been called */
     bool finished;                   /* it has made the last step of the run */
     double steps_per_epoch;
@@ -149,13 +150,23 @@ typedef struct tutti_run {
     float *optimum;                  /* [parameters]: optimum of the problem at a step (regret.c);
                                         NULL: the optimum is not known */
     double *curvature;               /* [parameters]: of the problem's loss; NULL with optimum */
-    double regret;                   /* sum over this worker's steps in this process */
+    double regret;                   /* sum over this worker's steps in this process; with epochs
+                                        over all workers' */
     bool regret_due;                 /* the regret of this step has to be added, as soon as the
                                         values of its first unit are there */
 
-    double loss_sum, loss_samples;   /* this worker's, since the last report */
+    /* sums.c, since the last report: this worker's; with epochs loss_samples and share_loss are
+       those of all workers, up to the last step that was made. */
+    double loss_sum, loss_samples;
     double *share_loss;              /* [logical shares]: loss_sum by share, 0 for those of other
                                         workers; NULL: no logical shares */
+    struct {
+        double *sums;                /* what they become with this step, as far as this worker
+                                        knows; NULL: no epochs */
+        tutti_status status;         /* of their exchange, with its sentence */
+        tutti_error err;
+        double lr;                   /* of the last step that was made; epochs only */
+    } step;
     int64_t reported_ns;             /* time of the last report */
     uint64_t first_samples;          /* samples of the run before this process */
     tutti_figures reported;          /* the engine's figures at the last report */
@@ -199,8 +210,7 @@ typedef struct tutti_run {
     tutti_figures before;            /* times and traffic in worlds that are closed (epoch.c) */
     json_t *events_before;           /* the events of their engines; NULL: none */
     int64_t counted_ns;              /* until when `before` counts time */
-    uint64_t handed_over;            /* the step after which loss_samples, regret and share_loss
-                                        became those of all members; 0: they are this worker's */
+    uint64_t handed_over;            /* the step with which the last epoch ended that no loss did */
     double gone_bytes;               /* sent by processes that are no members any more */
     double told_bytes;               /* most bytes of the run that this process knows of */
     int watched;                     /* events of the world that tutti_train_watch has read */
@@ -389,6 +399,40 @@ tutti_status tutti_train_unit_acquire(tutti_run *run, int unit, bool backward, t
 /* Calls tutti_engine_unit_release; with by_unit first sets run->values of that unit to NULL. */
 tutti_status tutti_train_unit_release(tutti_run *run, int unit, bool backward, tutti_error *err);
 
+/* ---- sums.c: the loss and the samples since the last report, and the regret of the run ---- */
+
+/* Allocates them, once. */
+tutti_status tutti_train_sums_open(tutti_run *run, tutti_error *err);
+void tutti_train_sums_close(tutti_run *run);
+/* A step begins, for the first time or again. */
+void tutti_train_sums_begin(tutti_run *run);
+/* Adds what a pass has. */
+void tutti_train_sums_add(tutti_run *run, const tutti_pass *pass, double loss, int64_t samples);
+/* Adds the regret of this worker's step. */
+void tutti_train_sums_regret(tutti_run *run, double regret);
+/* With epochs the engine's callback `commit` (user: the run): all learn the sums of all, and then
+   the client of the epoch is asked. Collective. Blocks. */
+bool tutti_train_commit(void *user, uint64_t step);
+/* Returns the status of a step: its own, or that of the exchange in tutti_train_commit which has
+   made it fail. */
+tutti_status tutti_train_sums_end(const tutti_run *run, tutti_status status, tutti_error *err);
+/* Sets what this worker gives to a report. The sums over the workers are those of the run.
+   Collective. */
+tutti_status tutti_train_sums_report(tutti_run *run, double *loss, double *samples,
+                                     tutti_error *err);
+/* The report is done. */
+void tutti_train_sums_reported(tutti_run *run);
+/* Returns the learning rate of the last step. */
+double tutti_train_sums_lr(const tutti_run *run);
+/* Returns the regret that this worker gives to the results. */
+double tutti_train_sums_regret_of(const tutti_run *run);
+/* Returns the sums as facts of a checkpoint or an image store them; json_decref it. saved: as of
+   tutti_train_facts. Only with epochs. */
+json_t *tutti_train_sums_facts(const tutti_run *run, bool saved);
+/* Takes those of the state with which the epoch begins. Without any all are 0, and the regret is
+   not known (NaN). TUTTI_ERR_USAGE: they have another number of shares. Local. */
+tutti_status tutti_train_sums_take(tutti_run *run, tutti_error *err);
+
 /* ---- train.c ---- */
 
 /* Sets *run to a run with nothing open yet, and io->started_ns if it is 0. rt: for files, and the
@@ -555,8 +599,9 @@ tutti_status tutti_train_accept(tutti_run *run, tutti_error *err);
 
 /* ---- resume.c ---- */
 
-/* Returns what a checkpoint stores about its run, as JSON text; free() it. NULL: no memory. */
-char *tutti_train_facts(const tutti_run *run);
+/* Returns what a checkpoint or an image stores about its run, as JSON text; free() it. saved: for a
+   checkpoint, which the ranks save together after what is due at the step. NULL: no memory. */
+char *tutti_train_facts(const tutti_run *run, bool saved);
 /* Loads the checkpoint that --resume names, or the newest valid one. Sets run->first_step and
    run->passed_over. Collective. */
 tutti_status tutti_train_resume(tutti_run *run, tutti_error *err);

@@ -157,7 +157,7 @@ static void make_step(self *s, const tutti_node_view *view)
         return;
     }
     pthread_mutex_lock(&s->lock);
-    if (tutti_node_step(s->node, step)) {
+    if (tutti_node_step(s->node, view->epoch, step)) {
         s->mine.step = step;
         s->mine.model += x[0];
     }

@@ -249,6 +249,32 @@ static void a_leaver_goes_and_its_rank_with_it(void **state)
     end(&w);
 }
 
+/* One that is lost needs no next epoch either. */
+static void all_leave_as_soon_as_each_wants_to_or_is_lost(void **state)
+{
+    world w;
+
+    (void)state;
+    found(&w, 3);
+    for (int i = 0; i < 2; i++) {
+        assert_false(tutti_membership_all_leave(w.m[0]));
+        tutti_membership_leave(w.m[i], MS);
+    }
+    assert_false(tutti_membership_all_leave(w.m[0]));
+    tutti_membership_leave(w.m[2], MS);
+    carry(&w);
+    for (int i = 0; i < 3; i++)
+        assert_true(tutti_membership_all_leave(w.m[i]) &&
+                    tutti_membership_state_of(w.m[i]) == TUTTI_MEMBER);
+    end(&w);
+    found(&w, 2);
+    tutti_membership_leave(w.m[0], MS);
+    assert_false(tutti_membership_all_leave(w.m[0]));
+    tutti_membership_lost(w.m[0], MS, tutti_membership_epoch(w.m[0])->members[1].id);
+    assert_true(tutti_membership_all_leave(w.m[0]));
+    end(&w);
+}
+
 static void the_side_without_a_majority_stops_and_says_so(void **state)
 {
     world w;
@@ -358,6 +384,7 @@ int main(void)
         cmocka_unit_test(an_epoch_begins_at_a_step_that_is_safe_and_that_most_have),
         cmocka_unit_test(a_single_founder_admits_those_that_are_ready),
         cmocka_unit_test(a_leaver_goes_and_its_rank_with_it),
+        cmocka_unit_test(all_leave_as_soon_as_each_wants_to_or_is_lost),
         cmocka_unit_test(the_side_without_a_majority_stops_and_says_so),
         cmocka_unit_test(a_newcomer_asks_whoever_knows_of_a_later_epoch),
         cmocka_unit_test(members_of_a_later_epoch_are_not_silent),

@@ -1,0 +1,55 @@
+/* carry.h: the state of a run goes from members to a newcomer as notes of their nodes: state.h
+   decides what is asked of whom, node.h carries it. Implemented by carry.c.
+
+   A member offers an image of its state. Its node's thread answers requests for it, while the
+   member trains on. One that needs the state fetches it from those that hold it.
+
+   Threads: any may call. fetch is one call at a time. */
+#ifndef TUTTI_ELASTIC_CARRY_H
+#define TUTTI_ELASTIC_CARRY_H
+#include "elastic/node.h"
+#include "elastic/state.h"
+#pragma GCC visibility push(default)
+
+typedef struct tutti_carrier tutti_carrier;
+
+/* rt: its clock and lock; borrowed. */
+tutti_status tutti_carrier_open(tutti_carrier **out, tutti_runtime *rt, tutti_error *err);
+/* After the node is closed. Accepts NULL. */
+void tutti_carrier_close(tutti_carrier *c);
+
+/* on_note of the node's options; `carrier` is its user. It takes notes of the kinds 16 to 31, and
+   returns false for others, which are the client's. */
+bool tutti_carrier_note(void *carrier, const tutti_node_note *note);
+/* The node by which it sends, as soon as that is open; NULL: none any more, before that is
+   closed. */
+void tutti_carrier_use(tutti_carrier *c, tutti_node *node);
+
+/* From now on this image is given to those that ask for its step; `of` says how it is cut. The
+   carrier owns it and closes the one before; image NULL: nothing is given. On failure the image
+   stays the caller's, and the one before stays on offer. */
+tutti_status tutti_carrier_offer(tutti_carrier *c, tutti_image *image,
+                                 const tutti_elastic_state *of, tutti_error *err);
+/* The image on offer; NULL: none. The carrier's, until the next offer. */
+const tutti_image *tutti_carrier_offered(const tutti_carrier *c);
+
+typedef struct tutti_carried {
+    tutti_elastic_state of;      /* the state, as those that hold it cut it */
+    const uint64_t *holders;     /* [n]: ids of the processes that hold it */
+    int n;
+    uint64_t most;               /* bytes that may be taken */
+    int64_t stall_ns;            /* as of tutti_fetch_options; 0: 1 s */
+    /* Asked every few ms: has the reason to fetch it ended, such as the epoch? It must not call the
+       carrier. NULL: no. */
+    bool (*ends)(void *user);
+    void *user;
+} tutti_carried;
+/* Fetches a state. Blocks. *image: tutti_image_close it; NULL on failure.
+     TUTTI_CLOSED     `ends` returned true
+     TUTTI_ERR_PEER   no holder that is left has what is missing; one of them may have it later
+     TUTTI_ERR_STATE  two of them have different states
+     others           as tutti_fetch_open */
+tutti_status tutti_carrier_fetch(tutti_carrier *c, const tutti_carried *what, tutti_image **image,
+                                 tutti_error *err);
+#pragma GCC visibility pop
+#endif

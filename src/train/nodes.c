@@ -1,0 +1,404 @@
+/* nodes.c: a process that follows the epochs of its node.
+
+   What it has of the run is one image, which its carrier has on offer: the state of the last step
+   that it has made when an epoch ended, or one that it has fetched. An epoch begins with that image
+   on all members. At step 0 there is none: each makes the state of the beginning by itself.
+
+     newcomer        says that it is ready, waits
+     member          without the state of its epoch   fetches it
+                     with it, and acts                trains in the world of the epoch
+                     with it, and does not act        waits for the next epoch
+     removed         comes back as a newcomer, with what the others have
+
+   An epoch ends in the midst of a step. Its client has promised to end it, so that the step is not
+   made (tutti_train_epoch.commit), or a member is lost, or the world ends since the others are in
+   the next epoch. All three make the loop fail with TUTTI_ERR_PEER, and leave the state of a whole
+   step. */
+#include <errno.h>
+#include <string.h>
+
+#include "elastic/carry.h"
+#include "engine/image.h"
+#include "train/nodes.h"
+#include "train_internal.h"
+#include "tutti/method.h"
+
+#define NODES_MS INT64_C(1000000)
+enum { ADMISSION_MS = 60000, DEAD_MS = 1000, LEAVING_MS = 5000 };
+
+typedef struct follower {
+    tutti_run *run;
+    const tutti_train_nodes *how;
+    tutti_carrier *carrier;
+    tutti_node *node;
+    tutti_epoch *newest; /* scratch, too large for a stack */
+    uint64_t epoch;      /* whose state it fetches, or in whose world it trains */
+    uint64_t spent;      /* the epoch whose world has ended, or could not be opened; 0 */
+    int64_t spent_ns;    /* since when */
+    int64_t opened_ns;   /* since when the node is open */
+    bool ready, leaving; /* the node knows */
+    bool ended;          /* the run has */
+} follower;
+
+/* ---- the node ---- */
+
+/* Callback of the node, on its thread. */
+static void on_note(void *user, const tutti_node_note *note)
+{
+    (void)tutti_carrier_note(((follower *)user)->carrier, note);
+}
+
+static tutti_status open_node(follower *f, tutti_world *founders, const char *const *contacts,
+                              int n, tutti_error *err)
+{
+    tutti_node_options options = f->how->node;
+
+    options.on_note = on_note;
+    options.user = f;
+    TUTTI_TRY(founders != NULL ? tutti_node_found(&f->node, founders, &options, err)
+                               : tutti_node_join(&f->node, contacts, n, &options, err));
+    f->ready = f->leaving = false;
+    f->spent = 0;
+    f->opened_ns = tutti_node_now(f->node);
+    tutti_carrier_use(f->carrier, f->node);
+    if (f->how->listens != NULL)
+        f->how->listens(f->how->user, tutti_node_address(f->node));
+    return TUTTI_OK;
+}
+
+static void close_node(follower *f)
+{
+    tutti_carrier_use(f->carrier, NULL);
+    tutti_node_close(f->node);
+    f->node = NULL;
+}
+
+/* The others went on without it, from a step that it may not have. */
+static tutti_status come_back(follower *f, tutti_error *err)
+{
+    const char *contacts[TUTTI_CONTACTS_MAX];
+    int n = 0;
+
+    tutti_node_epoch(f->node, f->newest);
+    close_node(f);
+    TUTTI_TRY(tutti_carrier_offer(f->carrier, NULL, NULL, err));
+    for (; n < f->newest->n && n < TUTTI_CONTACTS_MAX; n++)
+        contacts[n] = f->newest->members[n].address;
+    return open_node(f, NULL, contacts, n, err);
+}
+
+static void leave_if_asked(follower *f)
+{
+    if (!f->leaving && f->how->leaves != NULL && f->how->leaves(f->how->user)) {
+        tutti_node_leave(f->node);
+        f->leaving = true;
+    }
+}
+
+static void wait_for_change(follower *f, const tutti_node_view *view)
+{
+    tutti_node_view next;
+
+    (void)tutti_node_wait(f->node, view->changes, tutti_node_now(f->node) + 10 * NODES_MS, &next,
+                          NULL);
+}
+
+/* ---- the state ---- */
+
+static tutti_elastic_state state_at(const follower *f, uint64_t step)
+{
+    tutti_elastic_state of = { .step = step };
+
+    memcpy(of.run, f->how->node.run.bytes, sizeof of.run);
+    return of;
+}
+
+/* Puts an image on offer, or closes it. */
+static tutti_status offer(follower *f, tutti_image *image, tutti_error *err)
+{
+    const tutti_elastic_state of = state_at(f, image->step);
+    const tutti_status status = tutti_carrier_offer(f->carrier, image, &of, err);
+
+    if (status != TUTTI_OK)
+        tutti_image_close(image);
+    return status;
+}
+
+/* Callback of the fetch. */
+static bool is_over(void *user)
+{
+    const follower *f = user;
+    tutti_node_view view;
+
+    tutti_node_look(f->node, &view);
+    return view.state != TUTTI_MEMBER || view.epoch != f->epoch || view.holds;
+}
+
+/* Bytes that a state may have: all slots and copies of any optimiser, and what is not of the
+   model. */
+static uint64_t most_bytes(const tutti_run *run)
+{
+    return 64 * (uint64_t)run->parameters + (UINT64_C(64) << 20);
+}
+
+static int holders_of(follower *f, uint64_t ids[TUTTI_MEMBERS_MAX])
+{
+    int n = 0;
+
+    tutti_node_epoch(f->node, f->newest);
+    for (int i = 0; i < f->newest->n && f->newest->number == f->epoch; i++)
+        if (f->newest->members[i].holds && f->newest->members[i].id != tutti_node_id(f->node))
+            ids[n++] = f->newest->members[i].id;
+    return n;
+}
+
+/* Gets the state of the epoch, or finds that it is not to be had yet. */
+static tutti_status get_state(follower *f, const tutti_node_view *view, tutti_error *err)
+{
+    uint64_t ids[TUTTI_MEMBERS_MAX];
+    tutti_error why = { .rank = -1 };
+    tutti_image *image;
+    tutti_status status;
+
+    f->epoch = view->epoch;
+    if (view->step == 0) {
+        (void)tutti_node_hold(f->node, 0);
+        return tutti_carrier_offer(f->carrier, NULL, NULL, err);
+    }
+    status = tutti_carrier_fetch(f->carrier,
+                                 &(tutti_carried){ .of = state_at(f, view->step),
+                                                   .holders = ids,
+                                                   .n = holders_of(f, ids),
+                                                   .most = most_bytes(f->run),
+                                                   .ends = is_over,
+                                                   .user = f },
+                                 &image, &why);
+    if (status == TUTTI_CLOSED || status == TUTTI_ERR_PEER) {
+        wait_for_change(f, view);
+        return TUTTI_OK;
+    }
+    if (status != TUTTI_OK) {
+        if (err != NULL)
+            *err = why;
+        return status;
+    }
+    if (tutti_node_hold(f->node, image->step))
+        return offer(f, image, err);
+    tutti_image_close(image);
+    return TUTTI_OK;
+}
+
+/* Opens what the epoch begins with. *from NULL: no step is done. */
+static tutti_status open_state(const follower *f, uint64_t step, tutti_checkpoint **from,
+                               tutti_error *err)
+{
+    const tutti_image *image = tutti_carrier_offered(f->carrier);
+
+    *from = NULL;
+    if (step == 0)
+        return TUTTI_OK;
+    if (image == NULL || image->step != step)
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "this process has the state of step %llu, and its epoch begins with that "
+                          "of step %llu, which the others take it to have",
+                          image != NULL ? (unsigned long long)image->step : 0ULL,
+                          (unsigned long long)step);
+    return tutti_image_checkpoint(from, image, err);
+}
+
+/* ---- an epoch ---- */
+
+/* Callback of the epoch. */
+static bool commit(void *user, uint64_t step)
+{
+    follower *f = user;
+
+    leave_if_asked(f);
+    return tutti_node_step(f->node, f->epoch, step + 1);
+}
+
+static tutti_status train(follower *f, tutti_error *err)
+{
+    tutti_run *run = f->run;
+
+    TUTTI_TRY(tutti_train_loop(run, err));
+    TUTTI_TRY(tutti_train_evaluate_final(run, err));
+    TUTTI_TRY(tutti_train_results(run, err));
+    TUTTI_TRY(tutti_barrier(&run->all, err)); /* all have seen that the files are there */
+    f->ended = true;
+    return TUTTI_OK;
+}
+
+/* Trains in that world. *image: the state that is left; NULL: the run has ended, or the one that it
+   began with is still the state. */
+static tutti_status train_in(follower *f, tutti_world *world, const tutti_node_view *view,
+                             tutti_image **image, tutti_error *err)
+{
+    tutti_train_epoch epoch = { .number = view->epoch, .commit = commit, .user = f };
+    tutti_status status = open_state(f, view->step, &epoch.from, err);
+    bool begun = false;
+
+    *image = NULL;
+    f->epoch = view->epoch;
+    if (status == TUTTI_OK)
+        status = tutti_train_epoch_open(f->run, world, &epoch, err);
+    if (status == TUTTI_OK) {
+        begun = true;
+        status = train(f, err);
+    }
+    if (status == TUTTI_ERR_PEER && begun) /* without, nothing was changed yet */
+        status = tutti_train_epoch_image(f->run, image, err);
+    else if (status == TUTTI_ERR_PEER)
+        status = TUTTI_OK;
+    tutti_train_epoch_close(f->run);
+    tutti_checkpoint_close(epoch.from);
+    return status;
+}
+
+static tutti_status train_epoch(follower *f, const tutti_node_view *view, tutti_error *err)
+{
+    tutti_error why = { .rank = -1 };
+    tutti_image *image = NULL;
+    tutti_world *world;
+    tutti_status status = tutti_node_world(&world, f->node, view->epoch, f->how->transport, &why);
+
+    f->spent = view->epoch;
+    f->spent_ns = tutti_node_now(f->node);
+    if (status == TUTTI_CLOSED || status == TUTTI_ERR_PEER)
+        return TUTTI_OK; /* the next epoch follows */
+    if (status != TUTTI_OK) {
+        if (err != NULL)
+            *err = why;
+        return status;
+    }
+    status = train_in(f, world, view, &image, err);
+    if (status != TUTTI_OK && err != NULL)
+        tutti_world_failure_report(world, err);
+    tutti_world_close(world);
+    f->spent_ns = tutti_node_now(f->node);
+    return status == TUTTI_OK && image != NULL ? offer(f, image, err) : status;
+}
+
+/* The world has ended, and no node misses another: a connection of the world alone has broken. No
+   change follows by itself, so the last member goes, and comes back. It waits for longer than it
+   takes until one that is lost is suspected, which ends the epoch. */
+static bool is_stuck(const follower *f, const tutti_node_view *view)
+{
+    const int64_t dead = f->how->node.dead_ns != 0 ? f->how->node.dead_ns : DEAD_MS * NODES_MS;
+
+    return view->acts && view->index > 0 && view->index == view->n - 1 &&
+           tutti_node_now(f->node) - f->spent_ns > 2 * dead;
+}
+
+static tutti_status as_member(follower *f, const tutti_node_view *view, tutti_error *err)
+{
+    if (!view->holds)
+        return get_state(f, view, err);
+    if (view->acts && f->spent != view->epoch)
+        return train_epoch(f, view, err);
+    if (is_stuck(f, view))
+        return come_back(f, err);
+    wait_for_change(f, view);
+    return TUTTI_OK;
+}
+
+static tutti_status as_newcomer(follower *f, const tutti_node_view *view, tutti_error *err)
+{
+    const int64_t most = f->how->admission_ns != 0 ? f->how->admission_ns : ADMISSION_MS * NODES_MS;
+    char text[400];
+
+    if (!f->ready)
+        tutti_node_ready(f->node);
+    f->ready = true;
+    if (tutti_node_now(f->node) - f->opened_ns > most) {
+        tutti_node_describe(f->node, text, sizeof text);
+        return tutti_fail(err, TUTTI_TIMEOUT, 0,
+                          "this process asked for %.1f s to take part in the run, and was not "
+                          "admitted: %s",
+                          (double)most * 1e-9, text);
+    }
+    wait_for_change(f, view);
+    return TUTTI_OK;
+}
+
+/* Until the run has ended here, or this process has left it. */
+static tutti_status follow(follower *f, tutti_error *err)
+{
+    tutti_status status = TUTTI_OK;
+
+    while (status == TUTTI_OK && !f->ended) {
+        tutti_node_view view;
+        leave_if_asked(f);
+        tutti_node_look(f->node, &view);
+        if (view.state == TUTTI_LEFT)
+            return TUTTI_OK;
+        if (view.state == TUTTI_REMOVED)
+            status = come_back(f, err);
+        else if (view.state == TUTTI_MEMBER)
+            status = as_member(f, &view, err);
+        else
+            status = as_newcomer(f, &view, err);
+    }
+    return status;
+}
+
+/* The run has ended here. Another member may have been lost to the last meeting. Then it does not
+   leave, and needs this one to agree on the next epoch, in which it makes the results
+   again. */
+static void leave_the_ended(follower *f)
+{
+    const int64_t until = tutti_node_now(f->node) + LEAVING_MS * NODES_MS;
+    tutti_node_view view;
+
+    if (!f->leaving)
+        tutti_node_leave(f->node);
+    tutti_node_look(f->node, &view);
+    while (view.state == TUTTI_MEMBER && !view.all_leave && tutti_node_now(f->node) < until)
+        (void)tutti_node_wait(f->node, view.changes, until, &view, NULL);
+}
+
+/* ---- all of it ---- */
+
+static tutti_status check(const tutti_train_config *c, tutti_error *err)
+{
+    unsigned traits;
+
+    if (c->resume[0] != 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "resume is %.200s, but members that come get the state from the others, "
+                          "who would begin at step 0; begin without it",
+                          c->resume);
+    if (tutti_method_traits(c->method, &traits) && (traits & TUTTI_SHARDED_OPTIMIZER) != 0)
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "method '%.120s' keeps a part of its state on one worker only, and a lost "
+            "one would take it with it; take ddp, or restart from checkpoints",
+            c->method);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_train_by_nodes(tutti_run *run, const tutti_train_nodes *how, bool *ended,
+                                  tutti_error *err)
+{
+    follower f = { .run = run, .how = how };
+    tutti_status status;
+
+    *ended = false;
+    TUTTI_TRY(check(run->config, err));
+    f.newest = tutti_alloc(1, sizeof *f.newest);
+    status = f.newest != NULL
+                 ? tutti_carrier_open(&f.carrier, run->rt, err)
+                 : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the members of a run");
+    if (status == TUTTI_OK)
+        status = open_node(&f, how->founders, how->contacts, how->n, err);
+    if (status == TUTTI_OK)
+        status = follow(&f, err);
+    if (f.ended)
+        leave_the_ended(&f);
+    if (f.node != NULL)
+        close_node(&f);
+    tutti_carrier_close(f.carrier);
+    tutti_free(f.newest);
+    *ended = f.ended;
+    return status;
+}

@@ -1,0 +1,33 @@
+/* nodes.h: a process that trains as a member of a run whose members come, leave and are lost: it
+   follows the epochs that its node (elastic/node.h) agrees on with the others, trains in the world
+   of each, and gives its state to those that come (docs/design/membership.md). Implemented by
+   nodes.c. */
+#ifndef TUTTI_TRAIN_NODES_H
+#define TUTTI_TRAIN_NODES_H
+#include "elastic/node.h"
+
+typedef struct tutti_run tutti_run;
+
+typedef struct tutti_train_nodes {
+    /* Of its node. on_note and user are the trainer's. */
+    tutti_node_options node;
+    tutti_world *founders;       /* a founder: the world of all of them; NULL: a newcomer, with */
+    const char *const *contacts; /* [n]: addresses of members, 1 to TUTTI_CONTACTS_MAX */
+    int n;
+    const char *transport;       /* of the worlds of epochs: "tcp(...)"; NULL: "tcp" */
+    int64_t admission_ns;        /* a newcomer that is not admitted for so long gives up; 0: 60 s */
+    /* Asked in each step and each wait: is this process to leave? It may then end, without a step
+       being lost. NULL: no. */
+    bool (*leaves)(void *user);
+    /* The node is open: others may join by this address. NULL: not called. */
+    void (*listens)(void *user, const char *address);
+    void *user;
+} tutti_train_nodes;
+
+/* Trains until the run has ended (*ended), or until this process has left it. After
+   tutti_train_begin and tutti_train_open_samples. TUTTI_ERR_USAGE: with a run that has no epochs
+   (epoch.h), with --resume, or with a method that shards its state: a lost worker would take its
+   part with it. TUTTI_TIMEOUT: a newcomer is not admitted. Blocks. */
+tutti_status tutti_train_by_nodes(tutti_run *run, const tutti_train_nodes *how, bool *ended,
+                                  tutti_error *err);
+#endif

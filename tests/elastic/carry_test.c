@@ -1,0 +1,281 @@
+/* Goal: a state arrives by notes, from all that hold a part of it; a holder without it, one that is
+   silent, and one with another state end nothing but their part, or the fetch with a sentence.
+   Method: four nodes of one process; the last one fetches from the others. */
+#include "elastic/carry.h"
+#include "transport/tcp/connect.h"
+#include "newcomer.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MS TCP_MS
+enum { NODES = 4, FETCHES = NODES - 1 };
+
+typedef struct peer {
+    tutti_node *node;
+    tutti_carrier *carrier;
+    _Atomic bool silent;         /* it drops what arrives */
+} peer;
+
+static peer peers[NODES];
+static tutti_runtime *rt;
+static int64_t stall_ns = 100 * MS;
+static uint64_t later;           /* steps past that of newcomer.c: answers to an earlier test are of another step */
+
+static void on_note(void *user, const tutti_node_note *note)
+{
+    peer *p = user;
+
+    if (!p->silent)
+        assert_true(tutti_carrier_note(p->carrier, note));
+}
+
+static void open_peer(int k, const tutti_run_id *run, const tutti_run_key *key)
+{
+    const tutti_node_options o = { .run = *run, .key = *key, .heartbeat_ns = 20 * MS, .dead_ns = 2000 * MS,
+                                   .boundary_ns = 50 * MS, .on_note = on_note, .user = &peers[k] };
+    const char *contact = k > 0 ? tutti_node_address(peers[0].node) : NULL;
+    tutti_error err = { .rank = -1 };
+    tutti_world *world = NULL;
+    tutti_status status;
+
+    assert_int_equal(tutti_carrier_open(&peers[k].carrier, rt, &err), TUTTI_OK);
+    if (k == 0) {
+        assert_int_equal(tutti_world_open(&world, "shm", &err), TUTTI_OK);
+        status = tutti_node_found(&peers[k].node, world, &o, &err);
+    } else
+        status = tutti_node_join(&peers[k].node, &contact, 1, &o, &err);
+    tutti_world_close(world);
+    if (status != TUTTI_OK)
+        fail_msg("%s", err.text);
+    if (k > 0)
+        tutti_node_ready(peers[k].node);
+    tutti_carrier_use(peers[k].carrier, peers[k].node);
+}
+
+/* Until all are members of one epoch, as each of them knows. No step is made: the state that they
+   hold is that of the beginning. */
+static void await_members(void)
+{
+    const int64_t until = tutti_now_ns(rt) + 60000 * MS;
+    int there = 0;
+
+    while (there < NODES) {
+        there = 0;
+        for (int k = 0; k < NODES; k++) {
+            tutti_node_view view;
+            tutti_node_look(peers[k].node, &view);
+            if (view.state == TUTTI_MEMBER && !view.holds)
+                (void)tutti_node_hold(peers[k].node, view.step);
+            there += view.state == TUTTI_MEMBER && view.n == NODES;
+        }
+        if (tutti_now_ns(rt) >= until)
+            fail_msg("%d of %d nodes are members of one epoch within a minute", there, NODES);
+        tutti_sleep_until(rt, tutti_now_ns(rt) + MS);
+    }
+}
+
+static int open_all(void **state)
+{
+    tutti_run_id run;
+    tutti_run_key key;
+
+    (void)state;
+    assert_int_equal(tutti_runtime_open_posix(&rt, NULL), TUTTI_OK);
+    tutti_run_id_make(rt, &run);
+    tutti_run_key_make(rt, &key);
+    for (int k = 0; k < NODES; k++)
+        open_peer(k, &run, &key);
+    await_members();
+    return 0;
+}
+
+static int close_all(void **state)
+{
+    (void)state;
+    for (int k = 0; k < NODES; k++)
+        tutti_carrier_use(peers[k].carrier, NULL);
+    for (int k = NODES - 1; k >= 0; k--)
+        tutti_node_close(peers[k].node);
+    for (int k = 0; k < NODES; k++)
+        tutti_carrier_close(peers[k].carrier);
+    tutti_runtime_close(rt);
+    return 0;
+}
+
+static int begin_test(void **state)
+{
+    (void)state;
+    later += 2;
+    return 0;
+}
+
+static tutti_elastic_state state_of_test(void)
+{
+    tutti_elastic_state of = state_of_run();
+
+    of.step += later;
+    return of;
+}
+
+static void offer(int k, tutti_image *image)
+{
+    const tutti_elastic_state of = state_of_test();
+    tutti_error err = { .rank = -1 };
+
+    if (image != NULL)
+        image->step = of.step;
+    if (tutti_carrier_offer(peers[k].carrier, image, &of, &err) != TUTTI_OK)
+        fail_msg("%s", err.text);
+}
+
+/* It has the state of the step after. */
+static void offer_later(int k)
+{
+    tutti_elastic_state of = state_of_test();
+    tutti_image *image = image_of(FETCHES, k, SHARDS);
+
+    image->step = ++of.step;
+    assert_int_equal(tutti_carrier_offer(peers[k].carrier, image, &of, NULL), TUTTI_OK);
+}
+
+static tutti_status fetch(bool (*ends)(void *), void *user, tutti_image **image, tutti_error *err)
+{
+    uint64_t holders[FETCHES];
+
+    for (int k = 0; k < FETCHES; k++)
+        holders[k] = tutti_node_id(peers[k].node);
+    return tutti_carrier_fetch(peers[FETCHES].carrier,
+                               &(tutti_carried){ .of = state_of_test(), .holders = holders, .n = FETCHES,
+                                                 .most = 1 << 20, .stall_ns = stall_ns, .ends = ends, .user = user },
+                               image, err);
+}
+
+/* Closes it. */
+static void assert_arrived(tutti_image *image, int with)
+{
+    image->step -= later; /* newcomer.c's */
+    assert_state(image, FETCHES, with);
+    tutti_image_close(image);
+}
+
+static void assert_arrives(int with)
+{
+    tutti_error err = { .rank = -1 };
+    tutti_image *image;
+
+    if (fetch(NULL, NULL, &image, &err) != TUTTI_OK)
+        fail_msg("%s", err.text);
+    assert_arrived(image, with);
+}
+
+static void a_state_comes_from_all_that_hold_a_part(void **state)
+{
+    (void)state;
+    for (int k = 0; k < FETCHES; k++)
+        offer(k, image_of(FETCHES, k, SHARDS | OWNED));
+    assert_arrives(SHARDS | OWNED);
+    assert_int_equal(tutti_carrier_offered(peers[1].carrier)->rank, 1);
+}
+
+static void holders_without_it_are_passed_over(void **state)
+{
+    (void)state;
+    offer(0, NULL);
+    peers[1].silent = true;
+    offer(1, image_of(FETCHES, 1, 0));
+    offer(2, image_of(FETCHES, 2, 0));
+    assert_arrives(0);
+    peers[1].silent = false;
+}
+
+static void a_part_that_none_has_is_named(void **state)
+{
+    tutti_error err = { .rank = -1 };
+    tutti_image *image;
+
+    (void)state;
+    offer(0, image_of(FETCHES, 0, SHARDS));
+    offer_later(1);
+    offer(2, image_of(FETCHES, 2, SHARDS));
+    assert_int_equal(fetch(NULL, NULL, &image, &err), TUTTI_ERR_PEER);
+    assert_null(image);
+    assert_true(strlen(err.text) > 0);
+}
+
+static void states_that_differ_are_refused(void **state)
+{
+    tutti_error err = { .rank = -1 };
+    tutti_image *image;
+
+    (void)state;
+    offer(0, image_of(FETCHES, 0, SHARDS));
+    offer(1, image_of(FETCHES + 1, 1, SHARDS));
+    peers[2].silent = true; /* so that neither is complete before the other one has answered */
+    assert_int_equal(fetch(NULL, NULL, &image, &err), TUTTI_ERR_STATE);
+    assert_null(image);
+    peers[2].silent = false;
+}
+
+/* The holders make their images a while after they were asked; too long a wait ends the fetch. */
+static bool offers_later(void *user)
+{
+    const int asked = ++*(int *)user;
+
+    for (int k = 0; k < FETCHES && asked == 5; k++)
+        offer(k, image_of(FETCHES, k, SHARDS));
+    return asked > 3000;
+}
+
+static void one_that_has_it_later_answers_then(void **state)
+{
+    tutti_error err = { .rank = -1 };
+    tutti_image *image;
+    int asked = 0;
+
+    (void)state;
+    for (int k = 0; k < FETCHES; k++)
+        offer(k, NULL);
+    stall_ns = 600000 * MS;
+    if (fetch(offers_later, &asked, &image, &err) != TUTTI_OK)
+        fail_msg("%s", err.text);
+    assert_true(asked >= 5);
+    assert_arrived(image, SHARDS);
+    stall_ns = 100 * MS;
+}
+
+static bool at_once(void *user)
+{
+    return ++*(int *)user > 3;
+}
+
+static void a_fetch_ends_when_it_is_not_needed(void **state)
+{
+    tutti_error err = { .rank = -1 };
+    tutti_image *image;
+    int asked = 0;
+
+    (void)state;
+    for (int k = 0; k < FETCHES; k++)
+        peers[k].silent = true;
+    assert_int_equal(fetch(at_once, &asked, &image, &err), TUTTI_CLOSED);
+    assert_true(asked == 4 && image == NULL);
+    for (int k = 0; k < FETCHES; k++)
+        peers[k].silent = false;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(a_state_comes_from_all_that_hold_a_part, begin_test),
+        cmocka_unit_test_setup(holders_without_it_are_passed_over, begin_test),
+        cmocka_unit_test_setup(a_part_that_none_has_is_named, begin_test),
+        cmocka_unit_test_setup(states_that_differ_are_refused, begin_test),
+        cmocka_unit_test_setup(one_that_has_it_later_answers_then, begin_test),
+        cmocka_unit_test_setup(a_fetch_ends_when_it_is_not_needed, begin_test),
+    };
+    return cmocka_run_group_tests(tests, open_all, close_all);
+}
