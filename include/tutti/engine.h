@@ -613,6 +613,43 @@ bool tutti_engine_swap(tutti_engine *e);
 tutti_status tutti_engine_save(tutti_engine *e, const char *directory, const char *facts, int keep,
                                tutti_error *err);
 
+/* As tutti_engine_save, but the client trains while the checkpoint is written: this copies what the
+   rank saves, and returns. A thread writes the copy. All ranks, between steps. Copies directory and
+   facts. Blocks.
+
+   The checkpoint has the bits that tutti_engine_save would have written now. It exists when the
+   thread is done. Until then, and after a failure or a crash, the previous one is there.
+
+   At most one save is under way. save_begin, tutti_engine_save, save_end, tutti_engine_finish and
+   tutti_engine_part wait for it, and return its failure on all ranks. They have done nothing else
+   then, except that finish ends the run. The next save is not affected. tutti_engine_close waits as
+   well, and reports nothing.
+
+   On a rank without memory for the copy, or with a state on a disk, the client waits within
+   save_begin until the checkpoint is written; an event "checkpoint" reports it. In a run that
+   continues after losses, the loss of a worker during a save is an event "checkpoint" and no
+   failure. The next save is by the remaining workers.
+
+   The thread sends messages. Over mpi(threads=funneled) it cannot, and saves fail. */
+tutti_status tutti_engine_save_begin(tutti_engine *e, const char *directory, const char *facts,
+                                     int keep, tutti_error *err);
+
+/* Waits until the checkpoint of the last save_begin is written, and returns the outcome of the
+   save. Returns TUTTI_OK if an earlier call has returned it. All ranks, between steps. Blocks. */
+tutti_status tutti_engine_save_end(tutti_engine *e, tutti_error *err);
+
+/* Saves by save_begin, of this rank in this process. */
+typedef struct tutti_saves {
+    uint64_t begun, written;         /* begun; known to be complete checkpoints */
+    uint64_t waited;                 /* that were still under way when a call waited for them */
+    uint64_t blocked;                /* that this rank wrote within save_begin */
+    uint64_t bytes;                  /* memory of the copy, which is kept until close */
+    int64_t copy_ns, wait_ns;        /* the client made copies; it waited for the thread */
+    int64_t write_ns;                /* the thread wrote, or the client within save_begin */
+    bool under_way;                  /* one is under way now */
+} tutti_saves;
+void tutti_engine_saves(const tutti_engine *e, tutti_saves *saves);
+
 /* Loads every declared state of exactly that checkpoint. All ranks, before the first pass. Blocks.
 
    Another number of workers is legal for methods whose replicas are equal. States of each worker

@@ -23,9 +23,9 @@
      }
      tutti_engine_finish(e, err)
 
-   *Quiescent*: between steps, when all clients have entered a collective call (save, eval_begin,
-   finish), the engine quiesces the method's services. They finish their work and stop, and no
-   message of theirs is in flight. They resume at the next step.
+   *Quiescent*: between steps, when all clients have entered a collective call (save, save_begin,
+   eval_begin, finish), the engine quiesces the method's services. They finish their work and stop,
+   and no message of theirs is in flight. They resume at the next step.
 
    Calls must never overlap. They may come from any thread, even from a different one each time,
    as autograd's do. In the comments "client thread" is the thread that makes the call. Two

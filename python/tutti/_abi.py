@@ -798,6 +798,20 @@ class tutti_received(Structure):
     ]
 
 
+class tutti_saves(Structure):
+    _fields_ = [
+        ("begun", c_ulong),
+        ("written", c_ulong),
+        ("waited", c_ulong),
+        ("blocked", c_ulong),
+        ("bytes", c_ulong),
+        ("copy_ns", c_long),
+        ("wait_ns", c_long),
+        ("write_ns", c_long),
+        ("under_way", c_bool),
+    ]
+
+
 class tutti_launch_place(Structure):
     _fields_ = [
         ("rank", c_int),
@@ -951,6 +965,9 @@ FUNCTIONS = {
     "tutti_engine_reshare": (c_int, [c_void_p, POINTER(c_long), POINTER(tutti_error)]),
     "tutti_engine_rows_acquire": (c_int, [c_void_p, c_int, POINTER(c_uint), c_ulong, POINTER(tutti_error)]),
     "tutti_engine_save": (c_int, [c_void_p, c_char_p, c_char_p, c_int, POINTER(tutti_error)]),
+    "tutti_engine_save_begin": (c_int, [c_void_p, c_char_p, c_char_p, c_int, POINTER(tutti_error)]),
+    "tutti_engine_save_end": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_engine_saves": (None, [c_void_p, POINTER(tutti_saves)]),
     "tutti_engine_share": (POINTER(tutti_share), [c_void_p]),
     "tutti_engine_state": (c_int, [c_void_p, POINTER(POINTER(tutti_saved)), POINTER(c_ulong), POINTER(tutti_error)]),
     "tutti_engine_state_written": (c_int, [c_void_p, POINTER(tutti_error)]),

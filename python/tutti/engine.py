@@ -663,9 +663,22 @@ class Engine(_Owner):
     def swap(self) -> bool:
         return _c.tutti_engine_swap(self._at)
 
-    def save(self, directory: str | os.PathLike, facts: str = "{}", keep: int = 0) -> None:
-        """Saves a checkpoint. All ranks, between steps. facts: a JSON object that is stored in it."""
-        self._calling(_c.tutti_engine_save, self._at, os.fsencode(directory), facts.encode(), keep)
+    def save(self, directory: str | os.PathLike, facts: str = "{}", keep: int = 0, wait: bool = True) -> None:
+        """Saves a checkpoint. All ranks, between steps. facts: a JSON object that is stored in it. wait=False: returns
+        when it is copied to memory, and a thread writes it. It is there after the next save(), save_end() or finish(),
+        which raise what has failed."""
+        call = _c.tutti_engine_save if wait else _c.tutti_engine_save_begin
+        self._calling(call, self._at, os.fsencode(directory), facts.encode(), keep)
+
+    def save_end(self) -> None:
+        """Waits for the checkpoint of save(wait=False), if one is under way. All ranks, between steps."""
+        check(_c.tutti_engine_save_end, self._at)
+
+    def saves(self) -> dict[str, int | bool]:
+        """Returns figures of save(wait=False) on this rank: tutti_saves."""
+        s = _abi.tutti_saves()
+        _c.tutti_engine_saves(self._at, s)
+        return {name: getattr(s, name) for name, _ in s._fields_}
 
     def load(self, checkpoint: str | os.PathLike) -> None:
         """Loads every declared state from a checkpoint. All ranks, before the first pass."""

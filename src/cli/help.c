@@ -19,7 +19,7 @@ static const struct {
                            "collective collective-table" },
     { "Results and output",
       "*out overwrite report-every log-to metrics-port eval-every final-eval trace trace-steps *quiet" },
-    { "Checkpoints", "*checkpoint-every checkpoint-keep checkpoint-on-signal *resume" },
+    { "Checkpoints", "*checkpoint-every checkpoint-keep checkpoint-async checkpoint-on-signal *resume" },
     { "Unequal workers, streams and simulated runs",
       "slow stream stream-buffer platform fail step-time" },
 };

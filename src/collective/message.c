@@ -3,6 +3,7 @@
    of a collective. A message counts as sent when it is posted. */
 #include "collective_internal.h"
 #include "runtime/activity.h"
+#include "send.h"
 #include <string.h>
 
 tutti_port tutti_port_of(const char *name, uint64_t a, uint64_t b)
@@ -60,15 +61,21 @@ tutti_status tutti_request_failed(tutti_world *world, const tutti_request *r, co
                            tutti_status_name(r->status));
 }
 
-tutti_status tutti_post_send(tutti_world *world, tutti_request *r, int to, tutti_port port,
-                             const tutti_header *note, tutti_buffer payload, tutti_error *err)
+static tutti_status post_uncounted(tutti_world *world, tutti_request *r, int to, tutti_port port,
+                                   const tutti_header *note, tutti_buffer payload, tutti_error *err)
 {
     const tutti_header blank = { 0 };
 
     memset(r, 0, sizeof *r);
     TUTTI_TRY(check_rank(world, to, false, "sending to", err));
-    TUTTI_TRY(world->ops->send(world->transport, r, to, tag_of(port), note != NULL ? note : &blank,
-                               payload, err));
+    return world->ops->send(world->transport, r, to, tag_of(port), note != NULL ? note : &blank,
+                            payload, err);
+}
+
+tutti_status tutti_post_send(tutti_world *world, tutti_request *r, int to, tutti_port port,
+                             const tutti_header *note, tutti_buffer payload, tutti_error *err)
+{
+    TUTTI_TRY(post_uncounted(world, r, to, port, note, payload, err));
     tutti_world_account(world, to, payload.count * tutti_dtype_bytes(payload.dtype), 1);
     return TUTTI_OK;
 }
@@ -138,6 +145,15 @@ tutti_status tutti_send(tutti_world *world, int to, tutti_port port, const tutti
     tutti_request r;
 
     TUTTI_TRY(tutti_post_send(world, &r, to, port, note, payload, err));
+    return finish_request(world, &r, to, TUTTI_FOREVER, "sending", err);
+}
+
+tutti_status tutti_send_uncounted(tutti_world *world, int to, tutti_port port,
+                                  const tutti_header *note, tutti_buffer payload, tutti_error *err)
+{
+    tutti_request r;
+
+    TUTTI_TRY(post_uncounted(world, &r, to, port, note, payload, err));
     return finish_request(world, &r, to, TUTTI_FOREVER, "sending", err);
 }
 

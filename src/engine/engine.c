@@ -232,6 +232,7 @@ void tutti_engine_close(tutti_engine *e)
     if (e == NULL)
         return;
     tutti_engine_services_end(e);
+    tutti_engine_saving_close(e);
     tutti_facilities_stop(e);
     tutti_lane_close(e->lane);
     tutti_engine_services_close(e);

@@ -7,6 +7,7 @@
    (runtime.h), which allocates it and by which checkpoints save it. */
 #ifndef TUTTI_ENGINE_INTERNAL_H
 #define TUTTI_ENGINE_INTERNAL_H
+#include "saving.h"
 #include "client.h"
 #include "clock.h"
 #include "engine/facility.h"
@@ -111,6 +112,7 @@ struct tutti_engine {
     bool values_changed;         /* x differs from what the client was last handed */
     tutti_engine_client client;
     tutti_engine_store snapshots;
+    tutti_engine_saving saving;
     tutti_saved *state_pieces;   /* the list that the client was last given of the state to save;
                                     NULL: none yet */
 

@@ -43,8 +43,8 @@ typedef enum tutti_job_state {
 /* A job, in the caller's memory. The caller must not touch it from tutti_lane_start until
    tutti_job_wait has returned. Zero it before its first use. */
 typedef struct tutti_job {
-    /* The work. Called on a thread of the lane; may block; must not allocate. Its result is
-       returned by tutti_job_wait. */
+    /* The work. Called on a thread of the lane; may block; must not allocate, unless it belongs to
+       no step (saving.c). Its result is returned by tutti_job_wait. */
     tutti_status (*run)(struct tutti_job *job, tutti_error *err);
     void *owner;                  /* for `run`; the lane does not read it */
     int index;                    /* for `run`. On a leader-ordered lane it identifies the job on

@@ -217,6 +217,7 @@ tutti_status tutti_engine_settle(tutti_engine *e, tutti_status mine, bool *again
 
 tutti_status tutti_engine_part(tutti_engine *e, tutti_error *err)
 {
+    TUTTI_TRY(tutti_engine_saving_wait(e, err));
     tutti_engine_may_leave(e);
     return e->losses.members != NULL ? tutti_members_part(e->losses.members, err) : TUTTI_OK;
 }

@@ -53,11 +53,12 @@ static uint64_t bytes_of_rows(const tutti_engine *e)
 
 size_t tutti_engine_memory(const tutti_engine *e, tutti_memory_record *records, size_t room)
 {
-    tutti_memory_record taken[2 + TUTTI_FACILITIES_MOST] = {
+    tutti_memory_record taken[3 + TUTTI_FACILITIES_MOST] = {
         { "codec.rooms", TUTTI_MEMORY_BUFFERS, tutti_exchange_bytes(e) },
         { "rows.rooms", TUTTI_MEMORY_BUFFERS, bytes_of_rows(e) },
+        { "checkpoint.copy", TUTTI_MEMORY_BUFFERS, tutti_engine_saving_bytes(e) },
     };
-    const size_t n_taken = 2 + tutti_facilities_memory(e, taken + 2),
+    const size_t n_taken = 3 + tutti_facilities_memory(e, taken + 3),
                  declared = tutti_plan_count(e->plan);
     size_t n = 0;
 

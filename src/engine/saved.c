@@ -31,20 +31,15 @@
 #include "state/plan.h"
 #include "state/parse.h"
 
-/* What a checkpoint has besides declared state. */
-typedef struct extras {
-    char *facts;
-    int64_t parts[2], team;
-    int64_t *members;            /* [1 + workers]: the number of workers with which the run began,
-                                    and the remaining ranks; NULL: no worker is lost */
-} extras;
-
 static char *facts_now(tutti_engine *e, const char *facts); /* below */
 
-static void free_extras(extras *x)
+void tutti_saved_drop(items *list, extras *x)
 {
+    tutti_free(list->at);
     tutti_free(x->facts);
     tutti_free(x->members);
+    *list = (items){ 0 };
+    *x = (extras){ 0 };
 }
 
 static tutti_status add_members(const tutti_engine *e, items *list, int64_t *numbers,
@@ -93,10 +88,8 @@ static bool each_has_all(const tutti_engine *e)
     return all || e->m.everyone.size == 1;
 }
 
-/* Lists what this rank saves, or (whole) all that it has of what a checkpoint holds. The items are
-   in the memory of e and of x, which is freed also after a failure. */
-static tutti_status list_saved(tutti_engine *e, const char *facts, const savers *whole, items *list,
-                               extras *x, tutti_error *err)
+tutti_status tutti_saved_list(tutti_engine *e, const char *facts, const savers *whole, items *list,
+                              extras *x, tutti_error *err)
 {
     const bool lost = e->losses.members != NULL && tutti_members_epoch(e->losses.members) > 0,
                adds = whole != NULL || e->m.everyone.index == 0;
@@ -129,8 +122,8 @@ static tutti_status save_once(tutti_engine *e, const char *directory, const char
 {
     tutti_group group = tutti_group_keyed(&e->m.everyone, tutti_port_of("save", 0, 0), 0);
     items list = { 0 };
-    extras x;
-    tutti_status status = list_saved(e, facts, NULL, &list, &x, err);
+    extras x = { 0 };
+    tutti_status status = tutti_saved_list(e, facts, NULL, &list, &x, err);
 
     if (status == TUTTI_OK && e->losses.members != NULL)
         status = tutti_checkpoint_save_group(&group, directory, e->counts.progress.step, list.at,
@@ -138,8 +131,7 @@ static tutti_status save_once(tutti_engine *e, const char *directory, const char
     else if (status == TUTTI_OK)
         status = tutti_checkpoint_save(e->world, directory, e->counts.progress.step, list.at,
                                        list.count, x.facts, keep, err);
-    tutti_free(list.at);
-    free_extras(&x);
+    tutti_saved_drop(&list, &x);
     return status;
 }
 
@@ -166,7 +158,7 @@ tutti_status tutti_engine_image(tutti_engine *e, const char *facts, tutti_image 
     if (!is_left(e))
         TUTTI_TRY(tutti_engine_quiesce(e, err));
     tutti_facilities_slices(e, &same.run.slices);
-    status = list_saved(e, facts, &same, &list, &x, err);
+    status = tutti_saved_list(e, facts, &same, &list, &x, err);
     if (status == TUTTI_OK)
         status = tutti_image_copy(image,
                                   &(tutti_image){ .step = e->counts.progress.step,
@@ -176,8 +168,7 @@ tutti_status tutti_engine_image(tutti_engine *e, const char *facts, tutti_image 
                                                   .whole = each_has_all(e),
                                                   .facts = x.facts },
                                   list.at, list.count, err);
-    tutti_free(list.at);
-    free_extras(&x);
+    tutti_saved_drop(&list, &x);
     return status;
 }
 
@@ -190,9 +181,13 @@ tutti_status tutti_engine_save(tutti_engine *e, const char *directory, const cha
 
     if (e->stage != STAGE_READY && e->stage != STAGE_FINISHED)
         return tutti_engine_out_of_order(err, "save");
-    status = tutti_engine_collect(e, err);
+    status = tutti_engine_saving_wait(e, err);
+    if (status == TUTTI_OK)
+        status = tutti_engine_collect(e, err);
     if (status == TUTTI_OK)
         status = tutti_engine_quiesce(e, err);
+    if (status == TUTTI_OK)
+        status = tutti_engine_saving_over(e, err);
     was = tutti_engine_doing(e, TUTTI_DOING_OUTSIDE);
     tutti_engine_is_in(e, "checkpoint", -1);
     if (status == TUTTI_OK)

@@ -1,4 +1,5 @@
-/* saved.h: lists of what is saved and read. Implemented by saved_list.c, used by saved.c. */
+/* saved.h: lists of what is saved and read. Implemented by saved_list.c, used by saved.c and
+   saving.c. */
 #ifndef TUTTI_ENGINE_SAVED_H
 #define TUTTI_ENGINE_SAVED_H
 #include "engine/facility.h"
@@ -13,6 +14,13 @@ typedef struct savers {
     int64_t *rank;               /* [left]: their ranks, ascending */
     tutti_saved_run run;         /* how that run differs from this one */
 } savers;
+/* What a checkpoint has in addition to declared state. */
+typedef struct extras {
+    char *facts;
+    int64_t parts[2], team;
+    int64_t *members;            /* [1 + workers]: the number of workers with which the run began,
+                                    and the remaining ranks; NULL: no worker is lost */
+} extras;
 /* A vector of a state, whose element `first` of the flat space is at `at`. */
 typedef struct placed {
     const tutti_state *state;
@@ -30,6 +38,12 @@ tutti_status tutti_saved_range(const tutti_engine *e, items *list, const placed 
    own. checkpoint: the savers'; NULL: it has all that this run declares. */
 tutti_status tutti_saved_collect(const tutti_engine *e, items *list, tutti_checkpoint *checkpoint,
                                  const savers *by, tutti_error *err);
+/* Lists what this rank saves, or (whole) all that it has of what a checkpoint holds. facts: the
+   client's; x->facts has the engine's, too. The items are in the memory of e and of x. Call
+   tutti_saved_drop also after a failure. Implemented by saved.c. */
+tutti_status tutti_saved_list(tutti_engine *e, const char *facts, const savers *whole, items *list,
+                              extras *x, tutti_error *err);
+void tutti_saved_drop(items *list, extras *x);
 /* Numbers of the engine's own, the same on all ranks. numbers[count] are the caller's. */
 tutti_saved tutti_saved_numbers(const char *state, uint64_t count, int64_t *numbers);
 /* The number of ranks that only serve, and of their shards: a reader needs these before it can

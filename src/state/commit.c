@@ -165,6 +165,26 @@ void tutti_commit_clean(tutti_runtime *rt, const char *dir)
         tutti_directory_list(rt, dir, clean_one, &r, NULL);
 }
 
+/* Where a damaged checkpoint of the same step is put meanwhile; NULL: no memory. */
+static char *dead_of(const tutti_commit *c)
+{
+    char *dead = tutti_state_join(c->tmp, "");
+
+    if (dead != NULL)
+        dead[strlen(dead) - 1] = '~';
+    return dead;
+}
+
+void tutti_commit_drop(const tutti_commit *c)
+{
+    char *dead = dead_of(c);
+
+    remove_checkpoint(c->rt, c->tmp);
+    if (dead != NULL)
+        remove_checkpoint(c->rt, dead);
+    tutti_free(dead);
+}
+
 /* True if the checkpoint is complete. *sure is false if that could not be determined; then the
    checkpoint must not be removed. */
 static bool is_whole(tutti_runtime *rt, const char *path, bool *sure)
@@ -281,11 +301,10 @@ static tutti_status move_aside(const tutti_commit *c, bool *aside, tutti_error *
         TUTTI_TRY(tutti_file_rename(c->rt, c->final, c->old, err));
         *aside = true;
     } else { /* damaged: an -old of it may be the better one and stays; the name tmp- has no right to be found */
-        char *dead = tutti_state_join(c->tmp, "");
+        char *dead = dead_of(c);
         tutti_status status;
         if (dead == NULL)
             return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "cannot replace '%s'", c->final);
-        dead[strlen(dead) - 1] = '~';
         status = tutti_file_rename(c->rt, c->final, dead, err);
         tutti_free(dead);
         TUTTI_TRY(status);

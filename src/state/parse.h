@@ -12,8 +12,9 @@ tutti_status tutti_safetensors_parse(tutti_tensor_file **out, const char *path,
                                      tutti_error *err);
 
 /* tutti_checkpoint_save by the members of a group, as a run of group->size workers. Ranks, files
-   and owners (tutti_saved.owner) are their indexes. Messages use the group's context, so a save
-   that has failed may be repeated with another one. err->rank is a rank of the world. */
+   and owners (tutti_saved.owner) are their indexes. err->rank is a rank of the world. Messages use
+   ports of the group's context and no collective. So it may run on any thread, concurrently with
+   collectives, and a save that has failed may be repeated with another context. */
 tutti_status tutti_checkpoint_save_group(const tutti_group *group, const char *dir, uint64_t step,
                                          const tutti_saved *items, size_t n, const char *facts,
                                          int keep, tutti_error *err);

@@ -334,7 +334,7 @@ static tutti_status write_and_conclude(saver *s, uint64_t id, tutti_error *err)
     }
     tutti_save_free_reports(s);
     if (status != TUTTI_OK)
-        tutti_commit_clean(s->rt, s->dir);
+        tutti_commit_drop(&s->commit);
     return tutti_save_decide(s, status, &why, 0, err);
 }
 
@@ -356,7 +356,7 @@ static tutti_status save(saver *s, int keep, tutti_error *err)
         status = write_and_conclude(s, id, err);
     if (status == TUTTI_OK && s->rank == 0) {
         tutti_commit_retire(&s->commit, keep);
-        tutti_commit_clean(s->rt, s->dir);
+        tutti_commit_drop(&s->commit);
     }
     tutti_save_free_reports(s);
     tutti_free(s->received);
@@ -390,6 +390,7 @@ tutti_status tutti_checkpoint_save_group(const tutti_group *group, const char *d
     saver s = { .world = group->world,
                 .rt = tutti_world_runtime(group->world),
                 .ranks = group->ranks,
+                .uncounted = group->uncounted,
                 .rank = group->index,
                 .size = group->size,
                 .dir = dir,

@@ -28,6 +28,7 @@ typedef struct saver {
     tutti_runtime *rt;
     const int *ranks;             /* [size]: ranks of the members, which save; NULL: all ranks
                                      do */
+    bool uncounted;               /* tutti_world_sent does not count the messages */
     int rank, size;               /* index of this rank among the members, and their number. In
                                      this header a "rank" is such an index; in messages to users it
                                      is a rank of the world */

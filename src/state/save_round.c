@@ -1,6 +1,7 @@
 /* save_round.c: the messages between ranks while a checkpoint is saved. In a round each rank
    reports its outcome and its items to rank 0, and receives rank 0's decision on all of them. */
 #include "save_internal.h"
+#include "collective/send.h"
 #include <errno.h>
 #include <string.h>
 
@@ -112,6 +113,13 @@ void tutti_save_take_worse(tutti_status *status, tutti_error *why, int rank, tut
     why->cause = other_why->cause;
 }
 
+static tutti_status send_to(const saver *s, int index, tutti_port port, const tutti_header *note,
+                            tutti_buffer payload, tutti_error *err)
+{
+    return (s->uncounted ? tutti_send_uncounted : tutti_send)(s->world, rank_of(s, index), port,
+                                                              note, payload, err);
+}
+
 tutti_status tutti_save_send_report(saver *s, message *m, tutti_error *err)
 {
     tutti_header note = { .a = m->failed ? -1 : (int64_t)m->n };
@@ -124,10 +132,9 @@ tutti_status tutti_save_send_report(saver *s, message *m, tutti_error *err)
     }
     if (note.a > REPORT_MOST)
         note.a = -1;
-    status = tutti_send(s->world, rank_of(s, 0), s->report, &note, tutti_nothing(), err);
+    status = send_to(s, 0, s->report, &note, tutti_nothing(), err);
     if (status == TUTTI_OK && note.a > 0)
-        status = tutti_send(s->world, rank_of(s, 0), s->report, NULL,
-                            tutti_host(m->data, m->n, TUTTI_U8), err);
+        status = send_to(s, 0, s->report, NULL, tutti_host(m->data, m->n, TUTTI_U8), err);
     return status;
 }
 
@@ -213,8 +220,8 @@ tutti_status tutti_save_decide(saver *s, tutti_status status, const tutti_error 
     tutti_save_put_outcome(&m, status, why);
     for (int r = 1; r < s->size; r++) {
         tutti_error other;
-        const tutti_status sent = tutti_send(s->world, rank_of(s, r), s->verdict, NULL,
-                                             tutti_host(m.data, m.n, TUTTI_U8), &other);
+        const tutti_status sent =
+            send_to(s, r, s->verdict, NULL, tutti_host(m.data, m.n, TUTTI_U8), &other);
         if (sent != TUTTI_OK && sent != TUTTI_ERR_PEER && status == TUTTI_OK)
             status = tutti_fail_rank(
                 err, sent, rank_of(s, r),

@@ -243,6 +243,9 @@ tutti_status tutti_commit_finish(tutti_commit *c, const tutti_checkpoint *m, tut
 /* Removes from the directory what saves have left that failed or whose processes died. Ignores
    errors. */
 void tutti_commit_clean(tutti_runtime *rt, const char *dir);
+/* Removes what this save has left: its own directories tmp-. A worker that was expelled may end
+   its save while its successor already writes another. Ignores errors. */
+void tutti_commit_drop(const tutti_commit *c);
 /* Removes the checkpoints of other steps except the `keep` newest that are whole, counting c's
    own. keep 0 or less: removes none. Ignores errors. */
 void tutti_commit_retire(tutti_commit *c, int keep);

@@ -159,6 +159,10 @@ const tutti_option tutti_train_options[] = {
       "steps between checkpoints; 0: none" },
     { "checkpoint-keep", TUTTI_INT, AT(checkpoint_keep), 2, 1, 1000000, NULL,
       "newest checkpoints that are kept" },
+    { "checkpoint-async", TUTTI_CHOICE, AT(checkpoint_async), 0, 0, 0, "off|on",
+      "on: a checkpoint is copied to memory and written while the run continues. The copy takes each "
+      "worker the memory of what it writes; the run reports how much. The files are the same, and "
+      "until they are complete the previous checkpoint counts" },
     { "checkpoint-on-signal", TUTTI_BOOL, AT(checkpoint_on_signal), 0, 0, 1, NULL,
       "on SIGTERM or Ctrl-C end the step, save a checkpoint and end, as preempted jobs need "
       "(within 2 minutes); a second signal ends at once. Methods whose workers do not all meet in "

@@ -225,6 +225,27 @@ static void put_quality(json_t *o, const tutti_run *run)
                         tutti_record_number_if(c->final_eval && run->test_auc >= 0, run->test_auc));
 }
 
+/* Figures of this rank's asynchronous checkpoints; null without checkpoint-async. */
+static json_t *saves_of(const tutti_run *run)
+{
+    json_t *o;
+    tutti_saves s;
+
+    if (!run->config->checkpoint_async)
+        return json_null();
+    o = json_object();
+    tutti_engine_saves(run->engine, &s);
+    json_object_set_new(o, "begun", json_integer((json_int_t)s.begun));
+    json_object_set_new(o, "written", json_integer((json_int_t)s.written));
+    json_object_set_new(o, "waited_for", json_integer((json_int_t)s.waited));
+    json_object_set_new(o, "blocked", json_integer((json_int_t)s.blocked));
+    json_object_set_new(o, "copy_bytes", json_integer((json_int_t)s.bytes));
+    json_object_set_new(o, "copy_seconds", json_real((double)s.copy_ns * 1e-9));
+    json_object_set_new(o, "wait_seconds", json_real((double)s.wait_ns * 1e-9));
+    json_object_set_new(o, "write_seconds", json_real((double)s.write_ns * 1e-9));
+    return o;
+}
+
 static void put_rest(json_t *o, const tutti_run *run, const results *r,
                      const tutti_record_totals *t)
 {
@@ -241,6 +262,7 @@ static void put_rest(json_t *o, const tutti_run *run, const results *r,
     json_object_set_new(o, "restarts", json_integer((json_int_t)t->restarts));
     json_object_set_new(o, "method_figures",
                         tutti_record_method_figures(run->engine, run->workers, true));
+    json_object_set_new(o, "async_checkpoints", saves_of(run));
     json_object_set_new(o, "target", c->target[0] != 0 ? json_string(c->target) : json_null());
     json_object_set_new(o, "time_to_target_seconds",
                         tutti_record_number_if(run->time_to_target >= 0, run->time_to_target));

@@ -73,7 +73,7 @@ void tutti_train_report_evaluating(tutti_run *run, const char *what, uint64_t do
 void tutti_train_say_warnings(tutti_run *run)
 {
     static const char *const notes[] = { "codec", "never-pushed", "groups-of-all", "mixing",
-                                         "clock" };
+                                         "clock", "checkpoint" };
     const tutti_event_record *events;
     const int n = tutti_engine_events(run->engine, &events);
 

@@ -48,17 +48,34 @@ static tutti_status evaluate(tutti_run *run, tutti_error *err)
     return status;
 }
 
-static tutti_status save(tutti_run *run, tutti_error *err)
+/* At the first asynchronous checkpoint: reports how much memory they take. */
+static void say_async(const tutti_run *run)
 {
+    tutti_saves saves;
+
+    tutti_engine_saves(run->engine, &saves);
+    if (saves.begun == 1 && saves.blocked == 0)
+        tutti_train_say(run, 0,
+                        "note: checkpoints are written in the background; their copy takes %.1f MiB "
+                        "of worker 0",
+                        (double)saves.bytes / 0x1p20);
+}
+
+/* waits: until the checkpoint is there, also with checkpoint-async. */
+static tutti_status save(tutti_run *run, bool waits, tutti_error *err)
+{
+    const tutti_train_config *c = run->config;
     char *facts = tutti_train_facts(run, true), directory[4096];
     tutti_status status;
 
     if (facts == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing a checkpoint");
-    snprintf(directory, sizeof directory, "%s/checkpoints", run->config->out);
-    status =
-        tutti_engine_save(run->engine, directory, facts, (int)run->config->checkpoint_keep, err);
+    snprintf(directory, sizeof directory, "%s/checkpoints", c->out);
+    status = (waits ? tutti_engine_save : tutti_engine_save_begin)(
+        run->engine, directory, facts, (int)c->checkpoint_keep, err);
     free(facts);
+    if (status == TUTTI_OK && !waits)
+        say_async(run);
     return status;
 }
 
@@ -147,6 +164,15 @@ static tutti_status evaluate_snapshots(tutti_run *run, uint64_t done, uint64_t e
     return tutti_train_evaluate_snapshots(run, err);
 }
 
+/* Waits for the checkpoint of this step. If the run continues after losses, an asynchronous one may
+   have been spoilt by a loss, which not all ranks need know: so all save it again. */
+static tutti_status await_saved(tutti_run *run, tutti_error *err)
+{
+    return run->config->checkpoint_async && tutti_engine_fault_tolerant(run->engine)
+               ? save(run, true, err)
+               : tutti_engine_save_end(run->engine, err);
+}
+
 /* *asked: the signal that any rank has received; 0: none. After a signal saves the state, unless
    `saved`, and parts. Collective. */
 static tutti_status stop_if_asked(tutti_run *run, bool saved, int64_t *asked, tutti_error *err)
@@ -156,8 +182,8 @@ static tutti_status stop_if_asked(tutti_run *run, bool saved, int64_t *asked, tu
 
     if (status == TUTTI_OK && *asked != 0 && run->snapshots > 0)
         status = tutti_train_evaluate_snapshots(run, err);
-    if (status == TUTTI_OK && *asked != 0 && !saved)
-        status = save(run, err);
+    if (status == TUTTI_OK && *asked != 0)
+        status = saved ? await_saved(run, err) : save(run, true, err);
     if (status == TUTTI_OK && *asked != 0) /* no worker leaves while others still need it */
         status = tutti_train_meet(run, begin_together, NULL, err);
     if (status == TUTTI_OK && *asked != 0)
@@ -237,7 +263,7 @@ static tutti_status record_again(tutti_run *run, uint64_t done, bool over, tutti
         return TUTTI_OK;
     TUTTI_TRY(record(run, done, falls_on(done, tutti_train_evaluates_every(run)), over, err));
     return falls_on(done, (uint64_t)run->config->checkpoint_every * run->step_gradients)
-               ? save(run, err)
+               ? save(run, !run->config->checkpoint_async, err)
                : TUTTI_OK;
 }
 
@@ -286,7 +312,7 @@ tutti_status tutti_train_loop(tutti_run *run, tutti_error *err)
         TUTTI_TRY(tutti_train_shares_adapt(run, done, err));
         TUTTI_TRY(tutti_train_follow_share(run, done, err));
         if (falls_on(done, save_every))
-            TUTTI_TRY(save(run, err));
+            TUTTI_TRY(save(run, !c->checkpoint_async, err));
         if (falls_on(done, ask_every) && !over)
             TUTTI_TRY(stop_if_asked(run, falls_on(done, save_every), &asked, err));
         if (asked != 0)

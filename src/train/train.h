@@ -27,6 +27,7 @@ typedef struct tutti_train_config {
         elastic_shares;
     double validation, clip_norm, step_time, start_timeout;
     int on_loss, nonfinite, lane, precision, codec_cost, final_eval;
+    int checkpoint_async;         /* 0: off */
     bool codec_checksum, checkpoint_on_signal, overwrite, trace, quiet;
     bool continue_on_loss;        /* no option: tutti_train_check sets it, from on_loss */
 } tutti_train_config;

@@ -137,10 +137,11 @@ class GoesOn(HostCase):
         return self.start(name, *self.METHOD, "--steps", str(steps), *arguments, **more)
 
     def test_killed_worker_is_reported_and_the_others_finish(self):
-        for transport in ("shm", "tcp"):
+        background = ("--checkpoint-async", "on", "--checkpoint-every", "10", "--checkpoint-keep", "3")
+        for transport, saves in (("shm", background), ("tcp", ())):
             for rank in (2, 0):
                 run, out, workers = self.going("%s%d" % (transport, rank), "-n", "3", "--transport", transport,
-                                               "--log-to", "tensorboard,csv")
+                                               "--log-to", "tensorboard,csv", *saves)
                 os.kill(workers[rank][0], signal.SIGKILL)
                 # 800 steps of two workers that wait for each other in each step: half a minute and
                 # more with seven programs a core
@@ -156,6 +157,10 @@ class GoesOn(HostCase):
                 self.assertLessEqual(len(told) - 1, len(events))
                 self.assertGreater(len(events), 1)
                 self.assertEqual(len(read(os.path.join(out, "metrics.csv")).splitlines()), 1 + len(told))
+                if saves:  # the newest are by those who are left, and nothing of a spoilt one is there
+                    self.assertEqual(sorted(os.listdir(os.path.join(out, "checkpoints"))),
+                                     ["step-%08d" % step for step in (780, 790, 800)])
+                    self.assertIn("saved by 2 workers", tutti("check", out).stdout)
 
     def step_at(self, port, seconds=60):
         """The step that is shown there, as soon as there is an answer."""

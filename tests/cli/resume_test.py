@@ -44,7 +44,7 @@ class Resume(Case):
 
     def test_a_run_killed_anywhere_and_resumed_ends_with_the_same_bytes(self):
         """Random moments over the whole run, the launcher and all workers killed at once;
-        checkpoints every 7 steps, so mid-epoch."""
+        checkpoints every 7 steps, so mid-epoch. Every second run writes them in the background."""
         arguments = [*COMMON, "--data", self.data, "-n", "3", "--epochs", "12", "--checkpoint-every", "7"]
         whole = self.train("whole", *arguments)
         seconds = summary(whole)["host_seconds"]
@@ -52,8 +52,9 @@ class Resume(Case):
         resumed = 0
         for k in range(20):
             out = self.out("k%d" % k)
-            run = subprocess.Popen([TUTTI, "train", "--out", out, *arguments], stdout=subprocess.DEVNULL,
-                                   stderr=subprocess.DEVNULL, env=clean_environment())
+            how = ("--checkpoint-async", ("off", "on")[k % 2])
+            run = subprocess.Popen([TUTTI, "train", "--out", out, *arguments, *how],
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=clean_environment())
             if k > 0:  # the first is killed wherever it is, perhaps before its first checkpoint
                 while run.poll() is None and not any(f.startswith("step-")
                                                      for f in list_of(os.path.join(out, "checkpoints"))):
@@ -89,6 +90,32 @@ class Resume(Case):
             self.assertEqual(summary(out)["samples"], summary(whole)["samples"])
             self.assertEqual([w["steps"] for w in summary(out)["by_worker"]],
                              [w["steps"] for w in summary(whole)["by_worker"]])
+
+    def test_asynchronous_checkpoints_have_the_same_tensors(self):
+        """Of replicas that are equal, and of models of each worker's own, which evaluations change
+        for a while."""
+        for method in "ddp", "d-psgd":
+            arguments = [*COMMON, "--data", self.data, "-n", "2", "--epochs", "2", "--method", method,
+                         "--eval-every", "6", "--checkpoint-every", "6", "--checkpoint-keep", "100"]
+            blocking = self.train(method + "-off", *arguments)
+            background = self.train(method + "-on", *arguments, "--checkpoint-async", "on")
+            self.assertEqual(self.model(background), self.model(blocking))
+            folders = [os.path.join(out, "checkpoints") for out in (blocking, background)]
+            names = [sorted(os.path.join(step, name) for step in os.listdir(folder)
+                            for name in os.listdir(os.path.join(folder, step))) for folder in folders]
+            self.assertEqual(names[1], names[0])
+            for name in names[0]:
+                if name.endswith(".safetensors"):  # the manifest has the options
+                    self.assertEqual(read(os.path.join(folders[1], name)), read(os.path.join(folders[0], name)), name)
+            saves = summary(background)["async_checkpoints"]
+            begun = summary(background)["steps"] // 6
+            self.assertEqual((saves["begun"], saves["written"], saves["blocked"]), (begun, begun, 0))
+            self.assertGreater(saves["copy_bytes"], 0)
+            self.assertIsNone(summary(blocking)["async_checkpoints"])
+            for key in "steps", "bytes_sent_total", "events":
+                self.assertEqual(summary(background)[key], summary(blocking)[key], key)
+            done = tutti("check", background)
+            self.assertEqual(done.returncode, 0, done.stdout)
 
     def test_metrics_of_a_resumed_run_have_each_step_once(self):
         arguments = [*COMMON, "--data", self.data, "-n", "2", "--checkpoint-every", "8"]

@@ -246,7 +246,8 @@ class Runs(Case):
         """Sent to the whole job at once, as by Slurm and timeout: the launcher receives it twice.
         The run ends between two steps, and a resumed run ends with the bytes of the run that was
         not stopped."""
-        for k, (arguments, ask) in enumerate(((("-n", 2), 1), (("-n", 1), 1),
+        background = ("--checkpoint-async", "on", "--checkpoint-every", 1, "--checkpoint-keep", 1)
+        for k, (arguments, ask) in enumerate(((("-n", 2), 1), (("-n", 1), 1), (("-n", 2, *background), 1),
                                               (("-n", 2, "--method", "local-sgd(period=3)", "--report-every", 4), 4),
                                               (("-n", 2, "--transport", "tcp", "--accumulate", 2), 1))):
             whole = self.train("whole%d" % k, *COMMON, "--data", self.data, *arguments, "--steps", 60,

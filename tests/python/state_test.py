@@ -386,20 +386,32 @@ def wrapped(method, codec, folder, how):
                 p.zero_()
         ddp.load(folder)
         steps = range(3, 6)
-    for step in range(3) if how == "first" else steps:
-        x, y = batch(step, ddp.rank)
-        torch.nn.functional.cross_entropy(ddp(x), y).backward()
-        optimizer.step()
-        optimizer.zero_grad()
+
+    def train(steps):
+        for step in steps:
+            x, y = batch(step, ddp.rank)
+            torch.nn.functional.cross_entropy(ddp(x), y).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    train(range(3) if how in ("first", "meanwhile") else steps)
     if how == "first":
         ddp.save(folder)
+    if how == "meanwhile":  # the steps that follow are not in it
+        ddp.save(folder, wait=False)
+        train(range(3, 5))
+        ddp.save_end()
+        saves = ddp.engine.saves()
+        assert (saves["begun"], saves["written"], saves["blocked"], saves["under_way"]) == (1, 1, 0, False), saves
+        assert saves["bytes"] > 0
     answer = values(ddp.module)
     ddp.close()
     return answer
 
 
-@pytest.mark.parametrize("method, codec", [("powersgd(rank=1)", None), ("ddp", "ef(topk(ratio=0.2))")])
-def test_ddp_resumed_from_a_checkpoint_is_bit_identical(method, codec, tmp_path):
+@pytest.mark.parametrize("method, codec, how", [("powersgd(rank=1)", None, "first"),
+                                                ("ddp", "ef(topk(ratio=0.2))", "meanwhile")])  # fmt: skip
+def test_ddp_resumed_from_a_checkpoint_is_bit_identical(method, codec, how, tmp_path):
     through = alone(wrapped, method, codec, str(tmp_path), "through", n=2)
-    alone(wrapped, method, codec, str(tmp_path), "first", n=2)
+    alone(wrapped, method, codec, str(tmp_path), how, n=2)
     assert alone(wrapped, method, codec, str(tmp_path), "then", n=2) == through

@@ -123,6 +123,14 @@ def saving(method, folder, how, seed=0):
         found = {name: text for name, text in state(model).items() if name not in ("passing",)}
         optimizer.close()
         return found
+    elif how == "meanwhile":
+        for begin, end in (0, 2), (2, 3):
+            steps(model, optimizer, range(begin, end), rank)
+            optimizer.save(folder, keep=1, wait=False)
+        steps(model, optimizer, range(3, 5), rank)
+        optimizer.save_end()
+        optimizer.close()
+        return None
     elif how == "look":
         optimizer.load(folder)
         found = {name: text for name, text in state(model).items() if name not in ("passing",)}
@@ -149,6 +157,15 @@ def test_checkpoint_includes_frozen_parameters_and_buffers(method, tmp_path):
     """A module that is built again, with other random numbers, continues to the same bits."""
     through = run(method, tmp_path, "through")
     run(method, tmp_path, "first")
+    assert run(method, tmp_path, "then", 1) == through
+
+
+@pytest.mark.parametrize("method", cases("ddp", "local-sgd(period=2)", "zero"))
+def test_checkpoint_in_the_background_is_that_of_its_step(method, tmp_path):
+    """The second waits for the first and replaces it, files of the module and of torch's optimizer included."""
+    through = run(method, tmp_path, "through")
+    run(method, tmp_path, "meanwhile")
+    assert {path.name.split("-")[1] for path in tmp_path.iterdir()} == {"00000003"}
     assert run(method, tmp_path, "then", 1) == through
 
 

@@ -199,6 +199,8 @@ class Run:
         self._factor = 1.0  # by which gradients are multiplied: samples of the pass / divisor
         self._given: list[bool] = []  # [parameter]: its gradient was handed over in this pass
         self._sent: list[Sent] = []  # gradients that were handed over during backward
+        # directory, keep and step of a save(wait=False), until it is over
+        self._begun: tuple[str, int, int] | None = None
         self._of_all = False  # the gradients of the update are those of all workers
         self._draws: torch.Tensor | None = None  # state of torch's generator before the first pass of the step
         self.within = False  # a step has begun, and has more passes
@@ -847,11 +849,24 @@ class Run:
         self._shown = False
         self._take_own()
 
-    def save(self, directory: str, keep: int) -> None:
+    def save(self, directory: str, keep: int, wait: bool = True) -> None:
         self._between("save()")
-        self._notify_servers("save", directory, keep)
+        self._notify_servers("save" if wait else "save_begin", directory, keep)
         self._resting = True
-        _saved.save(self, directory, keep)
+        _saved.save(self, directory, keep, wait)
+        self._begun = None if wait else (directory, keep, self.engine.figures()["steps"])
+
+    def save_end(self) -> None:
+        """Ranks that only serve need not wait."""
+        self._between("save_end()")
+        self.engine.save_end()
+        self._prune()
+
+    def _prune(self) -> None:
+        """The checkpoint of save(wait=False) is there: what belongs to older ones can go."""
+        if self._begun is not None:
+            _saved.prune(self, *self._begun)
+        self._begun = None
 
     def save_here(self, directory: str, keep: int) -> None:
         """save(), where all workers are known to be between the same steps."""
@@ -932,6 +947,7 @@ class Run:
             self.preempt.finishes()
         self._notify_servers("finish")
         self.engine.finish()
+        self._prune()
         self._take_own()
         self.finished = True
         if self.units is None:  # else the engine has to gather values until close()

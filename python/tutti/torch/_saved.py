@@ -172,7 +172,7 @@ def load_module(run: Run | Pipeline, checkpoint: str) -> None:
             t.copy_(one.view(t.shape))
 
 
-def save(run: Run, directory: str, keep: int) -> None:
+def save(run: Run, directory: str, keep: int, wait: bool = True) -> None:
     if run.is_async:  # the number of steps is known only when all workers have stopped
         with run.engine.shown():
             pass
@@ -184,16 +184,19 @@ def save(run: Run, directory: str, keep: int) -> None:
         write(path, tensors, words | {"by": _BY_ENGINE if run.itself else "torch"})
     if not run.only_serves:
         save_module(run, directory)
-    run.engine.save(directory, keep=keep)
-    prune(run, directory, keep)
+    run.engine.save(directory, keep=keep, wait=wait)
+    prune(run, directory, keep, None if wait else run.engine.figures()["steps"])
 
 
-def prune(run: Run | Pipeline, directory: str, keep: int) -> None:
-    """Removes the files that belong to removed checkpoints."""
+def prune(run: Run | Pipeline, directory: str, keep: int, before: int | None = None) -> None:
+    """Removes the files that belong to removed checkpoints. before: only of earlier steps, since the checkpoint of this
+    step is being written, and other ranks may be ahead."""
     if keep > 0 and run.world.rank == 0:
         for old in pathlib.Path(directory).glob("step-*-optimizer"):
             step = re.fullmatch(r"step-(\d+)-optimizer", old.name)
-            if step and not (pathlib.Path(directory) / f"step-{step[1]}").exists():
+            if step is None or (before is not None and int(step[1]) >= before):
+                continue
+            if not (pathlib.Path(directory) / f"step-{step[1]}").exists():
                 shutil.rmtree(old)
 
 

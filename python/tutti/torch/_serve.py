@@ -60,8 +60,8 @@ def until_finished(run: Run) -> None:
             if said["what"] == "show":
                 run.engine.eval_begin()
                 run.engine.eval_end()
-            elif said["what"] == "save":
-                _saved.save(run, said["directory"], said["keep"])
+            elif said["what"] in ("save", "save_begin"):
+                _saved.save(run, said["directory"], said["keep"], wait=said["what"] == "save")
             elif said["what"] == "load":
                 _saved.load(run, said["directory"])
             else:

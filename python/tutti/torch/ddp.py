@@ -466,14 +466,21 @@ class DistributedDataParallel(Torchs):
             self._record.loss(loss)
 
     # ---- checkpoints ----
-    def save(self, directory: str, *, keep: int = 0) -> None:
+    def save(self, directory: str, *, keep: int = 0, wait: bool = True) -> None:
         """A checkpoint of parameters and method by all workers, between a step and the next forward. Buffers and the
-        optimizer are not in it: their state_dict() is torch's. The newest `keep` checkpoints stay (0: all)."""
+        optimizer are not in it: their state_dict() is torch's. The newest `keep` checkpoints stay (0: all).
+        wait=False: returns when it is copied to memory, and a thread writes it. It is there after the next save() or
+        save_end(), which raise what has failed, and after close()."""
         self._check_whole("save")
         self._binding.check_module()
         self._binding.collect()
         with self._failing():
-            self.engine.save(directory, keep=keep)
+            self.engine.save(directory, keep=keep, wait=wait)
+
+    def save_end(self) -> None:
+        """Waits for the checkpoint of save(wait=False), if one is under way. All workers."""
+        with self._failing():
+            self.engine.save_end()
 
     def load(self, directory: str) -> None:
         """Resumes from a checkpoint, or from the newest in that directory: all workers, before the first backward."""

@@ -126,10 +126,15 @@ class Optimizer(torch.optim.Optimizer):
         finally:
             self._run.resume()
 
-    def save(self, directory: str, *, keep: int = 0) -> None:
+    def save(self, directory: str, *, keep: int = 0, wait: bool = True) -> None:
         """Saves a checkpoint of model and method in a new folder of `directory`. All workers. Keeps the newest `keep`
-        checkpoints (0: all)."""
-        self._run.save(directory, keep)
+        checkpoints (0: all). wait=False: returns when model and method are copied to memory, and a thread writes them.
+        The checkpoint is there after the next save(), save_end() or finish(), which raise what has failed."""
+        self._run.save(directory, keep, wait)
+
+    def save_end(self) -> None:
+        """Waits for the checkpoint of save(wait=False), if one is under way. All workers."""
+        self._run.save_end()
 
     def load(self, directory: str) -> None:
         """Resumes from a checkpoint, or from the newest in that directory. All workers, before the first step."""

@@ -141,7 +141,7 @@ static tutti_status check_post(const mpi_endpoint *e, const match_post *of, cons
             err, TUTTI_ERR_STATE, 0,
             "%s worker %d from another thread than the one that opened the world, but MPI runs "
             "with MPI_THREAD_FUNNELED; use an MPI that gives MPI_THREAD_SERIALIZED, or no "
-            "background threads (--lane off)",
+            "background threads (--lane off, --checkpoint-async off)",
             doing, peer);
     return TUTTI_OK;
 }

@@ -79,7 +79,7 @@ tutti_status tutti_mpi_wait_some(void *t, tutti_request *const *r, size_t n, siz
             err, TUTTI_ERR_STATE, 0,
             "waiting for messages in another thread than the one that opened the world, but MPI "
             "runs with MPI_THREAD_FUNNELED; use an MPI that gives MPI_THREAD_SERIALIZED, or no "
-            "background threads (--lane off)");
+            "background threads (--lane off, --checkpoint-async off)");
     }
     pthread_mutex_lock(&e->lock);
     e->waiting++;
