@@ -5,8 +5,8 @@ include(CMakePackageConfigHelpers)
 
 # The public headers of libtutti. Headers of modules that only other modules and the command use are
 # in src/.
-set(TUTTI_HEADERS base runtime transport comm launch codec checkpoint engine tutti record method method/steps
-  method/gossip method/server method/pipeline)
+set(TUTTI_HEADERS base transport comm launch codec files tutti method method/steps method/gossip method/server
+  method/pipeline)
 list(TRANSFORM TUTTI_HEADERS PREPEND ${PROJECT_SOURCE_DIR}/include/tutti/)
 list(TRANSFORM TUTTI_HEADERS APPEND .h)
 

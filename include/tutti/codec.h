@@ -11,7 +11,7 @@
 
    A message has no header. Both ends agree on codec, options, view and step (fingerprint and
    order of calls), and the transport delivers whole messages. Numbers are little-endian, codes
-   are packed as in runtime.h. A message from a peer is checked in full before the first element
+   are packed as in base.h. A message from a peer is checked in full before the first element
    is changed.
 
    Numbers that are not finite never stop an encoder, since the other workers would only wait.
@@ -29,7 +29,7 @@
    residual. */
 #ifndef TUTTI_CODEC_H
 #define TUTTI_CODEC_H
-#include "runtime.h"
+#include "base.h"
 #pragma GCC visibility push(default)
 #ifdef __cplusplus
 extern "C" {

@@ -3,7 +3,7 @@
    started, and sets up for such processes what Tutti's launcher would: shared memory or a key. */
 #ifndef TUTTI_LAUNCH_H
 #define TUTTI_LAUNCH_H
-#include "runtime.h"
+#include "base.h"
 #pragma GCC visibility push(default)
 #ifdef __cplusplus
 extern "C" {

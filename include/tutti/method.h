@@ -483,7 +483,7 @@ typedef struct tutti_method_ops {
     tutti_status (*rows_acquire)(tutti_method *m, int tensor, const uint32_t *ids, size_t n,
                                  tutti_error *err);
     /* A checkpoint of other workers has been loaded (tutti.h), and declared states were
-       converted as runtime.h describes. Adapts them to a run of these workers, or refuses
+       converted as base.h describes. Adapts them to a run of these workers, or refuses
        (TUTTI_ERR_USAGE). `began` workers began the run that saved it, and `left` of them remained
        when it was saved. left == workers: per-worker states are loaded, worker k having those of
        the k-th remaining worker. Otherwise they are as open left them. On all members; sends

@@ -2,7 +2,7 @@
    transport. Built in: shm (one host), tcp (any hosts). Plug-ins: sim (virtual time), mpi. */
 #ifndef TUTTI_TRANSPORT_H
 #define TUTTI_TRANSPORT_H
-#include "runtime.h"
+#include "base.h"
 #include <stdatomic.h>
 
 /* A flag and a counter that threads share, and with windows processes too. In C11 they are

@@ -41,7 +41,7 @@ class Item:
     state: str
     tensor: str  # the parameter that it belongs to; "": none
     dtype: str
-    keep: str  # what happens to it when the number of workers changes ("same", "slice", "own-mean", ...; runtime.h)
+    keep: str  # what happens to it when the number of workers changes ("same", "slice", "own-mean", ...; base.h)
     owner: int | None  # the worker whose state it is; None: that of all workers
     count: int  # elements
 

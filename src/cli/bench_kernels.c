@@ -1,4 +1,4 @@
-/* bench_kernels.c: `tutti bench kernels`: each vector kernel of runtime.h at each SIMD level.
+/* bench_kernels.c: `tutti bench kernels`: each vector kernel of base.h at each SIMD level.
 
    The figure is bytes moved per second as STREAM counts them: arrays read and arrays written, no
    write-allocate (McCalpin, "Memory Bandwidth and Machine Balance", 1995). It is compared with

@@ -3,7 +3,7 @@
 #ifndef TUTTI_CLI_DOCTOR_INTERNAL_H
 #define TUTTI_CLI_DOCTOR_INTERNAL_H
 #include "cli_internal.h"
-#include "tutti/runtime.h"
+#include "tutti/base.h"
 
 typedef enum tutti_finding_state {
     FINDING_WORKS,

@@ -1,5 +1,5 @@
 /* report.c: `tutti report DIR`: writes a page about a run of `tutti train`, or of a script that has
-   recorded one (tutti/record.h). It reads the run's files (history.c) and writes the page (cells.c,
+   recorded one (tutti/files.h). It reads the run's files (history.c) and writes the page (cells.c,
    page.c); gnuplot, a child process, draws (plot.c). Nothing is trained. For a run that has not
    ended, the page has what there is. In DIR only the page changes, and, where the ranks of a script
    have left their files, trace.json and summary.json are made of them. */
@@ -9,7 +9,7 @@
 
 #include "page_internal.h"
 #include "base/settings.h"
-#include "tutti/record.h"
+#include "tutti/files.h"
 #include "record/merge.h"
 
 typedef struct report_config {

@@ -12,7 +12,7 @@
 #include "cli_internal.h"
 #include "tutti/launch.h"
 #include "tutti/comm.h"
-#include "tutti/runtime.h"
+#include "tutti/base.h"
 #include "base/options.h"
 #include "collective/world.h"
 #include "launch/launch.h"

@@ -1,6 +1,6 @@
 /* cast16.c: codecs fp16, bf16 and trunc16: one linear round of 16-bit numbers.
 
-     fp16, bf16   round to nearest even (runtime.h); a number beyond 65504 is infinite in fp16, and
+     fp16, bf16   round to nearest even (base.h); a number beyond 65504 is infinite in fp16, and
                   is reported as not finite
      trunc16      drops the lower half of the float: a bfloat16 towards zero, which loses at most
                   2^-7 of the number */

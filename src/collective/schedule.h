@@ -31,7 +31,6 @@
 #ifndef TUTTI_COLLECTIVE_SCHEDULE_H
 #define TUTTI_COLLECTIVE_SCHEDULE_H
 #include "tutti/base.h"
-#include "tutti/runtime.h"
 
 typedef enum {
     TUTTI_ALLREDUCE,

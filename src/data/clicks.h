@@ -7,7 +7,7 @@
    data clicks` and by tests. Implemented in clicks.c. */
 #ifndef TUTTI_CLICKS_H
 #define TUTTI_CLICKS_H
-#include "tutti/runtime.h"
+#include "tutti/base.h"
 #pragma GCC visibility push(default)
 #ifdef __cplusplus
 extern "C" {

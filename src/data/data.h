@@ -6,7 +6,6 @@
    partition.c and loader.c what their names tell. */
 #ifndef TUTTI_DATA_H
 #define TUTTI_DATA_H
-#include "tutti/runtime.h"
 #include "tutti/base.h"
 #include "problem/problem.h"
 #pragma GCC visibility push(default)

@@ -3,7 +3,7 @@
    by sets.c, by `tutti predict` and `tutti version`, and by tests. Implemented in picture.c. */
 #ifndef TUTTI_PICTURES_H
 #define TUTTI_PICTURES_H
-#include "tutti/runtime.h"
+#include "tutti/base.h"
 #pragma GCC visibility push(default)
 #ifdef __cplusplus
 extern "C" {

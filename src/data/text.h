@@ -7,7 +7,7 @@
 #ifndef TUTTI_TEXT_H
 #define TUTTI_TEXT_H
 #include "runtime/files.h"
-#include "tutti/runtime.h"
+#include "tutti/base.h"
 #pragma GCC visibility push(default)
 #ifdef __cplusplus
 extern "C" {

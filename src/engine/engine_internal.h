@@ -4,7 +4,7 @@
 
    One engine runs one method on one rank of a world. Its state belongs to the client thread
    except where a comment names another thread or a lock. "Declared" memory is declared to the plan
-   (runtime.h), which allocates it and by which checkpoints save it. */
+   (base.h), which allocates it and by which checkpoints save it. */
 #ifndef TUTTI_ENGINE_INTERNAL_H
 #define TUTTI_ENGINE_INTERNAL_H
 #include "saving.h"

@@ -2,7 +2,7 @@
 #ifndef TUTTI_ENGINE_IMAGE_H
 #define TUTTI_ENGINE_IMAGE_H
 #include "state/image.h"
-#include "tutti/engine.h"
+#include "tutti/tutti.h"
 #pragma GCC visibility push(default)
 
 /* Copies all that this rank has of what tutti_engine_save would write now: what is the same on all

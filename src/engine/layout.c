@@ -57,7 +57,7 @@ static tutti_status check_kind(const tutti_param *p, tutti_error *err)
     if (p->dtype != TUTTI_F32 && p->dtype != TUTTI_BF16 && p->dtype != TUTTI_F16)
         return tutti_fail(
             err, TUTTI_ERR_USAGE, 0,
-            "parameter '%s' has dtype %d; a client's values are in F32, BF16 or F16 (runtime.h)",
+            "parameter '%s' has dtype %d; a client's values are in F32, BF16 or F16 (base.h)",
             p->name, (int)p->dtype);
     if (p->dtype != TUTTI_F32 && p->values == NULL && p->gradient == NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,

@@ -1,4 +1,4 @@
-/* memory.c: counts the memory of a rank's engine, as declared (runtime.h) and as allocated since.
+/* memory.c: counts the memory of a rank's engine, as declared (base.h) and as allocated since.
    The declarations themselves are counted, so a method states nothing twice, and an engine that
    only declares (engine_options.only_declared) has the same count as one that runs. */
 #include <string.h>

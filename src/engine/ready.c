@@ -96,7 +96,7 @@ static tutti_status check_type(const char *call, int tensor, tutti_dtype dtype, 
                ? TUTTI_OK
                : tutti_fail(err, TUTTI_ERR_USAGE, 0,
                             "%s was called for tensor %d with dtype %d; gradients are in F32, BF16 "
-                            "or F16 (runtime.h)",
+                            "or F16 (base.h)",
                             call, tensor, (int)dtype);
 }
 

@@ -3,7 +3,7 @@
 #ifndef TUTTI_ENGINE_SAVING_H
 #define TUTTI_ENGINE_SAVING_H
 #include "engine/lane.h"
-#include "tutti/engine.h"
+#include "tutti/tutti.h"
 
 typedef struct tutti_engine_saving {
     tutti_lane *lane;            /* one thread, which writes; NULL: no save has needed it yet */

@@ -1,4 +1,4 @@
-/* codes.c: the vector functions of runtime.h for codecs: each calls the kernel of the device's
+/* codes.c: the vector functions of base.h for codecs: each calls the kernel of the device's
    table and charges the runtime, as in device.c. */
 #include "codes_internal.h"
 #include "base/random.h"

@@ -1,9 +1,9 @@
-/* codes.h: the vector kernels of codecs, beside those of runtime.h. Implemented by codes.c and
+/* codes.h: the vector kernels of codecs, beside those of base.h. Implemented by codes.c and
    select.c. Included by src/codec, and by others that draw many random numbers or take norms of
    parts. */
 #ifndef TUTTI_KERNELS_CODES_H
 #define TUTTI_KERNELS_CODES_H
-#include "tutti/runtime.h"
+#include "tutti/base.h"
 #pragma GCC visibility push(default)
 
 /* ---- vector kernels of codecs: extents, random draws, rounding to levels, packing of

@@ -3,7 +3,7 @@
 #ifndef TUTTI_KERNELS_CODES_INTERNAL_H
 #define TUTTI_KERNELS_CODES_INTERNAL_H
 #include "kernels_internal.h"
-#include <tutti/runtime.h>
+#include <tutti/base.h>
 
 /* Returns the key of tutti_magnitude_key: the bits of |x|. */
 static inline uint32_t tutti_kernels_key(float x)

@@ -1,7 +1,7 @@
 /* compensate.h: delay compensation of gradients. Implemented by device.c. */
 #ifndef TUTTI_KERNELS_COMPENSATE_H
 #define TUTTI_KERNELS_COMPENSATE_H
-#include "tutti/runtime.h"
+#include "tutti/base.h"
 #pragma GCC visibility push(default)
 
 /* g += (a (g g)) (x - y): a first-order estimate, from a gradient at y, of the gradient at x. The

@@ -1,4 +1,4 @@
-/* device.c: the device, and the vector functions of runtime.h and vectors.h: each calls the kernel
+/* device.c: the device, and the vector functions of base.h and vectors.h: each calls the kernel
    of the device's table and charges the runtime. The charge counts the floating-point operations
    of the formula and the bytes that have to pass through memory once. So simulated time depends
    neither on the level nor on the machine on which the simulation runs. */

@@ -3,7 +3,7 @@
    here. */
 #ifndef TUTTI_KERNELS_DEVICE_H
 #define TUTTI_KERNELS_DEVICE_H
-#include "tutti/runtime.h"
+#include "tutti/base.h"
 #pragma GCC visibility push(default)
 
 /* cpu: the highest level to use, limited by what the machine supports. rt may be NULL: nothing is

@@ -1,5 +1,5 @@
 /* draws.c: the reference of tutti_draws: sixteen blocks of Philox4x32-10 (base.h) at a time, in the
-   order that runtime.h defines: the words are stored as a vector of sixteen lanes has them after
+   order that base.h defines: the words are stored as a vector of sixteen lanes has them after
    ten rounds. Sixteen bits are enough for a rounding, so a block serves eight elements. */
 #include "codes_internal.h"
 #include "base/random.h"

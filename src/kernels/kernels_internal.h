@@ -1,4 +1,4 @@
-/* kernels_internal.h: the table of kernels behind the vector functions of tutti/runtime.h, and what
+/* kernels_internal.h: the table of kernels behind the vector functions of base.h, and what
    the implementations of all levels share. All files of src/kernels include it.
 
    A level is plain C; AVX2 or AVX-512 on x86-64; NEON on arm64. device.c fills a table with the
@@ -12,7 +12,7 @@
    Pointers may have any alignment of their element. Kernels use no threads and no runtime. */
 #ifndef TUTTI_KERNELS_INTERNAL_H
 #define TUTTI_KERNELS_INTERNAL_H
-#include <tutti/runtime.h>
+#include <tutti/base.h>
 #include <string.h>
 #include "kernels/vectors.h"
 #include "compensate.h"
@@ -38,7 +38,7 @@ static inline void tutti_kernels_prefetch(const float *x, size_t count)
         __builtin_prefetch((const void *)((uintptr_t)(x + i) + TUTTI_KERNELS_AHEAD), 0, 3);
 }
 
-/* The table. An entry computes what the function of tutti/runtime.h or kernels/vectors.h with its
+/* The table. An entry computes what the function of base.h or kernels/vectors.h with its
    name does, without its checks and charges. The comments say what differs. */
 /* A matrix of m rows of n values, as the product of a factor of p columns, `step` values apart, and
    p vectors of n. */
@@ -150,7 +150,7 @@ void tutti_kernels_tree_sum_all(const tutti_kernels *t, size_t n, int p, float *
 void tutti_kernels_select_top(const tutti_kernels *t, size_t n, const float *x, size_t k,
                               uint32_t *index, float *value);
 
-/* Returns the sum of the lanes, added in the order of runtime.h: 0+8, 1+9 ..., then 0+4 ..., 0+2,
+/* Returns the sum of the lanes, added in the order of base.h: 0+8, 1+9 ..., then 0+4 ..., 0+2,
    0+1. Overwrites them. */
 static inline double tutti_kernels_fold(double lane[TUTTI_KERNELS_LANES])
 {

@@ -61,7 +61,7 @@ INLINE void philox_draw(const philox *p, const size_t n, const qvec j[], qvec c1
         }
 }
 
-/* ---- groups of sixteen blocks, in the order of tutti_draws (runtime.h). Blocks with even and odd
+/* ---- groups of sixteen blocks, in the order of tutti_draws (base.h). Blocks with even and odd
    indexes are in separate vectors, so that one shift and one blend combine a pair of them ---- */
 
 /* Stores the words of an even and an odd vector of blocks. */

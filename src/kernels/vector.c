@@ -1,4 +1,4 @@
-/* vector.c: the element-wise kernels of runtime.h in plain C, the reference of every level. Each
+/* vector.c: the element-wise kernels of base.h in plain C, the reference of every level. Each
    product and each sum is rounded by itself (the build switches contraction off), except in lerp.
    No `restrict`: x, y and z may be the same vector. */
 #include "kernels_internal.h"

@@ -1,6 +1,6 @@
 /* vector_simd.h: template of the kernels of vector.c. vector_LEVEL.c includes it after
    simd_LEVEL.h. In EACH_VECTOR (simd_loop.h) i is the index of the first element of a vector, and k
-   the number of its elements. tutti/runtime.h has the formulas. */
+   the number of its elements. base.h has the formulas. */
 #include "simd_loop.h"
 
 static void LEVEL(fill)(size_t n, float a, float *y)

@@ -1,9 +1,9 @@
 /* vectors.h: vector kernels for the library's own modules (src/collective, src/optim, src/server,
-   src/method). Those for authors of methods and codecs are in tutti/runtime.h, whose rules apply
+   src/method). Those for authors of methods and codecs are in base.h, whose rules apply
    here, too. device.c implements them. */
 #ifndef TUTTI_KERNELS_VECTORS_H
 #define TUTTI_KERNELS_VECTORS_H
-#include "tutti/runtime.h"
+#include "tutti/base.h"
 #pragma GCC visibility push(default)
 
 /* Computes tutti_tree_sum and writes it to every x[r]: p reads and p writes, the latter while the

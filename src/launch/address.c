@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include "launch/gather.h"
 #include "runtime/names.h"
-#include "tutti/runtime.h"
+#include "tutti/base.h"
 #include "tutti/launch.h"
 #include "launch_internal.h"
 #include "launch.h"

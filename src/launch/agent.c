@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "runtime/names.h"
-#include "tutti/runtime.h"
+#include "tutti/base.h"
 #include "tutti/launch.h"
 #include "launch_internal.h"
 #include "launch.h"

@@ -13,7 +13,7 @@
 #include <sys/types.h>
 #include "tutti/launch.h"
 #include "transport/meet.h"
-#include "tutti/runtime.h"
+#include "tutti/base.h"
 
 /* ---- signals.c ---- */
 /* SIGINT, SIGTERM and SIGHUP, by which a user ends a run, as a descriptor. */

@@ -21,7 +21,7 @@
    5. A single worker does the same with its own momentum.
    The 1-bit values and the look-ahead of later DisTrO runs (Psyche) are not here. */
 #include "coded.h"
-#include "tutti/runtime.h"
+#include "tutti/base.h"
 #include "tutti/method.h"
 
 typedef struct demo {

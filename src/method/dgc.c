@@ -26,7 +26,7 @@
 #include <string.h>
 #include "coded.h"
 #include "rule.h"
-#include "tutti/runtime.h"
+#include "tutti/base.h"
 #include "tutti/method.h"
 
 enum { WARMUP = 4 };

@@ -40,7 +40,7 @@
 #include <math.h>
 #include "coded.h"
 #include "kernels/vectors.h"
-#include "tutti/runtime.h"
+#include "tutti/base.h"
 #include "tutti/method.h"
 
 /* The first member of the method's struct. The option's members are set before frozen_declare. */

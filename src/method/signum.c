@@ -13,7 +13,7 @@
    refused: clipping would change signs only through the momentum, and no worker knows the mean
    gradient. */
 #include "coded.h"
-#include "tutti/runtime.h"
+#include "tutti/base.h"
 #include "tutti/method.h"
 
 typedef struct signum {

@@ -11,7 +11,6 @@
    is the gradient of the loss with respect to it. */
 #ifndef TUTTI_NN_H
 #define TUTTI_NN_H
-#include "tutti/runtime.h"
 #include "tutti/base.h"
 #pragma GCC visibility push(default)
 #ifdef __cplusplus

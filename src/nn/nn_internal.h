@@ -24,7 +24,7 @@
 #ifndef TUTTI_NN_INTERNAL_H
 #define TUTTI_NN_INTERNAL_H
 #include "nn/nn.h"
-#include "tutti/runtime.h"
+#include "tutti/base.h"
 
 enum { NN_LAYERS_MAX = 32, NN_UNITS_MAX = 16 };
 

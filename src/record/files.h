@@ -1,4 +1,4 @@
-/* files.h: the parts of a run's record that the native trainer and scripts (tutti/record.h) share:
+/* files.h: the parts of a run's record that the native trainer and scripts (tutti/files.h) share:
    clocks of ranks, lines of trace.json and metrics.jsonl, figures of ranks, and the members of
    summary.json that follow from them. Each section is named after the .c file that implements it.
 
@@ -9,7 +9,7 @@
 #include <jansson.h>
 
 #include "runtime/files.h"
-#include "tutti/record.h"
+#include "tutti/files.h"
 #include "tutti/tutti.h"
 #pragma GCC visibility push(default)
 

@@ -2,7 +2,7 @@
    */
 #ifndef TUTTI_RECORD_MERGE_H
 #define TUTTI_RECORD_MERGE_H
-#include "tutti/record.h"
+#include "tutti/files.h"
 #pragma GCC visibility push(default)
 
 /* Makes trace.json, and summary.json if all ranks have closed, of the files of ranks in a folder.

@@ -11,7 +11,7 @@
    thread may call them. */
 #ifndef TUTTI_RUNTIME_ACTIVITY_H
 #define TUTTI_RUNTIME_ACTIVITY_H
-#include "tutti/runtime.h"
+#include "tutti/base.h"
 #pragma GCC visibility push(default)
 
 typedef struct tutti_activity tutti_activity;

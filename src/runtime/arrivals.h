@@ -7,7 +7,7 @@
    tutti_now_ns or of any other clock; they must not decrease from call to call. */
 #ifndef TUTTI_ARRIVALS_H
 #define TUTTI_ARRIVALS_H
-#include "tutti/runtime.h"
+#include "tutti/base.h"
 #pragma GCC visibility push(default)
 #ifdef __cplusplus
 extern "C" {

@@ -2,7 +2,7 @@
    the engine and by the record of a run. */
 #ifndef TUTTI_RUNTIME_CLOCK_H
 #define TUTTI_RUNTIME_CLOCK_H
-#include "tutti/runtime.h"
+#include "tutti/base.h"
 #pragma GCC visibility push(default)
 
 /* Is now_ns one clock for all ranks of a run, wherever they are, so that they can agree on an

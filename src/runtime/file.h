@@ -3,7 +3,7 @@
 #ifndef TUTTI_RUNTIME_FILE_H
 #define TUTTI_RUNTIME_FILE_H
 #include "runtime/files.h"
-#include "tutti/runtime.h"
+#include "tutti/base.h"
 
 struct tutti_file {
     tutti_runtime *rt;

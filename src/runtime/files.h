@@ -1,4 +1,4 @@
-/* files.h: files and directories, by the functions of a runtime (runtime.h). Implemented in file.c.
+/* files.h: files and directories, by the functions of a runtime (base.h). Implemented in file.c.
    Included by many modules. A read or write is never short: it transfers all bytes or fails, and
    EINTR is retried. Messages name the path, the offset and the cause. All go through the runtime's
    table, so that a test can fail, truncate or kill at the k-th operation. Relative paths begin at
@@ -8,7 +8,7 @@
    TUTTI_ERR_IO: the operating system refuses. TUTTI_ERR_MEMORY. Other statuses are named below. */
 #ifndef TUTTI_RUNTIME_FILES_H
 #define TUTTI_RUNTIME_FILES_H
-#include "tutti/runtime.h"
+#include "tutti/base.h"
 #pragma GCC visibility push(default)
 
 typedef struct tutti_file tutti_file;

@@ -1,9 +1,9 @@
-/* runtime.c: time, threads and monitors for the rest of the library (runtime.h): functions that
+/* runtime.c: time, threads and monitors for the rest of the library (base.h): functions that
    call the table of the runtime. Files are in file.c. */
 #include <assert.h>
 #include <errno.h>
 #include <time.h>
-#include "tutti/runtime.h"
+#include "tutti/base.h"
 #include "clock.h"
 
 struct tutti_thread {

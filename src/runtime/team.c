@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <errno.h>
 #include "runtime/team.h"
-#include "tutti/runtime.h"
+#include "tutti/base.h"
 
 typedef struct member { tutti_team *team; int index; } member;
 

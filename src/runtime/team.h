@@ -2,7 +2,7 @@
    src/optim. One loop at a time. */
 #ifndef TUTTI_RUNTIME_TEAM_H
 #define TUTTI_RUNTIME_TEAM_H
-#include "tutti/runtime.h"
+#include "tutti/base.h"
 #pragma GCC visibility push(default)
 
 typedef struct tutti_team tutti_team;

@@ -1,8 +1,8 @@
-/* uring.h: the members queue_... of tutti_runtime_ops (runtime.h, which has their contracts) on
+/* uring.h: the members queue_... of tutti_runtime_ops (base.h, which has their contracts) on
    io_uring. Implemented in uring.c. Included by posix.c, if the build has liburing. */
 #ifndef TUTTI_RUNTIME_URING_H
 #define TUTTI_RUNTIME_URING_H
-#include "tutti/runtime.h"
+#include "tutti/base.h"
 
 int tutti_uring_open(void *self, int depth, void **queue);
 void tutti_uring_close(void *self, void *queue);

@@ -5,7 +5,7 @@
    Each server keeps a shard of the values, or sums, or tables. A rank may be a server, a worker,
    or both. "The server's thread" is the thread of the service that answers requests; "the client's
    thread" is the worker's. A window is memory of a worker that other ranks of the same host can
-   read and write (tutti/comm.h). "Declared" memory is declared to the plan (tutti/runtime.h). */
+   read and write (tutti/comm.h). "Declared" memory is declared to the plan (base.h). */
 #ifndef TUTTI_SERVER_INTERNAL_H
 #define TUTTI_SERVER_INTERNAL_H
 #include <stdatomic.h>

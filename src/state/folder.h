@@ -8,7 +8,7 @@
    likewise of its whole text. Other readers ignore these. */
 #ifndef TUTTI_STATE_FOLDER_H
 #define TUTTI_STATE_FOLDER_H
-#include "tutti/checkpoint.h"
+#include "tutti/files.h"
 #pragma GCC visibility push(default)
 
 #define TUTTI_TENSORS_FILE "model.safetensors"
@@ -16,7 +16,7 @@
 
 /* Opens a safetensors file, or a folder that has model.safetensors or else
    model.safetensors.index.json and the files that this names. Use the result like one file's
-   (checkpoint.h); it has no metadata if it is a folder with an index.
+   (tutti/files.h); it has no metadata if it is a folder with an index.
 
    The index is not trusted: it may name files of the folder only; each tensor is in the file that
    it names and in no other; the files have no others; total_size, if given, is theirs.

@@ -6,7 +6,7 @@
    order is by state, tensor, owner, begin, end. */
 #ifndef TUTTI_STATE_IMAGE_H
 #define TUTTI_STATE_IMAGE_H
-#include "tutti/checkpoint.h"
+#include "tutti/files.h"
 #pragma GCC visibility push(default)
 
 typedef struct tutti_image {

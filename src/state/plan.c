@@ -10,7 +10,7 @@
 #include "state/plan.h"
 #include "tier/tier.h"
 #include "tutti/comm.h"
-#include "tutti/runtime.h"
+#include "tutti/base.h"
 #include "collective/world.h"
 
 enum {

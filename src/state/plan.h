@@ -1,4 +1,4 @@
-/* plan.h: a plan, the list of all declared state (tutti/runtime.h), from open to close. Included
+/* plan.h: a plan, the list of all declared state (base.h), from open to close. Included
    by the engine and by code that makes plans of its own (tests, cost measurements); implemented by
    plan.c. One thread.
 
@@ -7,7 +7,7 @@
 #ifndef TUTTI_STATE_PLAN_H
 #define TUTTI_STATE_PLAN_H
 #include "tier/tier.h"
-#include "tutti/runtime.h"
+#include "tutti/base.h"
 #include "tutti/comm.h"
 #pragma GCC visibility push(default)
 

@@ -8,7 +8,6 @@
 #ifndef TUTTI_TIER_H
 #define TUTTI_TIER_H
 #include "tutti/base.h"
-#include "tutti/runtime.h"
 #pragma GCC visibility push(default)
 
 /* ---- arenas: any thread, at any time. An arena keeps one sum of bytes for each name. ---- */

@@ -26,7 +26,7 @@
 
 #include "topology_internal.h"
 #include "runtime/files.h"
-#include "tutti/runtime.h"
+#include "tutti/base.h"
 #include "tutti/method/gossip.h"
 #include "base/options.h"
 

@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #include "tutti/tutti.h"
-#include "tutti/checkpoint.h"
+#include "tutti/files.h"
 
 typedef struct tutti_run tutti_run;
 struct tutti_image;                  /* state/image.h */

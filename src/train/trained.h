@@ -6,7 +6,7 @@
 #define TUTTI_TRAINED_H
 #include "data/data.h"
 #include "nn/nn.h"
-#include "tutti/checkpoint.h"
+#include "tutti/files.h"
 #pragma GCC visibility push(default)
 #ifdef __cplusplus
 extern "C" {

@@ -24,7 +24,7 @@
                               others connect to it */
 #ifndef TUTTI_MEET_H
 #define TUTTI_MEET_H
-#include "tutti/runtime.h"
+#include "tutti/base.h"
 #pragma GCC visibility push(default)
 #ifdef __cplusplus
 extern "C" {

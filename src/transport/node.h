@@ -2,7 +2,7 @@
    transports exchange it while they open, for `host` and `node` of transport.h. */
 #ifndef TUTTI_TRANSPORT_NODE_H
 #define TUTTI_TRANSPORT_NODE_H
-#include "tutti/runtime.h"
+#include "tutti/base.h"
 
 #pragma GCC visibility push(default)
 /* Returns the number of the NUMA node that has all CPUs on which the calling thread may run; -1 if

@@ -7,7 +7,7 @@
 
 #include "scratch.h"
 #include "runtime/files.h"
-#include "tutti/checkpoint.h"
+#include "tutti/files.h"
 
 /* The newest complete checkpoint, every hash checked; its step, or -1. */
 static inline int checkpoint_newest(const char *directory, char found[SCRATCH_PATH + 64])

@@ -15,7 +15,7 @@
 #include "scratch.h"
 #include "elastic/state.h"
 #include "engine/image.h"
-#include "tutti/checkpoint.h"
+#include "tutti/files.h"
 
 enum { SHARES = 12, RANGE = 256 };
 

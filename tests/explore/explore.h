@@ -2,7 +2,7 @@
 
    A piece is a function that every rank of a small world runs: a collective, a method's training
    run, a checkpoint. Ranks and their threads are fibers of one process. A scheduler of our own runs
-   them in virtual time. Runtime and transport offer the library's own tables (runtime.h,
+   them in virtual time. Runtime and transport offer the library's own tables (base.h,
    transport.h), so the product's code runs unchanged.
 
    A seed draws everything that a real machine decides:

@@ -1,4 +1,4 @@
-/* tutti_cast. Goal: the rules of runtime.h (nearest even, infinity on overflow, denormals kept, NaN
+/* tutti_cast. Goal: the rules of base.h (nearest even, infinity on overflow, denormals kept, NaN
    quiet with its sign and upper payload), the same bits at every level. Method: all 65536 halves
    and bfloat16 against values computed with ldexp; rounding at every neighbour's midpoint; random
    and special bits at all levels, all lengths and alignments. */

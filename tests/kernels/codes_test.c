@@ -1,10 +1,10 @@
-/* The kernels of runtime.h. Goal: every level gives the scalar reference's bits and touches
+/* The kernels of base.h. Goal: every level gives the scalar reference's bits and touches
    nothing outside its arrays; the reference is what the header defines; rounding keeps the
    expectation; selection is exact. Method: each kernel at each level compared with the scalar one
    for all lengths, alignments and numbers; formulas written out again; brute force. */
 #include "harness.h"
 #include "kernels/codes.h"
-#include <tutti/runtime.h>
+#include <tutti/base.h>
 
 enum { INPUT, OUTPUT, ARRAYS };
 typedef struct job { size_t n; int variant; const float *x; const uint16_t *draws; uint8_t *bytes; float *y; } job;
@@ -331,7 +331,7 @@ static void long_products_match_short_products(void **state)
     harness_close(&l);
 }
 
-/* runtime.h: draw 32 w + 2 l + h of group g is half h of word w of block 16 g + l, and
+/* base.h: draw 32 w + 2 l + h of group g is half h of word w of block 16 g + l, and
    blocks are those of tutti_random. */
 static void draws_are_the_halves_of_tutti_random(void **state)
 {

@@ -4,7 +4,7 @@
 #include "base/machine.h"
 #include "kernels/device.h"
 #include "kernels/compensate.h"
-#include <tutti/runtime.h>
+#include <tutti/base.h>
 
 static void a_device_has_at_most_the_machines_level(void **state)
 {

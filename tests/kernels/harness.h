@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include <tutti/runtime.h>
+#include <tutti/base.h>
 #include "base/machine.h"
 #include "kernels/device.h"
 

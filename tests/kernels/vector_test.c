@@ -1,4 +1,4 @@
-/* The element-wise kernels, the sums and the optimiser steps of runtime.h. Goal: every level gives
+/* The element-wise kernels, the sums and the optimiser steps of base.h. Goal: every level gives
    the scalar reference's bits and touches nothing outside its arrays; the reference is the formula.
    Method: each operation in a table, run at each level and at the scalar one on the same numbers,
    for all lengths, all alignments, kinds of numbers and aliasings. */
@@ -265,7 +265,7 @@ static void every_level_gives_the_references_bits(void **state)
     harness_close(&l);
 }
 
-/* The formulas of runtime.h, each operation rounded to float through memory. */
+/* The formulas of base.h, each operation rounded to float through memory. */
 static void the_reference_is_the_formula(void **state)
 {
     harness_levels l = harness_open();

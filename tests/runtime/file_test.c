@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "runtime/files.h"
-#include "tutti/runtime.h"
+#include "tutti/base.h"
 
 /* ---- a runtime of files that cannot be trusted: every call goes to
    the posix one, in small bites ---- */

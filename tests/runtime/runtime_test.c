@@ -3,7 +3,7 @@
 #include <stdarg.h>
 #include <string.h>
 #include <cmocka.h>
-#include "tutti/runtime.h"
+#include "tutti/base.h"
 
 static int setup(void **state)
 {

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "runtime/team.h"
-#include "tutti/runtime.h"
+#include "tutti/base.h"
 
 enum { MOST = 1000 };
 

@@ -22,7 +22,7 @@
    first. */
 #ifndef TUTTI_TESTS_MEMORY_FILES_H
 #define TUTTI_TESTS_MEMORY_FILES_H
-#include "tutti/runtime.h"
+#include "tutti/base.h"
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>

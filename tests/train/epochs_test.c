@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "engine/image.h"
-#include "tutti/checkpoint.h"
+#include "tutti/files.h"
 #include "tutti/comm.h"
 #include "epochs_job.h"
 

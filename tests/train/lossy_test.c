@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "state/image.h"
-#include "tutti/checkpoint.h"
+#include "tutti/files.h"
 #include "tutti/comm.h"
 #include "epochs_job.h"
 #include "mnist.h"

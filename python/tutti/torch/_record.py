@@ -1,4 +1,4 @@
-"""The record of a script's run: a trace of all ranks, figures and a summary in a folder (tutti/record.h), of which
+"""The record of a script's run: a trace of all ranks, figures and a summary in a folder (tutti/files.h), of which
 `tutti report DIR` makes a page. It is written if trace= or TUTTI_TRACE_DIR names the folder.
 
 Exchanges, updates and waiting are the engine's own events. Forward and backward are spans from hooks of torch.

@@ -8,7 +8,7 @@
    calls. */
 #ifndef TUTTI_PRAGUE_GROUPS_H
 #define TUTTI_PRAGUE_GROUPS_H
-#include "tutti/runtime.h"
+#include "tutti/base.h"
 #pragma GCC visibility push(default) /* for modules only, not exported: cmake/Install.cmake */
 
 /* The generator's decision for a worker. Each request and each report gets one answer.

@@ -25,7 +25,7 @@
 #define TUTTI_NN_MATH_H
 #include <math.h>
 #include <string.h>
-#include "tutti/runtime.h"
+#include "tutti/base.h"
 #include "base/machine.h"
 
 enum {
