@@ -1,6 +1,5 @@
 /* base.h: what all parts stand on: status, error sentence, memory, random numbers, options, shares of
-   samples; time, threads and files; devices, vector kernels, declared state. Conventions of ALL
-   headers:
+   samples; time, threads; devices, vector kernels, declared state. Conventions of ALL headers:
    - counts are elements, `bytes` are bytes, `_ns` are nanoseconds on the runtime's clock, ranks are
      int, indexes count from 0;
    - a pointer parameter is borrowed for the call unless its comment says `keeps`;
@@ -39,8 +38,7 @@ typedef enum tutti_status {
     TUTTI_ERR_MEMORY,
     TUTTI_ERR_IO,
     TUTTI_ERR_CORRUPT, /* a message or file violates its format */
-    /* A rank that this call needs (err->rank) died or left. Operations that do not need it
-       continue. */
+    /* A rank that it needs (err->rank) died or left. What does not need that rank continues. */
     TUTTI_ERR_PEER,
     TUTTI_ERR_STATE,   /* call out of order, or a replica has diverged */
     TUTTI_ERR_NUMBER   /* a value that must be finite is not */
@@ -74,8 +72,7 @@ tutti_status tutti_fail_within(tutti_error *err, tutti_status status, const char
     do { tutti_status try_ = (call); if (try_ != TUTTI_OK) return try_; } while (0)
 #define TUTTI_LENGTH(a) (sizeof(a) / sizeof *(a))
 
-/* ---- memory: all allocations of the library go through these two, so that a test can fail the
-   n-th ---- */
+/* ---- memory: all of the library's is from these two, so that a test can fail the n-th ---- */
 /* Zeroed, 64-byte aligned; a page or more: whole pages, with nothing else in them. NULL: there is
    none, or count * size overflows. */
 void *tutti_alloc(size_t count, size_t size);
@@ -150,8 +147,7 @@ typedef enum {
    is accepted only from the starter of a run and never from a folder, which may be another
    person's. NULL: no such effect; reading a file is not one. */
 typedef struct tutti_option {
-    /* As in a spec or a file; a flag is "--" + name. Words are joined by '-' in flags, '_' in
-       specs. */
+    /* As in a spec or a file, words joined by '_'. A flag is "--" + name, joined by '-'. */
     const char *name;
     tutti_option_type type;
     size_t offset;               /* offset of the value in the owner's struct */
@@ -181,8 +177,7 @@ int tutti_option_positives(const char *text, double *values, int room);
 /* '-' and '_' are equivalent; NULL: none. */
 const tutti_option *tutti_option_find(const tutti_option *options, const char *name);
 
-/* "; did you mean 'lr' or 'lrs'?" or "": similar names by edit distance, at most three. names: n
-   of them. */
+/* "; did you mean 'lr' or 'lrs'?" or "": at most three of n names, by edit distance. */
 void tutti_suggest(const char *name, const char *const *names, size_t n, char *out, size_t bytes);
 
 /* ---- specs: name, name(), name(arg,...). An arg is a value, in table order, or key=value. A value
@@ -239,8 +234,7 @@ typedef struct tutti_tuner_options {
 } tutti_tuner_options;
 
 /* ---- which worker computes on which samples when. Pure functions of (seed, epoch,
-   position), O(1), without messages. The engine gets its weights from here, the loader its
-   samples.
+   position), O(1), without messages: of the engine's weights and of the loader's samples.
 
    The training set is read in one common shuffled order per epoch (tutti_permuted). A step uses
    the next positions of it. The last step of an epoch is partial: it has the remaining samples.
@@ -265,8 +259,7 @@ typedef struct tutti_share {
     /* [workers]: passes of each in a step, of `batch` samples; A is then ignored. Never with
        batch_of. NULL: A each. Borrowed. */
     const int64_t *passes_of;
-    /* Each worker has its own samples. Never with passes_of. NULL: all share one common order.
-       Borrowed. */
+    /* Each worker has its own samples. Never with passes_of. NULL: one common order. Borrowed. */
     const tutti_parts *parts;
     /* V logical shares, from `workers` on: a step is cut as that of V workers is, and each worker
        computes a contiguous block of shares. So which samples a share has, and how many, does not
@@ -438,8 +431,7 @@ typedef struct tutti_runtime_ops {
     void (*entropy)(void *self, void *to, size_t bytes);
 
     /* ---- files written by several threads: all three, write_at alone, or none (NULL) ---- */
-    /* Allocates the space, and sets the size. EOPNOTSUPP: not supported, and nothing has
-       changed. */
+    /* Allocates the space, sets the size. EOPNOTSUPP: not supported, nothing has changed. */
     int (*file_reserve)(void *self, int fd, uint64_t bytes);
     /* From the next write on, bypass the page cache. EINVAL: not supported. */
     int (*file_direct)(void *self, int fd, bool on);
@@ -588,11 +580,9 @@ typedef enum tutti_keep {
     /* This worker holds elements of one global vector, [first, first+count) or those of `ranges`:
        repartitioned exactly, whatever ranges the loading worker has. */
     TUTTI_SLICE,
-    /* Per worker; the mean must survive: models, residuals of a mean. All get the mean (N = M:
-       unchanged). */
+    /* Per worker; the mean must survive: models, residuals of a mean. All get it. */
     TUTTI_OWN_MEAN,
-    /* Per worker; the sum must survive: residuals of the owner of a part of a sum, push-sum
-       weight. */
+    /* Per worker; the sum must survive: residuals of the owner of a part, push-sum weight. */
     TUTTI_OWN_SUM,
     /* Per worker; starts from zero on a change: local momenta, counters of neighbours. */
     TUTTI_OWN_ZERO,
@@ -603,8 +593,7 @@ const char *tutti_keep_name(tutti_keep keep);
 
 /* of_workers: the state consists of equal parts, one per worker, by rank; [first, first + count)
    is the same range in each part. When it is loaded by other workers than those that saved it:
-     - SLICE, OWN: the part of each remaining worker stays with that worker. New workers' parts are
-       not changed.
+     - SLICE, OWN: each remaining worker keeps its part. New workers' parts are not changed.
      - SAME: all parts are left as open set them, so their contents are learnt again. */
 typedef struct tutti_range { size_t first, count; } tutti_range;
 typedef struct tutti_state {
@@ -622,15 +611,12 @@ typedef struct tutti_state {
        worker's part. 0: this worker has all of it, and no other worker has any. */
     size_t of;
     bool of_workers;
-    bool copy;                   /* SLICE: another worker saves the same elements: it is loaded, and
-                                    never saved */
-    bool placed;                 /* each element belongs to a parameter: saved by tensor name and
-                                    range */
+    bool copy;                   /* SLICE that another worker saves: it is loaded, never saved */
+    bool placed;                 /* elements belong to parameters: saved by tensor name, range */
     bool late;                   /* absent from older checkpoints: then it stays as open left it */
     bool shared;                 /* in a transport window, which peers of this host can read */
     /* Where it is kept: a spec of tier.h, "host" or "nvme(path=...)", copied. Then `slot`
-       receives a tutti_place, and the state uses no device memory. NULL or "": on the device. Not
-       with `shared`. */
+       receives a tutti_place. NULL or "": on the device. Not with `shared`. */
     const char *tier;
 } tutti_state;
 

@@ -6,8 +6,7 @@
               or from four workers up an all-to-all and an all-gather; point to point.
      wrapper: has inner codecs, which may be wrappers, and only selects which one encodes what
               (`ef(...)`, `accordion(...)`).
-   The functions of a codec are pure except for its declared state: they never send, block or
-   allocate.
+   Its functions are pure except for its declared state: they never send, block or allocate.
 
    A message has no header. Both ends agree on codec, options, view and step (fingerprint and
    order of calls), and the transport delivers whole messages. Numbers are little-endian, codes
@@ -40,11 +39,9 @@ extern "C" {
 typedef struct tutti_view {
     int tensor;                  /* index in the space's list; -1: not within one tensor */
     size_t first, count;         /* elements [first, first + count) of the space; count < 2^31 */
-    /* rows x cols = count, row-major. Whole matrices have their shape, everything else is 1 x
-       count. */
+    /* rows x cols = count, row-major: a whole matrix's shape, 1 x count of everything else. */
     size_t rows, cols;
-    /* 0: encoded by the worker. 1: an owner encodes a sum again, with separate draws and
-       residuals. */
+    /* 0: encoded by the worker. 1: an owner encodes a sum again, with its own draws, residuals. */
     int stage;
     uint64_t step;
 } tutti_view;
@@ -54,8 +51,7 @@ struct tutti_codec_ops;
 typedef struct tutti_codec_space {
     size_t n;                    /* elements of the flat space */
     const tutti_view *tensor;    /* whole tensors in order; stage and step are not read */
-    const char *const *name;     /* the tensors'; NULL: none; options that use names are then
-                                    refused */
+    const char *const *name;     /* the tensors'; NULL: none; options that use them are refused */
     int n_tensors;
     int rank, workers;
     uint64_t seed;               /* the same on all workers */
@@ -86,8 +82,7 @@ enum {
     TUTTI_CODEC_CONTRACTIVE = 2,
     TUTTI_CODEC_WHOLE_TENSOR = 4, /* views of its matrices must not be split */
     TUTTI_CODEC_MERGES = 16,     /* adapts to all workers: `begin` requests sums */
-    /* Its result is not the mean of gradients, even where it loses nothing: it contains
-       momentum. */
+    /* Its result is no mean of gradients, even where it loses nothing: it contains momentum. */
     TUTTI_CODEC_MOMENTUM = 64,
     /* Its result is a vote and not a mean: signs, without a magnitude. For gradients only; the
        error cannot be compensated. */
@@ -176,8 +171,7 @@ typedef struct tutti_codec_ops {
     /* out: bound(c, v) bytes. Returns the bytes written. */
     size_t (*encode)(tutti_codec *c, const tutti_view *v, const float *x, void *scratch,
                      uint8_t *out);
-    /* y += a * decoded: a * decoded is rounded, then the sum. On failure (TUTTI_ERR_CORRUPT) y is
-       as it was. */
+    /* y += a * decoded; the product is rounded, then the sum. TUTTI_ERR_CORRUPT: y is as it was. */
     tutti_status (*decode_add)(tutti_codec *c, const tutti_view *v, const uint8_t *in,
                                size_t bytes, float a, float *y, tutti_error *err);
     /* With TUTTI_CODEC_JOINT: y = the mean over the workers. The same bits on all. Called in place
@@ -310,8 +304,7 @@ unsigned tutti_relay_traits(const tutti_relay *r);
    TUTTI_SCRATCH need not be saved. Not while parcels are in use. */
 const tutti_state *tutti_relay_state(const tutti_relay *r, size_t i, void **memory);
 
-/* Number of steps that have begun, which is also the index of the next one. Set it when states
-   are loaded. */
+/* Number of steps that have begun: the index of the next one. Set it when states are loaded. */
 uint64_t tutti_relay_steps(const tutti_relay *r);
 void tutti_relay_resume(tutti_relay *r, uint64_t steps);
 
@@ -332,8 +325,7 @@ tutti_status tutti_parcel_open(tutti_parcel **out, tutti_relay *r, tutti_error *
 void tutti_parcel_close(tutti_parcel *p); /* accepts NULL, and one in use */
 
 typedef enum {
-    /* data: count numbers of dtype (F32, F16, BF16). Replace them by their mean over the workers,
-       in place. */
+    /* data: count numbers of dtype (F32, F16, BF16), to replace by their mean over the workers. */
     TUTTI_FREIGHT_MEAN,
     /* data: count bytes of this worker. All-gather them: set `all`, `stride` and `counts` before
        the next call. */

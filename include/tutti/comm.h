@@ -33,20 +33,17 @@ tutti_status tutti_world_open_telling(tutti_world **out, const char *transport_s
                                       void (*waits)(void *user, const char *line), void *user,
                                       tutti_error *err);
 
-/* Runs rank_main as n ranks that are threads of this process (transports with run()). Returns the
-   root failure. */
+/* Runs rank_main as n threads of this process (transports with run()). Returns the root failure. */
 tutti_status tutti_world_run(const char *transport_spec, int n,
                              tutti_status (*rank_main)(tutti_world *world, void *arg,
                                                        tutti_error *err),
                              void *arg, tutti_error *err);
-/* tutti_world_run on a transport of the caller's, which need not be built in. spec: its name, with
-   options. */
+/* tutti_world_run on a transport of the caller's, built in or not. spec: its name, with options. */
 tutti_status tutti_world_run_on(const tutti_transport_ops *ops, const char *spec, int n,
                                 tutti_status (*rank_main)(tutti_world *world, void *arg,
                                                           tutti_error *err),
                                 void *arg, tutti_error *err);
-/* Accepts NULL. In a child that was forked from the rank it does nothing: the rank is the
-   parent. */
+/* Accepts NULL. Does nothing in a child that was forked from the rank. */
 void tutti_world_close(tutti_world *world);
 
 tutti_runtime *tutti_world_runtime(tutti_world *world);
@@ -85,8 +82,7 @@ tutti_status tutti_world_flight(tutti_world *world, const char *directory, tutti
 void tutti_world_sent(const tutti_world *world, int to, uint64_t *bytes, uint64_t *messages);
 
 /* Reserves the world for a user that needs exclusive use of its ports (an engine). True for the
-   first call, false for all later ones until the holder calls give_back. Any thread; sends
-   nothing. */
+   first call, false for all later ones until give_back. Any thread; sends nothing. */
 bool tutti_world_take(tutti_world *world);
 void tutti_world_give_back(tutti_world *world);
 
@@ -96,8 +92,7 @@ void tutti_world_give_back(tutti_world *world);
 tutti_status tutti_world_common(tutti_world *world, const char *name, size_t bytes, void **memory,
                                 bool *fill, tutti_error *err);
 
-/* Does the transport share windows, so that other ranks reach that memory? The same on every
-   rank. */
+/* Does the transport share windows, memory that other ranks reach? The same on every rank. */
 bool tutti_world_shares(const tutti_world *world);
 
 /* ---- ports: point to point. A port number identifies a conversation. Both ends derive it; it is

@@ -87,11 +87,9 @@ tutti_status tutti_safetensors_read(tutti_tensor_file *f, const tutti_tensor_ent
    A directory without a valid manifest is no checkpoint. ---- */
 
 /* ---- saving ---- */
-/* A piece of state in memory: elements [begin, end) of (state, tensor), which has `count` in
-   total. */
+/* A piece of state in memory: elements [begin, end) of the `count` of (state, tensor). */
 typedef struct tutti_saved {
-    /* "x", "0.weight". tensor "": values outside the parameter space. No '/' in state, no '@' in
-       tensor. */
+    /* "x", "0.weight". tensor "": values outside the space. No '/' in state, no '@' in tensor. */
     const char *state, *tensor;
     tutti_keep keep;
     tutti_dtype dtype;

@@ -28,15 +28,13 @@ typedef struct tutti_launch_options {
     int threads;                 /* compute threads per worker: how many cores each is pinned to */
     const char *const *argv;     /* NULL-ended; argv[0] is the path (no search, no shell) */
     char *const *environment;
-    /* Pin each worker to its own cores by hwloc; with more workers than cores they share round
-       robin. */
+    /* Pin each worker to its own cores by hwloc; too many workers share them round robin. */
     bool pin;
     int64_t grace_ns;            /* from the first failure or signal to SIGKILL; 0: 1 s */
     /* Serve a meeting place on this host during the run (src/transport/meet.h). The workers
        communicate by the transport tcp; the meeting place itself listens on a unix socket. */
     bool meet;
-    /* The workers are ranks first, first + 1, ... of `size` in total. size 0: they are the whole
-       run. */
+    /* The workers are ranks first, first + 1, ... of `size`. size 0: they are the whole run. */
     int first, size;
     /* On this machine they are workers local_first, local_first + 1, ... of local_size that share
        its cores; the others belong to other launchers of the run. local_size 0: there are no
@@ -48,8 +46,7 @@ typedef struct tutti_launch_options {
     /* The last `servers` ranks only serve: continue_on_loss does not apply to them, and messages
        count workers only. */
     int servers;
-    /* With continue_on_loss: if fewer workers than this remain the run ends, exit code 3. 0: no
-       limit. */
+    /* With continue_on_loss: with fewer workers left the run ends, exit code 3. 0: no limit. */
     int least;
     /* With continue_on_loss: called for each loss that the run may survive at once, before the
        others have agreed to continue: "worker 2 was lost: ...; if the others can, the run continues
@@ -76,13 +73,11 @@ typedef struct tutti_launch_options {
 } tutti_launch_options;
 
 /* A program that ends a whole job (Slurm, timeout) signals the launcher, its process group and
-   all processes of it. A signal that arrives within this time of the first is taken for the same
-   one. */
+   all processes of it. A signal within this time of the first is taken for the same one. */
 #define TUTTI_LAUNCH_ECHO_NS INT64_C(500000000)
 
 typedef struct tutti_launch_result {
-    /* 0; 1: training failed; 2: usage; 3: a worker was lost; 128 + signal when the user stopped
-       it. */
+    /* 0; 1: training failed; 2: usage; 3: a worker was lost; 128 + signal: the user stopped it. */
     int exit_code;
     int rank;                    /* the worker that failed, or -1 */
     long pid;
@@ -107,8 +102,7 @@ typedef struct tutti_launch_result {
    others have expelled (transport.h) is ended. The error names rank, pid, and signal or the
    worker's own failure report: the root cause, not the failures of survivors that follow from it.
 
-   If the launcher itself is killed the kernel kills the workers. Nothing is left in /dev/shm at any
-   time. */
+   If the launcher itself is killed the kernel kills the workers. Nothing stays in /dev/shm. */
 tutti_status tutti_launch_run(const tutti_launch_options *options, tutti_launch_result *result,
                               tutti_error *err);
 
@@ -145,8 +139,7 @@ typedef struct tutti_launch_place {
    that started the other launcher does not count: Slurm with one task per node that starts MPI or
    torchrun.
 
-   TUTTI_TAKE_PART=K:N: of the first N ranks only the first K take part, and the ranks after N
-   move up. */
+   TUTTI_TAKE_PART=K:N: of the first N ranks the first K take part, and those after N move up. */
 tutti_status tutti_launch_find_place(char *const *environment, tutti_launch_place *out,
                                      tutti_error *err);
 

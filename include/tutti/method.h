@@ -16,8 +16,7 @@
    guarded by a monitor that the method creates. Hooks and services may block. Hooks after `open`,
    and services, must not allocate. A hook or service that fails ends the run, with its error.
 
-   A part that several methods share is a facility: mixers, averagers and pairs (gossip.h), servers
-   (server.h). */
+   What methods share is a facility: mixers, averagers, pairs (gossip.h), servers (server.h). */
 #ifndef TUTTI_METHOD_H
 #define TUTTI_METHOD_H
 #include "tutti.h"
@@ -126,8 +125,7 @@ tutti_status tutti_exchange_declare(tutti_method *m, tutti_plan *plan, const cha
    number, which must divide the workers. TUTTI_ERR_USAGE: the value is invalid. */
 tutti_status tutti_team_parse(const tutti_method *m, const char *option, const char *value,
                               int *team, tutti_error *err);
-/* The spec of the codec of tutti_exchange, from declare() on; NULL: gradients are sent
-   uncompressed. */
+/* The codec's spec of tutti_exchange, from declare() on; NULL: gradients are sent uncompressed. */
 const char *tutti_exchange_codec(const tutti_method *m);
 
 /* ---- updates ---- */
@@ -196,8 +194,7 @@ void tutti_stale(tutti_method *m, uint64_t staleness);
 tutti_status tutti_average(tutti_method *m, float *x, tutti_error *err);
 /* x (n numbers of any meaning) := their sum over the workers, plain fp32. Blocks; client thread. */
 tutti_status tutti_sum(tutti_method *m, float *x, size_t n, tutti_error *err);
-/* all[r] := worker r's n values, this worker's included; 0 for a lost worker. Blocks; client
-   thread. */
+/* all[r] := worker r's n values, this one's included; 0: it is lost. Blocks; client thread. */
 tutti_status tutti_gather(tutti_method *m, const float *mine, size_t n, float *all,
                           tutti_error *err);
 /* all := the elements of all workers, concatenated by rank: counts[r] elements of worker r.
@@ -230,8 +227,7 @@ tutti_status tutti_rpc_call(tutti_method *m, int service, int member, tutti_head
    unanswered; otherwise the run could be declared quiescent while the service is active. */
 tutti_status tutti_rpc_receive(tutti_method *m, int service, tutti_header *note, tutti_buffer room,
                                int64_t deadline_ns, tutti_error *err);
-/* Replies to a request of tutti_rpc_receive, at any time, in any order, once each; on the service's
-   thread.
+/* Replies once to a request of tutti_rpc_receive, at any time; on the service's thread.
    answer: kind, a, b; NULL: zeros. It carries no payload: servers (server.h) reply with values. */
 tutti_status tutti_rpc_reply(tutti_method *m, const tutti_header *request,
                              const tutti_header *answer, tutti_error *err);
@@ -260,8 +256,7 @@ void tutti_event(tutti_method *m, const char *kind, const char *format, ...)
 /* ---- a method ---- */
 
 enum {  /* traits: facts the engine and `tutti methods` act on */
-    /* x is equal on all workers after each step: a checkpoint has it once, and final_model takes no
-       mean. */
+    /* x is equal on all workers after each step: in checkpoints once; final_model takes no mean. */
     TUTTI_REPLICAS_EQUAL = 1,
     /* Does not use the run's optimiser. */
     TUTTI_OWNS_UPDATE = 2,
@@ -291,8 +286,7 @@ enum {  /* traits: facts the engine and `tutti methods` act on */
     /* The run's optimiser has slots for only a part of x on this worker: declare() states which,
        by tutti_optimizer_declare. tutti_base_step needs them for all of x. */
     TUTTI_SHARDED_OPTIMIZER = 128,
-    /* Its exchange goes through servers and is no collective, so the option `collective` does not
-       apply. */
+    /* Its exchange goes through servers, so that the option `collective` does not apply. */
     TUTTI_THROUGH_SERVERS = 256,
     /* Its values are at servers (server.h), which may be dedicated ranks
        (engine_options.servers). On these its declare, open, services, final_model, quiesce and
@@ -311,14 +305,12 @@ enum {  /* traits: facts the engine and `tutti methods` act on */
     /* These options (traits_of) make the run fail-stop even with dedicated servers, because every
        worker is needed to the end, for example worker 0 that leads the lane (TUTTI_ORDER_LED). */
     TUTTI_FAIL_STOP = 4096,
-    /* With one worker, or one pipeline (pipeline.h), REPLICAS_EQUAL and DDP_EQUIVALENT: the engine
-       adds it. */
+    /* With one worker, or one pipeline, REPLICAS_EQUAL and DDP_EQUIVALENT: the engine adds it. */
     TUTTI_DDP_EQUIVALENT_ALONE = 8192,
     /* m->held is TUTTI_HELD_BY_UNIT: a worker has its shards of the values, and all of a unit's
        values between unit_acquire and unit_release (steps.h, "held by unit"). */
     TUTTI_SHARDED_PARAMETERS = 16384,
-    /* It has a `drive` hook. Requires TUTTI_REPLICAS_EQUAL and TUTTI_SHARDED_OPTIMIZER, and no
-       exchange. */
+    /* It has `drive`. Requires TUTTI_REPLICAS_EQUAL, TUTTI_SHARDED_OPTIMIZER, and no exchange. */
     TUTTI_PIPELINE_SCHEDULE = 32768,
     /* It has a `drive` hook, and needs the time of each unit on each worker
        (tutti_model.seconds). A client that can measure it does so before the engine opens. */
@@ -410,8 +402,7 @@ typedef struct tutti_method_ops {
     tutti_axes axes;
     const char *const *constraints;      /* sentences, NULL-ended; NULL: none */
     const tutti_option *options;         /* into self; NULL: none */
-    const tutti_method_default *defaults; /* overrides of the run's defaults; ends with {0}; NULL:
-                                             none */
+    const tutti_method_default *defaults; /* in place of the run's; ends with {0}; NULL: none */
     size_t self_bytes;                   /* of the struct that options are written to */
     /* Overwrites with fixed values the options that may differ between the run that saved a
        checkpoint and the one that resumes it, such as where a model is partitioned. It is called
@@ -513,8 +504,7 @@ struct tutti_method {
     /* With a `drive` hook (pipeline.h), from tutti_drive_declare on; x and g are then NULL. */
     tutti_range own;             /* this worker's elements of the flat space */
     float *own_x, *own_g;        /* own.count each */
-    int member, stage;           /* this rank's pipeline, which is a worker to base.h, and its
-                                    stage */
+    int member, stage;           /* its pipeline, which is a worker to base.h, and its stage */
     int replica, replicas;       /* this rank's index among the workers that share its stage in its
                                     pipeline, and their number */
     tutti_optim *optim;          /* NULL under TUTTI_OWNS_UPDATE, and where it is the client's */
@@ -561,8 +551,7 @@ struct tutti_method {
     bool overlaps_steps;         /* from open() on: pieces may be in flight when the next step has
                                     begun (by_piece, shards), so x of a unit is complete only
                                     between unit_acquire and unit_release of that unit */
-    tutti_rng rng;               /* stream = rank + 1, step = step: per worker; set stream 0 for
-                                    shared draws */
+    tutti_rng rng;               /* stream = rank + 1, step = step; stream 0: shared draws */
     uint64_t step, epoch;        /* steps done, under ASYNC the average of all workers (rng.step:
                                     gradients computed by all); epoch of this step's samples */
     uint64_t steps, epochs;      /* of the whole run, including those that have begun; from open()

@@ -115,8 +115,7 @@ typedef struct tutti_transport_ops {
 
        Matching is exact on the 64 bits of `tag`, and on `from` unless that is TUTTI_ANY. Messages
        of equal (from, tag) arrive in the order in which they were sent. Sending to oneself is
-       legal. A send is done when the receiver has taken the message; for small ones possibly
-       earlier.
+       legal. A send is done when the receiver has taken the message; a small one maybe earlier.
 
        note: copied; NULL: all zero. payload, room (the receive buffer): host memory, count times
        the element's size bytes. The caller must not touch them until the request is done, also if
@@ -156,8 +155,7 @@ typedef struct tutti_transport_ops {
        rank that left in order does not count. why (may be NULL): its failure report, or how it
        ended. */
     int (*dead_peer)(void *t, char *why, size_t bytes);
-    /* Leaves this rank's failure report for the launcher and the peers. Called once, on failure,
-       before close. */
+    /* This rank's failure report, for launcher and peers. Called once, on failure, before close. */
     void (*failure_report)(void *t, const tutti_error *err);
 
     /* ---- memory that all ranks of the run map (same host). Optional ---- */

@@ -58,8 +58,7 @@ typedef struct tutti_tensor {
     const char *name;
     size_t first, count, rows, cols;     /* first: offset in x */
     int unit;                            /* layer group: acquired together */
-    bool row_sparse;                     /* a table: passes report which rows of its gradient they
-                                            touch */
+    bool row_sparse;                     /* a table: passes report which rows they touch */
     bool asked;                          /* a table whose rows the method fetches on request
                                             (rows_acquire): until then x may have older ones */
 } tutti_tensor;
@@ -92,8 +91,7 @@ typedef struct tutti_piece {
 } tutti_piece;
 typedef struct tutti_layout {
     size_t used;                         /* elements of all tensors, which are contiguous */
-    size_t n;                            /* padded: a multiple of 64 x workers; padding stays 0 and
-                                            is not sent */
+    size_t n;                            /* padded to 64 x workers; padding is 0, never sent */
     const tutti_tensor *tensor; int n_tensors;
     int n_units;
     const tutti_piece *piece; int n_pieces;
@@ -198,8 +196,7 @@ typedef enum {
 typedef struct tutti_engine_options {
     /* ---- method and update ----
 
-       optimizer: a spec of method.h, or "client": the client's own optimiser, called through
-       `update`.
+       optimizer: a spec of method.h, or "client": the client's own, called through `update`.
 
        update: makes one update of the values in place (params[].values, or x) with the gradients in
        g, which have been exchanged, are not scaled, and are clipped if clip_norm is set. The client
@@ -216,8 +213,7 @@ typedef struct tutti_engine_options {
        update NULL with "client": *exchange only*. After step the exchanged gradients are in g, and
        the client updates x, or its `values`, by itself before the next pass. `values` are then the
        model, and x is copied from them at eval_begin, save and finish. Legal for methods that
-       exchange gradients in every step, keep all workers' models equal, and give the optimiser the
-       mean.
+       exchange gradients in every step, keep models equal, and give the optimiser the mean.
 
        values: with update, for a client that keeps values elsewhere, as on a GPU, and copies them
        there when the engine has handed out new ones (tutti_engine_handed). It copies them back to
@@ -351,8 +347,7 @@ typedef struct tutti_engine_options {
        once: the client computes every batch only once. It is for a client that cannot repeat a pass
        on the same samples, with the same random draws and without changing its running statistics
        (tutti_pass.again). Refused are methods that ask for such repetition, and methods that assign
-       a step's passes to workers (tutti_passes_assign): such a client computes one pass in each
-       step.
+       a step's passes to workers (tutti_passes_assign): its steps are one pass each.
 
        whole_batches: each pass of the client has `batch` samples, as from a loader with a fixed
        batch size. Methods that may give a worker any other number of samples (tutti_engine_takes: 2
@@ -547,8 +542,7 @@ tutti_status tutti_engine_unit_acquire(tutti_engine *e, int unit, bool backward,
 
 /* For a tensor with asks_rows, before the pass reads them: fetches the rows ids[0] < ids[1] < ...
    A pass reads and touches only the rows of these calls, and makes none after the table's
-   gradient is ready. On return the rows are in the client's memory, if the tensor has its own.
-   Blocks. */
+   gradient is ready. On return the client's memory has the rows, if there is any. Blocks. */
 tutti_status tutti_engine_rows_acquire(tutti_engine *e, int tensor, const uint32_t *ids, size_t n,
                                        tutti_error *err);
 
@@ -617,8 +611,7 @@ tutti_status tutti_engine_reshare(tutti_engine *e, const int64_t *batch_of, tutt
 const tutti_share *tutti_engine_share(const tutti_engine *e);
 
 /* ---- the model: final, evaluated, saved ---- */
-/* Waits for all pending work, makes the final model, the same on all workers, and stops the
-   clock. Blocks. */
+/* Waits for all work, makes the final model, equal on all workers, stops the clock. Blocks. */
 tutti_status tutti_engine_finish(tutti_engine *e, tutti_error *err);
 
 /* Until the next eval_end, x, and `values` of params with client memory, hold the model that
@@ -778,8 +771,7 @@ bool tutti_engine_fault_tolerant(const tutti_engine *e);
 bool tutti_engine_has(const tutti_engine *e, int worker);
 
 /* If membership has changed since the caller made `group` or received it from here: group := the
-   workers that are present, and true. The group works over messages, and its ranks are the
-   engine's. */
+   workers that are present, and true. It works over messages; its ranks are the engine's. */
 bool tutti_engine_regroup(const tutti_engine *e, tutti_group *group, uint64_t key);
 
 /* All present workers agree on the result of their common work. It is tutti_members_agree
@@ -845,15 +837,13 @@ typedef struct tutti_codec_record {
     uint64_t bytes;
     double bits;                     /* per element: 8 bytes / n */
     double norm;                     /* |g| */
-    /* |a|_1 / (sqrt(n) |a|): 1 where all magnitudes are equal, 1 / sqrt(n) where all but one
-       element are 0. */
+    /* |a|_1 / (sqrt(n) |a|): 1: all magnitudes are equal; 1 / sqrt(n): all but one are 0. */
     double rho;
     /* |a - d|^2 / |a|^2: the variance factor where E[d] = a; 1 - delta of a contraction. */
     double lost;
     /* Share of elements that are not 0: of d, and of the mean over all workers as decoded. */
     double density, union_density;
-    /* |a - d| / |g| where the error is compensated later: with error feedback |e| / |g| of this
-       worker. */
+    /* |a - d| / |g| where it is compensated later: with error feedback |e| / |g| of this worker. */
     double residual;
     int n_figures;                   /* figures of the codec itself (codec.h: report) */
     const tutti_codec_figure *figure;

@@ -2,10 +2,8 @@
    at once. These are facilities (method.h), and a gossip method declares one of them:
 
      mixer       Each worker averages its model with its neighbours in a graph, once per round.
-     averager    A model is averaged with all, or with neighbours, concurrently with the client's
-                 computation.
-     pairs       A model is averaged with one other worker at a time, concurrently with the
-                 computation.
+     averager    A model is averaged with all, or with neighbours, beside the client's work.
+     pairs       A model is averaged with one other worker at a time, beside that work.
 
    Each is declared within the method's declare(). From then on the engine opens, quiesces, saves
    and closes it: the method's hooks need not do that. */
@@ -73,8 +71,7 @@ double tutti_graph_messages(const tutti_graph *graph);
      - "doubly-stochastic", "column-stochastic".
      - "bipartite": two roles, no edge within one.
      - "connected": over the period, along the edges' direction.
-     - "exact": a period ends at the mean, to rounding. Not for more than TUTTI_GRAPH_GAP_MAX
-       members. */
+     - "exact": a period ends at the mean, to rounding. Up to TUTTI_GRAPH_GAP_MAX members. */
 tutti_status tutti_graph_require(const tutti_graph *graph, const char *property,
                                  tutti_error *err);
 
@@ -90,8 +87,7 @@ bool tutti_graph_is(const tutti_graph *graph, const char *property);
    TUTTI_GRAPH_GAP_MAX members, and for weights that are not doubly stochastic. */
 tutti_status tutti_graph_gap(const tutti_graph *graph, double *gap, tutti_error *err);
 
-/* Family i, for help and docs; false beyond the end. options: its arguments, NULL if it has
-   none. */
+/* Family i, for help and docs; false beyond the end. options: its arguments; NULL: none. */
 bool tutti_graph_family(int i, const char **name, const char **help, const tutti_option **options);
 
 /* ---- mixer ---- */
@@ -127,8 +123,7 @@ typedef struct tutti_mixer_options {
     bool ahead;                          /* tutti_mix_start uses a separate thread, unless the model
                                             is too small to benefit or the run has no lanes */
     double gamma;                        /* 0: derived from the codec's contraction */
-    bool cross;                          /* neighbours' models are kept, for cross-gradients; see
-                                            below */
+    bool cross;                          /* keeps neighbours' models, for cross-gradients: below */
     int team;                            /* that many workers of consecutive ranks are one member of
                                             the graph, represented by the first; 0: each worker is a
                                             member */
@@ -147,8 +142,7 @@ tutti_status tutti_mixer_declare(tutti_mixer **out, tutti_method *m, tutti_plan 
                                  const tutti_mixer_options *options, tutti_error *err);
 /* x := W_ii u + sum_j W_ij u_j with W of round k. x may be u; otherwise they must not overlap.
    The sum is as in a collective: products are rounded, then added in the tree over ascending
-   rank. So the complete graph gives tutti_average's bits. Blocks for the neighbours of round k
-   only.
+   rank. So the complete graph gives tutti_average's bits. Blocks for round k's neighbours only.
 
    mass: NULL, or for a push mixer this worker's push-sum weight m_i, initially TUTTI_MASS_ONE.
    Then u_i is the de-biased model, numerator / weight, and so is the result: x := sum_j P_ij m_j

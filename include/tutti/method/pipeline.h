@@ -100,8 +100,7 @@ typedef struct tutti_model {
 
 /* ---- calls for a method with a `drive` hook ---- */
 enum { TUTTI_DRIVE_STAGES_MOST = 64 };
-/* Within declare(): the client's model. TUTTI_ERR_USAGE: it has none, or one that cannot be
-   partitioned. */
+/* Within declare(): the client's model. TUTTI_ERR_USAGE: none, or it cannot be partitioned. */
 tutti_status tutti_drive_model(const tutti_method *m, const tutti_model **model, tutti_error *err);
 
 /* Assignment of stages to workers. A step is `passes` micro-batches per pipeline, of at most
@@ -112,8 +111,7 @@ typedef struct tutti_drive_options {
     const int *first;            /* stages + 1: their units; stage q is [first[q], first[q + 1]) */
     const int *worker;           /* pipelines x stages: workers, each once; with `width`, of the one
                                     pipeline the workers of stage 0, of stage 1, ... */
-    const int *width;            /* [stages]: number of workers of each. Then there is one pipeline.
-                                    NULL: 1 each */
+    const int *width;            /* [stages]: workers of each, of one pipeline. NULL: 1 each */
     int64_t samples, passes;     /* pipelines x samples x passes is a step of the run */
     int slots;                   /* of this worker's stage */
     bool apart;                  /* several slots may be in progress at a time (tutti_model) */

@@ -28,15 +28,13 @@
    there too, final_model is called, and its services run. A server's state that is not a range of x
    belongs to the rank that serves (tutti_server_index), as a SLICE, so that it moves with the
    server and not with a worker. Figures that it reports by tutti_metric reach all ranks at the end
-   of the run. These ranks have no x and no g: each gets its shard of the initial values from a
-   worker.
+   of the run. These ranks have no x and no g: a worker gives each its shard of initial values.
 
    Memory. A server has the values and the optimiser's slots of its shard, what its rule declares,
    and buffers for requests in flight: n R bytes for n workers, where R is a request's largest part.
    A request stays in its buffer until it is answered, and the reply is sent from there. So there is
    one buffer per worker, used for what it sends and for what it receives. For pieces there is one
-   for each thread that sends them, or for each piece if those are fewer. R is then that of the
-   largest piece.
+   for each thread that sends them, at most one a piece. R is then that of the largest piece.
 
      values   4 d_k (1 + slots) + n R; R = 4 d_k. For rules that answer each request before the
               next, at most 1 GiB of requests, but at least two
@@ -76,8 +74,7 @@ typedef struct tutti_server tutti_server;
 typedef struct tutti_server_request {
     tutti_header note;           /* its header: copied by a rule that answers later */
     int worker;                  /* the sender: index among the workers */
-    uint32_t kind;               /* the method's own, below 0x20000000; with `pieces` the piece's
-                                    index */
+    uint32_t kind;               /* its own, below 0x20000000; with `pieces` the piece's index */
     int64_t b;                   /* the method's own */
     uint64_t delay;              /* updates of this shard since that worker last received its
                                     values; 0 with `pieces` */
@@ -124,8 +121,7 @@ typedef tutti_status (*tutti_server_loss)(tutti_method *m, int worker, tutti_err
    time as there are servers, under the same bound.
    undivided: with `pieces`: each piece goes whole to one server. Pieces are assigned the largest
    first, each to the server that is then the least loaded relative to its part. Not with rails.
-   mixed: where ranks only serve, `servers` workers serve too, as without such ranks. Not with
-   rails.
+   mixed: where ranks only serve, `servers` workers serve too. Not with rails.
    parts: each server's proportion of all bytes, in the order of their ranks: numbers that sum to
    1 ... 2^24 - 1; 0: it has nothing, and gets no requests. Each range is partitioned in these
    proportions, at the multiples above. NULL: equal parts. Read within declare(). Not with rails.
@@ -160,8 +156,7 @@ typedef struct tutti_server_setup {
     tutti_feedback feedback;
     bool anew;
     bool tells;                  /* its rule sends requests to workers */
-    tutti_server_loss lost;      /* NULL: the rule never defers: it answers each request before it
-                                    returns */
+    tutti_server_loss lost;      /* NULL: the rule answers each request before it returns */
 } tutti_server_setup;
 /* For traits_of: `traits`, without TUTTI_FAULT_TOLERANT where every worker serves, since the run
    then needs each of them. The engine restores the trait where dedicated ranks serve (method.h). */

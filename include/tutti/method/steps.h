@@ -65,8 +65,7 @@ tutti_status tutti_passes_divide(tutti_method *m, tutti_pass *p, tutti_error *er
       p->exchange. From then on the gradient in g is divided by the number of this worker's samples,
       or by the number given to tutti_batch_divide_by.
 
-   With parts (base.h) each worker goes over its own samples, and its position in them is declared
-   state.
+   With parts (base.h) each worker goes over its own; its position in them is declared state.
 
    pass: most samples of a pass. 0: the run's batch. It becomes share->batch.
    most: most samples of a worker in a step. 0: the run's batch x accumulate. With `leased` the
