@@ -166,7 +166,7 @@ tutti_status tutti_checkpoint_verify(tutti_checkpoint *c, tutti_error *err);
    would without a record. tutti_record_merge then makes trace.json of what there is. On hosts
    without a common file system each has the files of its own ranks.
 
-   Times are of tutti_now_ns (runtime.h), in ns. Calls are as the engine's: any thread, never two at
+   Times are of tutti_now_ns (base.h), in ns. Calls are as the engine's: any thread, never two at
    a time, and none after the engine was closed.
 
    A rank that cannot write (the disk is full) reports that once: that call returns the failure,
