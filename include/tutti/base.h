@@ -1,5 +1,5 @@
-/* base.h: what all parts stand on: status, error sentence, memory, random numbers, options, shares of
-   samples; time, threads; devices, vector kernels, declared state. Conventions of ALL headers:
+/* base.h: what all parts stand on: status, error sentence, memory, random numbers, options, shares
+   of samples; time, threads; devices, kernels, declared state. Conventions of ALL headers:
    - counts are elements, `bytes` are bytes, `_ns` are nanoseconds on the runtime's clock, ranks are
      int, indexes count from 0;
    - a pointer parameter is borrowed for the call unless its comment says `keeps`;
@@ -108,8 +108,7 @@ double tutti_normal(tutti_rng rng, uint64_t index);   /* N(0,1): Box-Muller, sep
 uint64_t tutti_permuted(tutti_rng rng, uint64_t n, uint64_t position);
 
 /* 64 bits of XXH3 (the packaged xxHash, default secret, seed 0). For fingerprints, files and
-   message tags, not for security. The hash of an array of native uint64_t is the same only on hosts
-   of one byte order. */
+   message tags, not for security. The same for native uint64_t only on hosts of one byte order. */
 uint64_t tutti_hash(const void *data, size_t bytes);
 
 /* ---- CPU: levels of instructions for kernels. 0 is plain C. What a number above 0 means is the
@@ -188,8 +187,7 @@ void tutti_suggest(const char *name, const char *const *names, size_t n, char *o
    brackets or an unbalanced bracket. White space around tokens is ignored.
 
    These are errors: positional after keyed, a key given twice, an unknown key (similar ones are
-   suggested), an unbalanced bracket, anything after the end, more than 4096 bytes or 16 levels.
-   ---- */
+   suggested), an unbalanced bracket, more after the end, over 4096 bytes or 16 levels. ---- */
 typedef struct tutti_spec tutti_spec;
 tutti_status tutti_spec_open(tutti_spec **out, const char *text, tutti_error *err); /* allocates */
 void tutti_spec_close(tutti_spec *spec);
@@ -371,8 +369,7 @@ typedef enum {
     TUTTI_FILE_CREATE, /* O_EXCL, 0644 */
     TUTTI_FILE_APPEND  /* made if absent */
 } tutti_file_mode;
-/* An entry of a queue of asynchronous reads and writes. tag is returned with the result, whose
-   count may be short. */
+/* An entry of a queue of asynchronous I/O. tag comes with the result, whose count may be short. */
 typedef struct tutti_queue_entry {
     uint64_t tag, offset;
     int fd, fixed;               /* index of queue_fix, or -1 */
@@ -386,8 +383,7 @@ typedef struct tutti_queue_result {
     size_t done;
 } tutti_queue_result;
 
-/* `self` comes first in every call. Calls of the files group return 0 or an errno, and counts
-   through pointers. */
+/* `self` comes first. Calls of files return 0 or an errno, and counts through pointers. */
 typedef struct tutti_runtime_ops {
     uint32_t abi, bytes;       /* TUTTI_RUNTIME_ABI, sizeof *this */
     const char *name;

@@ -24,8 +24,7 @@
      - Random-k sends the elements that are drawn. Others stay where they are until they are drawn.
    The state of codecs stays finite. PowerSGD keeps its last finite factor. A residual is protected
    by the exchange: it sends a vector that is not finite unchanged, without `before`, and does not
-   call `account` where the decoded mean is not finite. The unsent part then stays in the
-   residual. */
+   call `account` where the decoded mean is not finite: the unsent part stays in the residual. */
 #ifndef TUTTI_CODEC_H
 #define TUTTI_CODEC_H
 #include "base.h"
@@ -95,8 +94,7 @@ enum {
 
 typedef struct tutti_codec tutti_codec;
 
-/* n workers' messages of a view: worker r's is first[r stride]. *bad: after a failure, the worker
-   whose message it was. */
+/* n workers' messages of a view: worker r's is first[r stride]. *bad: whose message has failed. */
 typedef struct tutti_codec_message { const uint8_t *at; size_t bytes; } tutti_codec_message;
 typedef struct tutti_codec_messages {
     const tutti_codec_message *first;
@@ -205,8 +203,7 @@ typedef struct tutti_codec_ops {
     bool by_element;
     /* Optional: requests *into += result * (what this worker sent, as decoded). *into NULL:
        nothing to account for, which depends on options and stage only. It must have no side
-       effect, since it is also called beforehand to find out whether a stage's error is
-       compensated. */
+       effect, since it is also called to find out whether a stage's error is compensated. */
     float (*account)(tutti_codec *c, const tutti_view *v, float **into);
     /* Optional: memory to mark the elements that this worker sent (`places`), one byte per
        element of the view. NULL: not needed. */
@@ -244,8 +241,7 @@ static inline tutti_dtype tutti_codec_number(const tutti_codec *c, const tutti_v
    ("ef(topk(ratio=0.01))"). ---- */
 
 /* Constant strings. form: "summed" (rounds of numbers that are summed in transit), "message"
-   (bytes that only their decoder understands) or "wrapper" (contains other codecs). options: ends
-   with {0}. */
+   (bytes that only their decoder reads) or "wrapper" (contains codecs). options: ends with {0}. */
 typedef struct tutti_codec_about {
     const char *name, *paper, *help, *form;
     const tutti_option *options;
@@ -278,8 +274,7 @@ bool tutti_codec_listed(int i, tutti_codec_about *about);
 /* A matrix, row-major. Parameters of more dimensions have their first as rows. cols or rows 1: a
    vector. At least one element, and fewer than 2^31. */
 typedef struct tutti_relay_tensor {
-    const char *name;            /* copied; NULL: none of the list has one, and options that use
-                                    names are refused */
+    const char *name;            /* copied; NULL: none has one; options that use them are refused */
     size_t rows, cols;
 } tutti_relay_tensor;
 
@@ -288,8 +283,7 @@ typedef struct tutti_relay tutti_relay;
 /* Opens the codec with its states for all tensors, whose order must be the same on all workers
    and affects random draws. seed: the same on all. Allocates.
 
-   TUTTI_ERR_USAGE: an unknown codec, with similar names; an invalid option; a tensor that is
-   empty or too large. */
+   TUTTI_ERR_USAGE: an unknown codec, an invalid option; a tensor that is empty or too large. */
 tutti_status tutti_relay_open(tutti_relay **out, const char *spec,
                               const tutti_relay_tensor *tensors, int n, int rank, int workers,
                               uint64_t seed, tutti_error *err);

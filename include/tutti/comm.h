@@ -213,8 +213,7 @@ tutti_status tutti_allreduce(tutti_group *g, tutti_reduction op, tutti_buffer x,
 tutti_status tutti_allreduce_from(tutti_group *g, tutti_reduction op, tutti_buffer in,
                                   tutti_buffer x, tutti_error *err);
 
-/* F32: x := sum over members of weight_r x_r, each product rounded once, then the tree. Weights may
-   differ (uneven batches). */
+/* F32: x := sum of weight_r x_r, each product rounded once, then the tree. Weights may differ. */
 tutti_status tutti_allreduce_weighted(tutti_group *g, float weight, tutti_buffer x,
                                       tutti_error *err);
 
@@ -236,8 +235,7 @@ tutti_status tutti_allgather(tutti_group *g, tutti_buffer mine, tutti_buffer all
 tutti_status tutti_allgather_v(tutti_group *g, const size_t *counts, tutti_buffer mine,
                                tutti_buffer all, tutti_error *err);
 
-/* All parts go to the root, or from it. `all` is used on the root only; other members may pass
-   tutti_nothing(). */
+/* All parts go to the root, or from it. `all`: on the root only; else tutti_nothing() may be. */
 tutti_status tutti_gather_parts(tutti_group *g, int root_index, tutti_buffer mine,
                                 tutti_buffer all, tutti_error *err);
 tutti_status tutti_gather_parts_v(tutti_group *g, int root_index, const size_t *counts,

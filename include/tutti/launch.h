@@ -37,14 +37,12 @@ typedef struct tutti_launch_options {
     /* The workers are ranks first, first + 1, ... of `size`. size 0: they are the whole run. */
     int first, size;
     /* On this machine they are workers local_first, local_first + 1, ... of local_size that share
-       its cores; the others belong to other launchers of the run. local_size 0: there are no
-       others. */
+       its cores; the others belong to other launchers of the run. local_size 0: no others. */
     int local_first, local_size;
     void (*on_worker)(void *user, int rank, long pid, bool ended, int code, int signal);
     void *user;
     bool continue_on_loss;
-    /* The last `servers` ranks only serve: continue_on_loss does not apply to them, and messages
-       count workers only. */
+    /* The last `servers` ranks only serve: continue_on_loss and counts are of workers only. */
     int servers;
     /* With continue_on_loss: with fewer workers left the run ends, exit code 3. 0: no limit. */
     int least;

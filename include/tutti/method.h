@@ -75,8 +75,7 @@ struct tutti_optim {
        count: elements of all. at[k]: offset of range k in a slot. */
     tutti_range *ranges;
     size_t n_ranges, count, *at;
-    float *slot[TUTTI_SLOTS_MAX];      /* the first element of range 0; NULL in a tier without
-                                          addresses */
+    float *slot[TUTTI_SLOTS_MAX];      /* the first element of range 0; NULL: not addressable */
     tutti_place place[TUTTI_SLOTS_MAX]; /* likewise, of slots that are in a tier */
 };
 const tutti_optim_ops *tutti_optim_find(const char *name);
@@ -138,8 +137,7 @@ const char *tutti_exchange_codec(const tutti_method *m);
 /* The rate of the update that follows `updates` updates (those
    that were skipped do not count). Any thread. */
 tutti_rate tutti_rate_at(const tutti_method *m, uint64_t updates);
-/* Votes on non-finite gradients, clips, updates. An exchange-only client makes the update itself,
-   after step() is over. */
+/* Votes on non-finite gradients, clips, updates; an exchange-only client updates after step(). */
 tutti_status tutti_base_step(tutti_method *m, tutti_error *err);
 /* tutti_base_step on x (n elements) instead of m->x, with the learning rate times `factor`. Only
    the update holds the lock `lock` (NULL: none). The client's optimiser is called without the
@@ -174,8 +172,7 @@ tutti_status tutti_optimizer_declare(tutti_method *m, tutti_plan *plan, size_t f
    where the optimiser is the client's, whose buffers are not accessible; and for a mean where a
    worker may skip a step (nonfinite=skip, loss-scale), so that numbers of updates would differ.
    reset, average: client thread, within step(), after the update. reset: as before the first
-   update: 0, and rate.t counts from 1 again. average: slot := mean over the workers, plain fp32,
-   slot by slot; blocks. */
+   update: 0, and rate.t counts from 1. average: slot := mean over the workers, in fp32; blocks. */
 tutti_status tutti_buffers_declare(tutti_method *m, tutti_plan *plan, bool average,
                                    tutti_error *err);
 void tutti_buffers_reset(tutti_method *m);
@@ -205,8 +202,7 @@ tutti_status tutti_gather_v(tutti_method *m, const size_t *counts, tutti_buffer 
 /* ---- services: `service` is an index of ops->services ---- */
 
 /* [safe] Begins the service's next round: blocks until a round is pending (tutti_round_post); with
-   `free` a round begins at once. TUTTI_CLOSED: the end. The run is quiescent only when no round
-   is pending. */
+   `free` a round begins at once. TUTTI_CLOSED: the end. The run is quiescent without rounds. */
 tutti_status tutti_round_next(tutti_method *m, int service, bool free, tutti_error *err);
 /* Requests that many rounds of the service. Client thread. */
 void tutti_round_post(tutti_method *m, int service, int64_t rounds);
@@ -240,8 +236,7 @@ bool tutti_is_left_out(const tutti_method *m, tutti_status status, const tutti_e
    (worker -1). The last value set for a name counts, as worker 0 has it at the end. The pointer
    `name` is kept. Client thread; allocates. */
 void tutti_metric(tutti_method *m, const char *name, int worker, double value);
-/* tutti_metric for a figure with a value at each of several indexes `at` (0 ...), written as
-   [at, value]. */
+/* tutti_metric for a figure with a value at each of several `at` (0 ...): [at, value]. */
 void tutti_metric_at(tutti_method *m, const char *name, int worker, int64_t at, double value);
 /* tutti_metric_at for each non-empty bin of a histogram: `at` is the value up to
    TUTTI_HISTOGRAM_EXACT, beyond it the bin's lower edge, which summary.json lists
@@ -494,8 +489,7 @@ struct tutti_method {
     float *x, *g;                /* n each. NULL on a rank that only serves; g also NULL where it is
                                     held by piece, x where it is held by unit */
     tutti_group all;             /* the workers; client thread's copy. Under FAULT_TOLERANT the
-                                    remaining ones, by rank. On a rank that only serves its index is
-                                    -1 */
+                                    remaining ones, by rank. On a rank that only serves: -1 */
     tutti_group everyone;        /* the workers, followed by ranks that only serve; for agreements.
                                     Under FAULT_TOLERANT likewise the remaining ones */
     int rank, workers;           /* rank: this rank's index in everyone at the start, below

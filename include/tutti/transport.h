@@ -106,8 +106,7 @@ typedef struct tutti_transport_ops {
 
     /* Blocks until all ranks are present. */
     tutti_status (*open)(void **t, tutti_runtime *rt, const tutti_launch *launch, tutti_error *err);
-    /* Accepts NULL and a partly opened transport. Waits for no other rank. Requests in flight end
-       with TUTTI_CLOSED. */
+    /* Accepts NULL and a partly opened transport. Waits for no rank. Requests end: TUTTI_CLOSED. */
     void (*close)(void *t);
 
     /* ---- messages: any thread of the rank ---- */
@@ -152,8 +151,7 @@ typedef struct tutti_transport_ops {
 
     /* ---- endings ---- */
     /* The lowest rank that failed or was lost, or the rank that caused its failure; -1: none. A
-       rank that left in order does not count. why (may be NULL): its failure report, or how it
-       ended. */
+       rank that left in order does not count. why (may be NULL): its report, or how it ended. */
     int (*dead_peer)(void *t, char *why, size_t bytes);
     /* This rank's failure report, for launcher and peers. Called once, on failure, before close. */
     void (*failure_report)(void *t, const tutti_error *err);
@@ -228,8 +226,7 @@ typedef struct tutti_transport_ops {
    TUTTI_ERR_USAGE, one of two:
      1. There is none. *tried (may be NULL) is then the path at which an install would have it, ""
         for a name that cannot be a file name.
-     2. It cannot be loaded, or is of another version. The sentence has its path.
-   Allocates. */
+     2. It cannot be loaded, or is of another version. The sentence has its path. Allocates. */
 tutti_status tutti_transport_load(const char *name, const tutti_transport_ops **out, char *tried,
                                   size_t bytes, tutti_error *err);
 

@@ -1,5 +1,5 @@
-/* tutti.h: the public API: the engine, which trains a client's model by a method. The native trainer
-   and bindings are such clients; nothing in the engine knows which one it serves.
+/* tutti.h: the public API: the engine, which trains a client's model by a method. The trainer and
+   bindings are such clients; nothing in the engine knows which one it serves.
 
      tutti_engine_open(...)
      while (tutti_engine_more_epochs(e, epochs, &more, err) == TUTTI_OK && more) {
@@ -442,8 +442,7 @@ tutti_status tutti_engine_open(tutti_engine **out, tutti_world *world, const tut
                                int n_params, const tutti_engine_options *options,
                                tutti_error *err);
 
-/* tutti_engine_open with the caller's methods: a NULL-ended list instead of the built-in
-   registry. Blocks. */
+/* tutti_engine_open with the caller's methods: a NULL-ended list, not the registry. Blocks. */
 tutti_status tutti_engine_open_from(tutti_engine **out, tutti_world *world,
                                     const tutti_param *params, int n_params,
                                     const tutti_engine_options *options,
@@ -524,8 +523,7 @@ int tutti_engine_takes(const tutti_engine *e);
 bool tutti_engine_ended(const tutti_engine *e);
 
 /* What worker 0 has received so far about the current phase of `more`: the number of gradients
-   handed out, and the samples and loss sums of those that were computed. For progress reports
-   without a collective. */
+   handed out, and samples and loss sums of those that were computed. Without a collective. */
 typedef struct tutti_received {
     uint64_t gradients;
     double samples, loss_sum;
@@ -551,8 +549,7 @@ tutti_status tutti_engine_rows_acquire(tutti_engine *e, int tensor, const uint32
    the step's first pass again (`restarts` of tutti_figures counts these). */
 tutti_status tutti_engine_unit_release(tutti_engine *e, int unit, bool backward, tutti_error *err);
 
-/* The gradient of the tensor is final for this pass. Each tensor once a pass, in any order; a
-   second time is an error. */
+/* The gradient of the tensor is final for this pass. Each tensor once a pass, in any order. */
 tutti_status tutti_engine_grad_ready(tutti_engine *e, int tensor, tutti_error *err);
 
 /* tutti_engine_grad_ready with the gradient at `gradient`, of type dtype (TUTTI_F32, TUTTI_BF16,
@@ -597,8 +594,7 @@ tutti_status tutti_engine_lr(tutti_engine *e, double lr, tutti_error *err);
    promise `needs` is refused. Blocks. */
 tutti_status tutti_engine_drive(tutti_engine *e, uint64_t until, tutti_error *err);
 
-/* The largest number of other workers' samples that a pass may have (tutti_pass.received). 0: the
-   method sends none. */
+/* The most samples of other workers in a pass (tutti_pass.received). 0: the method sends none. */
 int64_t tutti_engine_received_most(const tutti_engine *e);
 
 /* New shares from the next step on, for engines opened with batch_of. Between steps, the same on
@@ -850,8 +846,7 @@ typedef struct tutti_codec_record {
 } tutti_codec_record;
 
 /* One record per tensor, in the order of params, valid until the next step. NULL: nothing is
-   measured. Between steps. Waits for a measured exchange that is running concurrently with the
-   client. Blocks. */
+   measured. Between steps. Waits for a measured exchange that runs at the same time. Blocks. */
 const tutti_codec_record *tutti_engine_codec_records(const tutti_engine *e);
 
 /* ---- time, figures, events ---- */

@@ -2,8 +2,8 @@
    at once. These are facilities (method.h), and a gossip method declares one of them:
 
      mixer       Each worker averages its model with its neighbours in a graph, once per round.
-     averager    A model is averaged with all, or with neighbours, beside the client's work.
-     pairs       A model is averaged with one other worker at a time, beside that work.
+     averager    A model is averaged with all, or with neighbours, during the client's work.
+     pairs       A model is averaged with one other worker at a time, during that work.
 
    Each is declared within the method's declare(). From then on the engine opens, quiesces, saves
    and closes it: the method's hooks need not do that. */
@@ -92,8 +92,7 @@ bool tutti_graph_family(int i, const char **name, const char **help, const tutti
 
 /* ---- mixer ---- */
 
-/* A push-sum weight as a fixed-point number in units of 1 / TUTTI_MASS_ONE. The weights of up to
-   65536 workers fit. */
+/* A push-sum weight in units of 1 / TUTTI_MASS_ONE. Those of up to 65536 workers fit. */
 typedef int64_t tutti_mass;
 #define TUTTI_MASS_ONE ((tutti_mass)1 << 44)
 static inline double tutti_mass_real(tutti_mass mass)
@@ -116,8 +115,7 @@ static inline double tutti_mass_real(tutti_mass mass)
    and TUTTI_FAULT_TOLERANT. */
 typedef struct tutti_mixer tutti_mixer;
 typedef struct tutti_mixer_options {
-    const char *graph;                   /* a spec as above, over the groups. NULL: average over
-                                            all, by an all-reduce */
+    const char *graph;                   /* a spec as above, over the groups. NULL: all-reduce */
     bool push;                           /* push-sum: only W's columns must sum to 1 */
     bool encode;                         /* see above */
     bool ahead;                          /* tutti_mix_start uses a separate thread, unless the model

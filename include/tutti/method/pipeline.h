@@ -93,8 +93,7 @@ typedef struct tutti_model {
     size_t (*held)(void *self);
     /* workers x units, the same on all workers: seconds of forward and backward of a sample as
        each worker has measured them, each above 0. Between two possible stage boundaries only
-       their sum is used. NULL: not measured; a client measures them for methods with
-       TUTTI_PROFILES_UNITS. */
+       their sum is used. NULL: not measured; a client does for TUTTI_PROFILES_UNITS. */
     const double *seconds;
 } tutti_model;
 
@@ -104,8 +103,7 @@ enum { TUTTI_DRIVE_STAGES_MOST = 64 };
 tutti_status tutti_drive_model(const tutti_method *m, const tutti_model **model, tutti_error *err);
 
 /* Assignment of stages to workers. A step is `passes` micro-batches per pipeline, of at most
-   `samples` each; the last step of an epoch has fewer samples, and some of its micro-batches may
-   have none. */
+   `samples` each; the last step of an epoch has fewer, and some micro-batches may have none. */
 typedef struct tutti_drive_options {
     int pipelines, stages;
     const int *first;            /* stages + 1: their units; stage q is [first[q], first[q + 1]) */
@@ -174,8 +172,7 @@ typedef struct tutti_pipe_options {
    backward of one have the same slot, from 0 on. */
 typedef struct tutti_pipe_work {
     void *self;
-    /* in: `entered` floats, valid until return. out: space for `leaves` floats; sets *left to the
-       number written. */
+    /* in: `entered` floats, valid until return. out: for `leaves` floats; *left: how many. */
     tutti_status (*forward)(void *self, int64_t p, int slot, const float *in, size_t entered,
                             float *out, size_t *left, tutti_error *err);
     /* slope: gradient of the output; back: `entered` floats, gradient of the input. */
@@ -202,8 +199,7 @@ void tutti_pipe_close(tutti_pipe *pipe);
 
 /* All stages call it with the same `last`: runs the micro-batches up to `last` through the stage,
    continuing after the previous call. On return all are over here, and nothing is in flight.
-   Blocks. After a failure the pipe can only be closed; TUTTI_ERR_PEER: a rank of the pipeline is
-   lost. */
+   Blocks. After a failure the pipe can only be closed; TUTTI_ERR_PEER: a rank of it is lost. */
 tutti_status tutti_pipe_run(tutti_pipe *pipe, int64_t last, const tutti_pipe_work *work,
                             tutti_error *err);
 

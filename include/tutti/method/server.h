@@ -138,8 +138,7 @@ typedef struct tutti_server_setup {
     int service;                 /* index of the method's service whose run() is tutti_server_run */
     int servers;
     bool whole;                  /* x has every row of tables at any time: none is fetched */
-    bool collects;               /* its rule calls tutti_server_collect; the server remembers which
-                                    rows were added to */
+    bool collects;               /* its rule calls tutti_server_collect, which needs them */
     bool reads;                  /* its rule needs what a worker has read (src/server/server.h):
                                     a copy of the shard per worker */
     bool times;                  /* its rule calls tutti_server_seconds */
@@ -166,8 +165,7 @@ static inline unsigned tutti_server_traits(unsigned traits, bool all_serve)
 }
 /* Within declare(). A server that keeps values declares them as "server.values" (SLICE), and
    under TUTTI_SHARDED_OPTIMIZER the run's --optimizer for them (m->optim), and unless replicas
-   are equal the versions. When it is opened, values := x. TUTTI_ERR_USAGE: more servers than
-   workers. */
+   are equal the versions. Opened, values := x. TUTTI_ERR_USAGE: more servers than workers. */
 tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_plan *plan,
                                   const tutti_server_setup *setup, tutti_error *err);
 /* Within declare(), with one server: checks that a table of one vector per worker fits in its
@@ -207,8 +205,7 @@ tutti_status tutti_server_push(tutti_server *s, uint32_t kind, int64_t b, float 
 tutti_status tutti_server_ask(tutti_server *s, int k, uint32_t kind, int64_t b,
                               tutti_server_answers *answers, tutti_error *err);
 /* For a rows_acquire hook: copies the current rows into x from the servers that have them. A
-   server's part of the table is sent whole if that is no larger than the ids and rows. Exposed
-   time. */
+   server's part of the table is sent whole if that is no larger than ids and rows. Exposed. */
 tutti_status tutti_server_need_rows(tutti_server *s, int tensor, const uint32_t *ids, size_t n,
                                     tutti_error *err);
 

@@ -13,8 +13,7 @@ extern "C" {
 
 /* Within declare(): passes may have `ids` and `losses` (tutti_pass). TUTTI_ERR_USAGE where the
    client cannot take samples by index and report each one's loss (engine_options.names), where
-   the number of samples is not given (data_samples), or where each worker has its own samples
-   (parts). */
+   the number of samples is not given (data_samples), or each worker has its own (parts). */
 tutti_status tutti_names_declare(tutti_method *m, tutti_error *err);
 /* Time that this worker has spent computing so far in this process, without any waiting or
    exchange, in ns; use differences of it. Client thread. */
@@ -25,8 +24,7 @@ int64_t tutti_computed_ns(const tutti_method *m);
    passes of `samples` (which must divide it), and all passes are at first assigned evenly.
    tutti_passes_assign reassigns them: within open(), or within step() from the next step on.
    passes_of: [workers], not negative, summing to the number of all passes; the same on all workers
-   (not checked). The positions that a step uses do not change. A checkpoint contains the
-   assignment. */
+   (not checked). The positions of a step do not change. A checkpoint has the assignment. */
 tutti_status tutti_passes_assign_declare(tutti_method *m, tutti_plan *plan, int64_t samples,
                                          tutti_error *err);
 tutti_status tutti_passes_assign(tutti_method *m, const int64_t *passes_of, tutti_error *err);
