@@ -122,4 +122,4 @@ class Metrics(Case):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)
