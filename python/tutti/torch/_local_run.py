@@ -260,7 +260,7 @@ class LocalRun(Run):
             "shards; save the state_dict() of the model and of the optimizer, on every rank"
         )
 
-    def save(self, directory: str, keep: int) -> None:
+    def save(self, directory: str, keep: int, wait: bool = True) -> None:
         raise self._no_checkpoints("save")
 
     def load(self, directory: str) -> None:
