@@ -643,13 +643,15 @@ static float slow_constant(int rank, uint64_t step, size_t i, float x)
 }
 
 /* However often models are averaged, and whichever worker is ahead: the mean of all moves by the
-   mean of all gradients, and the run ends. */
+   mean of all gradients, and the run ends. On a busy machine one run may end before its first
+   averaging. */
 static void averagings_keep_the_mean_and_the_run_ends(void **state)
 {
     static const char *const methods[] = { "bagua(algorithm=async,sync_interval_ms=0)",
                                            "bagua(algorithm=async,sync_interval_ms=2)",
                                            "bagua(algorithm=async)",
                                            "bagua(algorithm=async,sync_interval_ms=0,warmup_steps=4)" };
+    double rounds = 0;
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(methods); k++)
@@ -664,9 +666,11 @@ static void averagings_keep_the_mean_and_the_run_ends(void **state)
                     mean += trial_constant(r, 0, i, 0) / 3;
                 assert_true(fabs(t.x[0][10][i] - (trial_initial_value(i) - 1.25 * mean)) < 1e-5);
             }
-            assert_true(t.done[0] == 10 && t.done[1] == 10 && trial_metric(&t, "rounds", -1) >= 1);
+            assert_true(t.done[0] == 10 && t.done[1] == 10);
+            rounds += trial_metric(&t, "rounds", -1);
             trial_drop(&t);
         }
+    assert_true(rounds >= 1);
 }
 
 /* Gradients in the first four steps only, and then idle time. */
