@@ -150,6 +150,7 @@ def test_ctrl_c_leaves_no_processes_or_shared_memory(run, launcher):
 def test_training_with_loader_processes_ends_without_error(run, context):
     main = START.partition("torch.set_num_threads(1)")
     script = main[0] + LOADER + "if __name__ == '__main__':" + textwrap.indent(main[2], "    ") + f"""
+    optimizer.param_groups[0]["lr"] = 1e-5  # with 0.01 batches of 400 lead to NaN
     for x in DataLoader(Numbers(), batch_size=400, num_workers=1, multiprocessing_context="{context}"):
         step(x / 4000)
     flat = torch.cat([p.detach().flatten().double() for p in model.parameters()]).tolist()
