@@ -11,7 +11,9 @@
      descriptors.c  the limit of open files
      place.c        how a rank finds the meeting place (place.h)
      open.c         how a rank finds its peers
-     link.c         a connection between two ranks
+     link.c         a connection between two ranks: its end, and what the matcher asks of it
+     link_write.c   sends frames over it
+     link_read.c    receives frames from it
      progress.c     one pass over all connections; waiting; the service thread
      losses.c       detection of lost peers
      waits.c        reports which ranks are missing
@@ -51,6 +53,7 @@ enum {
     TCP_TRIES = 8,               /* handshakes with a peer that hangs up, before the call fails */
     TCP_STREAMS = 8,             /* most connections of a pair */
     TCP_SCRATCH = 64 << 10,      /* bytes of tcp_endpoint.scratch */
+    TCP_PASS_BYTES = 2 << 20,    /* bytes of one connection after which the others are served */
     TCP_CREDITS = 16             /* most whole messages above MATCH_INLINE bytes that a peer may
                                     have sent and that no receive has consumed */
 };
@@ -245,14 +248,20 @@ typedef struct tcp_endpoint {
 
 /* ---- link.c. Under the lock; never waits. ---- */
 extern const match_carrier tutti_tcp_carrier;
-/* Reads and processes what has arrived. true: it stopped early, so that others get the lock. */
-bool tutti_tcp_link_read(tcp_endpoint *e, tcp_link *l);
-/* Sends what is to be sent over this link. */
-void tutti_tcp_link_write(tcp_endpoint *e, tcp_link *l);
 /* Closes the link. It does not complete operations. */
 void tutti_tcp_link_drop(tcp_link *l);
+/* The connection has ended, and nothing is read from it or written to it any more. how: copied. */
+void tutti_tcp_link_ended(tcp_endpoint *e, tcp_link *l, const char *how);
+/* Closes the link, and declares the peer lost, because of what has come over it. */
+void tutti_tcp_link_broken(tcp_endpoint *e, tcp_link *l, const tutti_error *why);
 /* Records that a connection of this peer ended without DEPART. how: copied. */
 void tutti_tcp_peer_cut(tcp_endpoint *e, int rank, const char *how);
+
+/* ---- link_write.c, link_read.c. Under the lock; neither waits. ---- */
+/* Sends what is to be sent over this link. */
+void tutti_tcp_link_write(tcp_endpoint *e, tcp_link *l);
+/* Reads and processes what has arrived. true: it stopped early, so that others get the lock. */
+bool tutti_tcp_link_read(tcp_endpoint *e, tcp_link *l);
 
 /* ---- losses.c. Under the lock, except events and expel. ---- */
 /* Which side reported a departure: the rank itself, the meeting place, another rank, or this rank's
