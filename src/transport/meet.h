@@ -1,8 +1,8 @@
 /* meet.h: the meeting place of a run over tcp: the server through which the ranks find each other
-   and learn of losses. Implemented in tcp/meet.c (the server) and tcp/key.c (ids and keys).
-   Included by src/launch, which serves it within the launcher's own loop; by the transport tcp,
-   where rank 0 serves it if another launcher has started the ranks (TUTTI_MEET_AT_RANK_0=1); and by
-   cli/key.c.
+   and learn of losses. Implemented in tcp/meet.c and tcp/meet_losses.c (the server) and
+   tcp/key.c (ids and keys). Included by src/launch, which serves it within the launcher's own loop;
+   by the transport tcp, where rank 0 serves it if another launcher has started the ranks
+   (TUTTI_MEET_AT_RANK_0=1); and by cli/key.c.
 
    Every rank connects to the meeting place once, proves that it knows the run's key, reports the
    address at which it listens, and receives the table of all ranks. The connection stays open to

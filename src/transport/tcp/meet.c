@@ -1,59 +1,21 @@
 /* meet.c: the meeting place (meet.h): a listener (tcp_listener), a connection (tcp_line) to each
    rank that it admitted, and the state of each rank (tcp_membership). One thread calls it, and no
    call waits: the descriptor for the caller's poll is an epoll descriptor that contains the
-   listener's and all connections.
-
-   If a rank's connection ends without DEPART, its process or its network has failed. A launcher
-   knows the reason of a killed process better, so the loss is announced only TCP_PATIENCE_NS
-   later, unless the launcher reports it first. */
+   listener's and all connections. meet_losses.c decides which ranks are lost. */
 #include <errno.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
-#include "tcp_internal.h"
+#include "meet_internal.h"
 
 #define GATHER_NS (300 * 1000 * TCP_MS)
 #define SILENCE_NS (3000 * TCP_MS)
-enum {
-    EVENTS_A_RANK = 4, /* most changes of a rank's state: it joins, leaves, fails; one spare */
-    AT_LISTENER = TCP_RANKS
-}; /* epoll's data.u64 of the listener; of a line: its rank */
+/* epoll's data.u64 of the listener; of a line: its rank */
+enum { AT_LISTENER = TCP_RANKS };
 
-struct tutti_meet {
-    tutti_runtime *rt;
-    tcp_listener listener;
-    tutti_run_key key;
-    tcp_address address;         /* bound to; zeroed: a Unix socket */
-    char local[16];              /* name of that Unix socket; "": none */
-    int epoll;
-    int size;                    /* ranks of the run */
-    int joined;                  /* ranks that have joined */
-    int hosts;                   /* hosts that are known */
-    bool complete;               /* all ranks have joined, and the table is sent */
-    bool gave_up;                /* ranks were missing at gather_until_ns */
-    bool gone_before;            /* a rank has ended before all had joined */
-    int64_t gather_until_ns;     /* deadline for all ranks to join */
-    int64_t silence_ns;          /* peer-timeout */
-    int64_t beat_ns;             /* when the next heartbeats are due */
-    int64_t passed_ns;           /* when check_clock last ran */
-    int64_t late_ns;             /* the largest delay on the lines from here */
-    int64_t patience_ns;         /* longest silence: silence_ns and the delays that are known */
-    tcp_line *lines;             /* [size] */
-    int64_t *cut_ns;             /* [size]: when its line ended without DEPART; 0: it has not */
-    char (*how)[120];            /* [size]: how its line ended */
-    /* [size * size]: [a * size + b]: rank a receives nothing from rank b */
-    bool *silent;
-    tcp_membership membership;
-    uint8_t *table;              /* [size * TCP_ENTRY_BYTES]: as sent in TABLE */
-    uint8_t (*host_ids)[16];     /* [size]: of hosts 0 to hosts - 1 (tcp_entry.host) */
-    /* [size * EVENTS_A_RANK]: ranks whose state has changed, in order */
-    int *events;
-    size_t n_events, events_sent; /* events recorded; returned by tutti_meet_event */
-};
-
-static void send_all(tutti_meet *m, tcp_frame *frame, const void *payload, int except)
+void tutti_tcp_meet_send_all(tutti_meet *m, tcp_frame *frame, const void *payload, int except)
 {
     for (int r = 0; r < m->size; r++) {
         if (r != except && m->membership.ranks[r].state != TUTTI_MEET_ABSENT)
@@ -62,111 +24,10 @@ static void send_all(tutti_meet *m, tcp_frame *frame, const void *payload, int e
     }
 }
 
-static void event(tutti_meet *m, int rank)
+void tutti_tcp_meet_event(tutti_meet *m, int rank)
 {
-    if (m->n_events < (size_t)m->size * EVENTS_A_RANK)
+    if (m->n_events < (size_t)m->size * TCP_MEET_EVENTS)
         m->events[m->n_events++] = rank;
-}
-
-static void depart(tutti_meet *m, const tcp_departure *d)
-{
-    const void *payload;
-    tcp_frame frame;
-
-    if (!tutti_tcp_membership_depart(&m->membership, d, tutti_now_ns(m->rt)))
-        return;
-    m->cut_ns[d->rank] = 0;
-    m->gone_before = m->gone_before || !m->complete;
-    event(m, d->rank);
-    tutti_tcp_departure_frame(d, &frame, &payload);
-    /* it may live, and must be notified */
-    send_all(m, &frame, payload, d->state == TUTTI_MEET_LOST ? -1 : d->rank);
-}
-
-static void lost(tutti_meet *m, int rank, const char *how)
-{
-    const tutti_meet_rank *line = &m->membership.ranks[rank];
-    tcp_departure d = {
-        .rank = rank, .state = TUTTI_MEET_LOST, .blame = -1, .status = TUTTI_ERR_PEER
-    };
-
-    snprintf(d.reason, sizeof d.reason, "%.330s (process %ld on %s, %s)", how, line->pid,
-             line->host_name, line->address);
-    depart(m, &d);
-}
-
-/* ---- views: two ranks that are both alive and receive nothing from each other ---- */
-
-/* Number of ranks on the side of `rank`: those with which messages pass in both directions;
-   *lowest: the lowest of them. */
-static int side_of(const tutti_meet *m, int rank, int *lowest)
-{
-    int n = 0;
-
-    *lowest = -1;
-    for (int r = 0; r < m->size; r++) {
-        const bool together =
-            r == rank || !(m->silent[(size_t)rank * (size_t)m->size + (size_t)r] ||
-                           m->silent[(size_t)r * (size_t)m->size + (size_t)rank]);
-        if (!together || m->membership.ranks[r].state != TUTTI_MEET_RUNNING)
-            continue;
-        n++;
-        if (*lowest < 0)
-            *lowest = r;
-    }
-    return n;
-}
-
-/* Two ranks do not receive from each other: declares the one on the smaller side lost. Ranks report
-   that they receive nothing from a rank long before they give it up, so by now both sides are
-   known. */
-static void decide_cut(tutti_meet *m, int a, int b, const char *why)
-{
-    int lowest_a, lowest_b, winner, loser, most;
-    const int n_a = side_of(m, a, &lowest_a), n_b = side_of(m, b, &lowest_b);
-    char how[420];
-
-    if (n_a != n_b)
-        winner = n_a > n_b ? a : b;
-    else if (lowest_a != lowest_b)
-        winner = lowest_a < lowest_b ? a : b;
-    else
-        winner = a < b ? a : b;
-    loser = winner == a ? b : a;
-    most = winner == a ? n_a : n_b;
-    snprintf(how, sizeof how,
-             "it and worker %d cannot reach each other (%.200s); worker %d is on the side that "
-             "continues, %d of %d",
-             winner, why, winner, most, m->size);
-    lost(m, loser, how);
-}
-
-/* Has the meeting place received from the rank lately? If not, the rank is silent here, too, and
-   check_clock will declare it lost: it must not win over another rank. */
-static bool received_lately(const tutti_meet *m, int rank)
-{
-    return tutti_now_ns(m->rt) - m->lines[rank].received_ns <= m->patience_ns / 2;
-}
-
-static void view(tutti_meet *m, int from, const tcp_view *v)
-{
-    const bool running = m->membership.ranks[from].state == TUTTI_MEET_RUNNING &&
-                         m->membership.ranks[v->rank].state == TUTTI_MEET_RUNNING;
-    bool *silent = &m->silent[(size_t)from * (size_t)m->size + (size_t)v->rank];
-    char how[TCP_REASON_BYTES];
-
-    if (v->opinion != TCP_EXPELS)
-        *silent = v->opinion != TCP_RECEIVING;
-    if (!m->complete || !running || v->rank == from)
-        return;
-    if (v->opinion == TCP_EXPELS) {
-        snprintf(how, sizeof how, "worker %d has expelled it: %.300s", from, v->reason);
-        lost(m, v->rank, how);
-    } else if (v->opinion == TCP_GIVES_UP) {
-        /* a rank whose connection has ended is dying, and the reason will be known soon */
-        if (m->cut_ns[v->rank] == 0 && received_lately(m, v->rank))
-            decide_cut(m, from, v->rank, v->reason);
-    }
 }
 
 /* ---- connections ---- */
@@ -183,7 +44,7 @@ static void line_ended(tutti_meet *m, int rank, tutti_status status, const tutti
         snprintf(m->how[rank], sizeof m->how[rank],
                  "its connection with the meeting place failed: %.70s", why->text);
     if (status == TUTTI_ERR_CORRUPT)
-        lost(m, rank, m->how[rank]);
+        tutti_tcp_meet_lost(m, rank, m->how[rank]);
 }
 
 static int host_number(tutti_meet *m, const uint8_t id[16])
@@ -201,7 +62,7 @@ static void hand_out(tutti_meet *m)
     tcp_frame frame = { .kind = TCP_TABLE, .bytes = (uint32_t)((size_t)m->size * TCP_ENTRY_BYTES) };
 
     m->complete = true;
-    send_all(m, &frame, m->table, -1);
+    tutti_tcp_meet_send_all(m, &frame, m->table, -1);
     tutti_tcp_listener_close(&m->listener); /* all ranks have joined: no other caller is accepted */
 }
 
@@ -231,7 +92,7 @@ static bool joined(tutti_meet *m, int rank, const uint8_t *payload)
         tutti_tcp_address_text(&a, line->address, sizeof line->address);
     }
     m->joined++;
-    event(m, rank);
+    tutti_tcp_meet_event(m, rank);
     for (int r = 0; r < m->size && m->gone_before; r++) { /* what it missed */
         const tutti_meet_rank *other = &m->membership.ranks[r];
         tcp_departure d = { .rank = r,
@@ -272,11 +133,11 @@ static void receive_frames(tutti_meet *m, int rank)
             sound = tutti_tcp_departure_read(&frame, payload, m->size, &d) && d.rank == rank &&
                     d.state != TUTTI_MEET_LOST;
             if (sound)
-                depart(m, &d);
+                tutti_tcp_meet_depart(m, &d);
         } else if (frame.kind == TCP_VIEW) {
             sound = tutti_tcp_view_read(&frame, payload, m->size, &opinion);
             if (sound)
-                view(m, rank, &opinion);
+                tutti_tcp_meet_view(m, rank, &opinion);
         } else {
             sound = frame.kind == TCP_BEAT;
             l->late_ns = tutti_tcp_reported_late(&frame);
@@ -315,69 +176,7 @@ static bool admit(void *self, int fd, const tcp_hello *h, const tcp_session *ses
     return true;
 }
 
-/* ---- time ---- */
-
-/* Measures the delays of all lines and sets patience_ns, as ranks do (losses.c). */
-static void measure_lines(tutti_meet *m)
-{
-    const int64_t longest = TCP_SILENCE_FACTOR * m->silence_ns;
-    int64_t late = 0, told = 0;
-    tcp_backlog look;
-
-    for (int r = 0; r < m->size; r++) {
-        const tcp_line *l = &m->lines[r];
-        if (l->fd < 0)
-            continue;
-        told = l->late_ns > told ? l->late_ns : told;
-        if (tutti_tcp_backlog(l->fd, &look) && look.late_ns > late)
-            late = look.late_ns;
-    }
-    tutti_tcp_update_late(&m->late_ns, late, longest - m->silence_ns);
-    m->patience_ns = m->silence_ns + m->late_ns + told;
-    if (m->patience_ns > longest)
-        m->patience_ns = longest;
-}
-
-static void check_clock(tutti_meet *m)
-{
-    const int64_t now = tutti_now_ns(m->rt);
-    /* this thread itself did not run: silence meanwhile is held against no rank */
-    const bool slept = now - m->passed_ns > m->silence_ns / 2;
-    const bool due = now >= m->beat_ns;
-
-    m->passed_ns = now;
-    if (due) {
-        m->beat_ns = now + TCP_TICK;
-        measure_lines(m);
-    }
-    for (int r = 0; r < m->size; r++) {
-        tcp_line *l = &m->lines[r];
-        tcp_frame beat = { .kind = TCP_BEAT, .tag = (uint64_t)m->late_ns };
-        if (m->cut_ns[r] != 0 && now - m->cut_ns[r] >= TCP_PATIENCE_NS)
-            lost(m, r, m->how[r]);
-        if (l->fd < 0 || m->membership.ranks[r].state != TUTTI_MEET_RUNNING)
-            continue;
-        if (slept)
-            l->received_ns = now;
-        if (now - l->received_ns > m->patience_ns / 6 * 5) {
-            /* checked often enough to detect it in time */
-            char how[160];
-            snprintf(
-                how, sizeof how,
-                "it has been silent for %.1f s: stopped, cut off, or behind a line that is full "
-                "for longer than tcp(peer-timeout=%g) allows",
-                (double)(now - l->received_ns) / 1e9, (double)m->silence_ns / 1e9);
-            lost(m, r, how);
-            tutti_tcp_line_close(l);
-            continue;
-        }
-        if (due)
-            tutti_tcp_line_send(l, m->rt, &beat, NULL, NULL);
-        if (l->out_have > 0)
-            tutti_tcp_line_flush(l, NULL);
-    }
-}
-
+/* ---- progress ---- */
 static tutti_status give_up(tutti_meet *m, tutti_error *err)
 {
     tutti_error why = { .rank = -1 };
@@ -403,7 +202,7 @@ static tutti_status give_up(tutti_meet *m, tutti_error *err)
                     "look for their output, and whether they can reach it",
                     missing, m->size, names);
     frame.bytes = (uint32_t)strlen(why.text);
-    send_all(m, &frame, why.text, -1);
+    tutti_tcp_meet_send_all(m, &frame, why.text, -1);
     if (err != NULL)
         *err = why;
     return TUTTI_TIMEOUT;
@@ -421,7 +220,7 @@ tutti_status tutti_meet_progress(tutti_meet *m, tutti_error *err)
             receive_frames(m, (int)events[i].data.u64);
     }
     tutti_tcp_listener_serve(&m->listener); /* for its clock */
-    check_clock(m);
+    tutti_tcp_meet_check_clock(m);
     if (!m->complete && !m->gave_up && !m->gone_before && tutti_now_ns(m->rt) >= m->gather_until_ns)
         return give_up(m, err);
     return TUTTI_OK;
@@ -498,7 +297,7 @@ void tutti_meet_lost(tutti_meet *m, int rank, const tutti_error *why, int signal
         receive_frames(m, rank); /* what it has sent itself comes first */
     tutti_tcp_departure_of(&d, rank, well ? TUTTI_MEET_LEFT : TUTTI_MEET_LOST, why, signal,
                            m->size);
-    depart(m, &d);
+    tutti_tcp_meet_depart(m, &d);
 }
 
 /* ---- opening and closing ---- */
@@ -544,7 +343,7 @@ static tutti_status open_parts(tutti_meet *m, const tutti_meet_options *o, tutti
     m->silent = tutti_alloc(n * n, sizeof *m->silent);
     m->table = tutti_alloc(n, TCP_ENTRY_BYTES);
     m->host_ids = tutti_alloc(n, sizeof *m->host_ids);
-    m->events = tutti_alloc(n * EVENTS_A_RANK, sizeof *m->events);
+    m->events = tutti_alloc(n * TCP_MEET_EVENTS, sizeof *m->events);
     for (size_t r = 0; r < n && m->lines != NULL; r++)
         m->lines[r].fd = -1;
     if (m->lines == NULL || m->cut_ns == NULL || m->how == NULL || m->silent == NULL ||
@@ -623,7 +422,7 @@ void tutti_meet_close(tutti_meet *m)
     if (m == NULL)
         return;
     if (m->membership.ranks != NULL && m->lines != NULL)
-        send_all(m, &shut, NULL, -1);
+        tutti_tcp_meet_send_all(m, &shut, NULL, -1);
     tutti_tcp_listener_close(&m->listener);
     for (int r = 0; r < m->size && m->lines != NULL; r++)
         tutti_tcp_line_close(&m->lines[r]);

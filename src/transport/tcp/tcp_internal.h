@@ -7,6 +7,7 @@
      shake.c        the handshake, on both sides
      line.c         a connection between a rank and the meeting place
      meet.c         the meeting place (../meet.h)
+     meet_losses.c  which ranks the meeting place declares lost
      membership.c   which ranks have left, failed or are lost, and why
      descriptors.c  the limit of open files
      place.c        how a rank finds the meeting place (place.h)
