@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "say.h"
 #include "train_internal.h"
 #include "collective/world.h"
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "trace.h"
 #include "train_internal.h"
 #include "collective/compare.h"
 #include "nn/nn.h"

@@ -3,6 +3,8 @@
    thousand bins are not empty. */
 #include <errno.h>
 
+#include "delays.h"
+#include "gather.h"
 #include "train_internal.h"
 
 void tutti_train_delays_drop(tutti_train_delays *s)

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "engine/image.h"
+#include "sums.h"
 #include "train_internal.h"
 #include "tutti/method.h"
 

@@ -13,6 +13,7 @@
 #include <math.h>
 
 #include "base/share.h"
+#include "say.h"
 #include "train_internal.h"
 #include "data/clicks.h"
 

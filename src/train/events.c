@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gather.h"
 #include "train_internal.h"
 
 static json_t *passed_over(const tutti_run *run)

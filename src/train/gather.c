@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "gather.h"
 #include "train_internal.h"
 
 /* Returns how many ranks the subtree of this rank has. Their indexes follow one another from this

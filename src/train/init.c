@@ -5,6 +5,7 @@
 #include <errno.h>
 
 #include "train_internal.h"
+#include "weights.h"
 
 static bool wanted(const tutti_run *run)
 {

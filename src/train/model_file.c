@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "model_file.h"
 #include "train_internal.h"
 #include "runtime/files.h"
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model_file.h"
 #include "train_internal.h"
 #include "collective/table.h"
 #include "runtime/files.h"

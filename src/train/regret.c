@@ -5,6 +5,7 @@
    workers have no steps in common, so the sum is not defined for them. */
 #include <errno.h>
 
+#include "sums.h"
 #include "train_internal.h"
 
 tutti_status tutti_train_regret_open(tutti_run *run, tutti_error *err)

@@ -4,6 +4,9 @@
 #include <errno.h>
 #include <math.h>
 
+#include "gather.h"
+#include "say.h"
+#include "sums.h"
 #include "train_internal.h"
 
 /* The figures that each worker sends for a report. LOSS, SAMPLES, COMPUTE and WAIT count since the

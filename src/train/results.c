@@ -4,6 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "delays.h"
+#include "gather.h"
+#include "say.h"
+#include "sums.h"
+#include "trace.h"
 #include "train_internal.h"
 #include "runtime/files.h"
 #include "base/share.h"

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "say.h"
+#include "sums.h"
 #include "train_internal.h"
 #include "runtime/files.h"
 #include "method/registry.h"

@@ -2,6 +2,7 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include "say.h"
 #include "train_internal.h"
 
 void tutti_train_say(const tutti_run *run, int status, const char *format, ...)

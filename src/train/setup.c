@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "sums.h"
+#include "trace.h"
 #include "train_internal.h"
 #include "runtime/files.h"
 #include "tutti/launch.h"

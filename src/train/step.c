@@ -1,6 +1,8 @@
 /* step.c: one step of this worker. For each pass the engine names the samples, the loader gathers
    them, and the network computes. The hooks of the network call the engine before values are
    read and when a gradient is final. */
+#include "say.h"
+#include "sums.h"
 #include "train_internal.h"
 
 tutti_status tutti_train_unit_acquire(tutti_run *run, int unit, bool backward, tutti_error *err)

@@ -21,6 +21,7 @@
 #include <string.h>
 
 #include "base/share.h"
+#include "sums.h"
 #include "train_internal.h"
 
 /* What follows the losses of the shares in step.sums. */

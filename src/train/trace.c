@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "trace.h"
 #include "train_internal.h"
 
 /* Parses "A:B". false: malformed, or "", which means all steps. */

@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "say.h"
+#include "trace.h"
 #include "train_internal.h"
 #include "collective/table.h"
 

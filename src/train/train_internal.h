@@ -1,6 +1,7 @@
 /* train_internal.h: the structures and functions that the .c files of src/train share. Only these
    files, trained_internal.h and tests of the trainer include it. Each section is named after the
-   .c file that implements it; config.c implements what stands before the first section.
+   .c file that implements it; config.c implements what stands before the first section. These have
+   a header of their own: delays.h, gather.h, model_file.h, say.h, sums.h, trace.h, weights.h.
 
    Words that are used below:
      worker      a rank that computes gradients: ranks 0 to workers - 1. The ranks after the
@@ -399,40 +400,6 @@ tutti_status tutti_train_unit_acquire(tutti_run *run, int unit, bool backward, t
 /* Calls tutti_engine_unit_release; with by_unit first sets run->values of that unit to NULL. */
 tutti_status tutti_train_unit_release(tutti_run *run, int unit, bool backward, tutti_error *err);
 
-/* ---- sums.c: the loss and the samples since the last report, and the regret of the run ---- */
-
-/* Allocates them, once. */
-tutti_status tutti_train_sums_open(tutti_run *run, tutti_error *err);
-void tutti_train_sums_close(tutti_run *run);
-/* A step begins, for the first time or again. */
-void tutti_train_sums_begin(tutti_run *run);
-/* Adds what a pass has. */
-void tutti_train_sums_add(tutti_run *run, const tutti_pass *pass, double loss, int64_t samples);
-/* Adds the regret of this worker's step. */
-void tutti_train_sums_regret(tutti_run *run, double regret);
-/* With epochs the engine's callback `commit` (user: the run): all learn the sums of all, and then
-   the client of the epoch is asked. Collective. Blocks. */
-bool tutti_train_commit(void *user, uint64_t step);
-/* Returns the status of a step: its own, or that of the exchange in tutti_train_commit which has
-   made it fail. */
-tutti_status tutti_train_sums_end(const tutti_run *run, tutti_status status, tutti_error *err);
-/* Sets what this worker gives to a report. The sums over the workers are those of the run.
-   Collective. */
-tutti_status tutti_train_sums_report(tutti_run *run, double *loss, double *samples,
-                                     tutti_error *err);
-/* The report is done. */
-void tutti_train_sums_reported(tutti_run *run);
-/* Returns the learning rate of the last step. */
-double tutti_train_sums_lr(const tutti_run *run);
-/* Returns the regret that this worker gives to the results. */
-double tutti_train_sums_regret_of(const tutti_run *run);
-/* Returns the sums as facts of a checkpoint or an image store them; json_decref it. saved: as of
-   tutti_train_facts. Only with epochs. */
-json_t *tutti_train_sums_facts(const tutti_run *run, bool saved);
-/* Takes those of the state with which the epoch begins. Without any all are 0, and the regret is
-   not known (NaN). TUTTI_ERR_USAGE: they have another number of shares. Local. */
-tutti_status tutti_train_sums_take(tutti_run *run, tutti_error *err);
-
 /* ---- train.c ---- */
 
 /* Sets *run to a run with nothing open yet, and io->started_ns if it is 0. rt: for files, and the
@@ -530,43 +497,6 @@ tutti_status tutti_train_regret_open(tutti_run *run, tutti_error *err);
 void tutti_train_regret_add(tutti_run *run, uint64_t step);
 void tutti_train_regret_close(tutti_run *run);
 
-/* ---- say.c: lines for the user. Index 0 prints, the others do nothing. ---- */
-
-/* Prints a line. status: as of tutti_train_io.say. */
-void tutti_train_say(const tutti_run *run, int status, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-/* The fields of a line. Two blanks separate them. */
-enum { TUTTI_TRAIN_FIELDS = 8 };
-typedef struct tutti_train_fields {
-    int n;
-    struct {
-        int rank;                    /* the field with the largest rank is omitted first */
-        char text[64];
-    } at[TUTTI_TRAIN_FIELDS];        /* [n] */
-} tutti_train_fields;
-void tutti_train_add_field(tutti_train_fields *f, int rank, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-/* Prints as many fields as the terminal is wide enough for, and removes the others from *f. */
-void tutti_train_say_fields(const tutti_run *run, int status, tutti_train_fields *f);
-/* Shows how far an evaluation is: `done` of `of` samples. At most five times a second. */
-void tutti_train_report_evaluating(tutti_run *run, const char *what, uint64_t done, uint64_t of);
-/* Prints the new events of the engine that the user should know of, such as a codec's risks. */
-void tutti_train_say_warnings(tutti_run *run);
-
-/* ---- gather.c ---- */
-
-/* Allocates run->figures_of. */
-tutti_status tutti_train_gather_open(tutti_run *run, tutti_error *err);
-/* Sends n figures of each rank, at most TUTTI_TRAIN_FIGURES, to index 0. There row k of
-   run->figures_of, from k * n on, has those of index k; on other ranks run->figures_of is
-   scratch. Within a meeting. */
-tutti_status tutti_train_gather(tutti_run *run, const double *mine, size_t n, tutti_error *err);
-/* Sends a list of each rank, of any length but one type, to index 0. *all: the lists one after
-   another, tutti_free it; NULL on other ranks. begin: [run->all.size + 1]: the list of index k is
-   [begin[k], begin[k + 1]). Collective, within a meeting. */
-tutti_status tutti_train_gather_lists(tutti_run *run, tutti_buffer mine, size_t *begin, void **all,
-                                      tutti_error *err);
-
 /* ---- report.c: reports while a run trains ---- */
 
 /* Sets *place to where the rows of metrics.jsonl go, in which forms. goes_on: the run has begun
@@ -606,23 +536,6 @@ char *tutti_train_facts(const tutti_run *run, bool saved);
    run->passed_over. Collective. */
 tutti_status tutti_train_resume(tutti_run *run, tutti_error *err);
 
-/* ---- weights.c: the tensors of a network in a safetensors file ---- */
-
-typedef struct tutti_tensors {
-    const tutti_nn_param *params;         /* [n_params] */
-    int n_params;
-    const tutti_nn_statistic *statistics; /* [n_statistics] */
-    int n_statistics;
-} tutti_tensors;
-/* Opens a file that has exactly these tensors, with these shapes and elements that are floats.
-   TUTTI_ERR_USAGE: it does not; the sentence names the first misfits. model: for that sentence. */
-tutti_status tutti_train_weights_open(tutti_tensor_file **out, tutti_runtime *rt, const char *path,
-                                      const char *model, const tutti_tensors *of,
-                                      tutti_error *err);
-/* Reads one of them, `count` elements, as float32. TUTTI_ERR_CORRUPT: an element is not finite. */
-tutti_status tutti_train_weights_read(tutti_tensor_file *f, const char *path, const char *name,
-                                      size_t count, float *values, tutti_error *err);
-
 /* ---- init.c: --init. Without it, and in a resumed or planned run, these do nothing. ---- */
 
 /* Opens the file, at rank 0. Before the engine opens. */
@@ -635,42 +548,6 @@ tutti_status tutti_train_init_settle(tutti_run *run, tutti_error *err);
 /* Closes the file, if it is open. */
 void tutti_train_init_close(tutti_run *run);
 
-/* ---- model_file.c: OUT/model.json, which describes the input of the model ---- */
-
-/* Writes --data to `out` as config.json and model.json store it: with an absolute path, so that
-   `tutti eval` and --resume find the data from any directory. */
-tutti_status tutti_train_data_stored(const tutti_run *run, char *out, size_t bytes,
-                                     tutti_error *err);
-tutti_status tutti_train_write_model_file(const tutti_run *run, tutti_error *err);
-typedef struct tutti_model_file {
-    tutti_trained_facts facts;       /* its texts are parts of root */
-    json_t *root;                    /* json_decref it */
-} tutti_model_file;
-/* Reads a model.json. TUTTI_ERR_CORRUPT: malformed. On failure root is NULL. */
-tutti_status tutti_train_read_model_file(tutti_model_file *m, tutti_runtime *rt, const char *path,
-                                         tutti_error *err);
-
-/* ---- delays.c: histograms of the staleness of gradients ---- */
-
-/* The histograms of all ranks, at index 0. Zeroed: none. */
-typedef struct tutti_train_delays {
-    int64_t *pairs;                  /* the least value of a bin, then its count, and so on */
-    size_t *begin;                   /* [run->all.size + 1]: the histogram of index k is
-                                        pairs[begin[k]] to pairs[begin[k + 1] - 1] */
-} tutti_train_delays;
-/* Sends h, this rank's histogram, to index 0; *s is dropped first. Collective, within a meeting. */
-tutti_status tutti_train_delays_gather(tutti_run *run, const tutti_histogram *h,
-                                       tutti_train_delays *s, tutti_error *err);
-void tutti_train_delays_drop(tutti_train_delays *s);
-/* Returns the histogram of one index: [[least value of a bin, count], ...]. */
-json_t *tutti_train_delays_of(const tutti_train_delays *s, int index);
-/* Returns the sum of all workers' histograms, in that form. */
-json_t *tutti_train_delays_of_all(const tutti_run *run, const tutti_train_delays *s);
-/* Returns the least values of the bins that have more than one value, up to the first above all
-   values of this summary. In its histograms, those of the method's figures too, such a number
-   means "from here to below the next". */
-json_t *tutti_train_delays_edges(const tutti_run *run, const tutti_train_delays *s);
-
 /* ---- events.c ---- */
 
 /* Returns tutti_record_events, with the events of earlier worlds and, unless own, of resuming;
@@ -680,23 +557,6 @@ json_t *tutti_train_events(const tutti_run *run, bool own);
    another rank knows of, sorted by step; NULL on other ranks. The previous *events is released.
    Collective, within a meeting. */
 tutti_status tutti_train_events_gather(tutti_run *run, json_t **events, tutti_error *err);
-
-/* ---- trace.c: trace.json, the activities of all ranks on one clock ---- */
-
-/* Checks --trace-steps, and sets c->trace if it is given. */
-tutti_status tutti_train_check_trace(tutti_train_config *c, tutti_error *err);
-/* Parses --trace-steps: *steps steps from *first on; *steps 0: all. */
-void tutti_train_trace_steps(const tutti_train_config *c, uint64_t *first, uint64_t *steps);
-/* Measures how far the clocks of hosts are apart. Before the first step. Collective. */
-tutti_status tutti_train_trace_begin(tutti_run *run, tutti_error *err);
-typedef struct tutti_train_trace {
-    char *text;                      /* content of trace.json, at index 0; tutti_free it; NULL on
-                                        other ranks */
-    size_t length;                   /* bytes of text */
-    uint64_t lost;                   /* events of all ranks that did not fit into the buffers */
-} tutti_train_trace;
-/* Gathers the trace; the previous text of *trace is freed. Collective, within a meeting. */
-tutti_status tutti_train_trace_gather(tutti_run *run, tutti_train_trace *trace, tutti_error *err);
 
 /* ---- model.c ---- */
 

@@ -5,7 +5,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "model_file.h"
 #include "trained_internal.h"
+#include "weights.h"
 #include "runtime/files.h"
 #include "tutti/tutti.h"
 

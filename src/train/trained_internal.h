@@ -2,7 +2,9 @@
    trained.c and trained_evaluate.c. */
 #ifndef TUTTI_TRAINED_INTERNAL_H
 #define TUTTI_TRAINED_INTERNAL_H
+#include "model_file.h"
 #include "train_internal.h"
+#include "weights.h"
 
 struct tutti_trained {
     tutti_runtime *rt;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "train_internal.h"
+#include "weights.h"
 #include "tutti/tutti.h"
 #include "base/machine.h"
 #include "kernels/device.h"
