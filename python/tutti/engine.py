@@ -1,32 +1,28 @@
-"""World and engine: the C library's API (comm.h, tutti.h), with a method for each function.
+"""World and engine: the C library's API (comm.h, tutti.h), with a method for each function. World is in world.py.
 
 Calls block where the headers say so; other Python threads run meanwhile. Calls of one engine must not overlap. An open
-object is closed when it is no longer referenced, at the latest when the interpreter ends. Memory of an engine is
-returned as views, and each view keeps the engine and its world open, so memory that can still be read is never freed.
-
-In a forked child these objects cannot be used: every call raises StateError, and nothing of the library is closed. Only
-the child's copies of the run's connections are closed at once, so that the other workers notice when the parent dies.
+object is closed when it is no longer referenced, at the latest when the interpreter ends (_owner.py). Memory of an
+engine is returned as views, and each view keeps the engine and its world open, so memory that can still be read is
+never freed.
 """
 
-import atexit
 import contextlib
 import ctypes
 import os
-import signal
-import stat
-import sys
-import threading
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from . import _abi
 from ._library import library as _c
-from .errors import Error, PeerError, StateError, check
+from ._owner import Held, Owner
+from ._signals import Signals
+from .errors import check
 from .model import Stages, described
+from .world import World
 
-_held: "weakref.WeakSet[_Held]" = weakref.WeakSet()
+__all__ = ["Engine", "Event", "Param", "World"]
+
 _DTYPES = {"fp32": 0, "bf16": 1, "fp16": 2}  # tutti_dtype
 
 
@@ -34,322 +30,6 @@ def _text(value: object) -> bytes | None:
     return None if value is None else os.fsencode(str(value))
 
 
-# ---- ownership of open objects of the library ----
-class _Held:
-    """A pointer to an object of the library, and the function that closes it.
-
-    The object is closed when the _Held is no longer referenced, in the process that opened it only. An object that
-    depends on another (an engine on its world, `below`) is closed first, whatever the order of garbage collection.
-
-    Closing an engine waits for its exchanges in flight, and so for the peers. After a failure report this rank must
-    not wait for them: then the engine stays open until the process ends.
-    """
-
-    def __init__(self, end: Callable[[ctypes.c_void_p], None], below: "_Held | None" = None):
-        self.at, self.below, self.pid = ctypes.c_void_p(), below, os.getpid()
-        self._end, self._above, self._over = end, 0, False
-        self.under_way = self.failed = False
-        if below is not None:
-            below._above += 1
-        _held.add(self)
-
-    def end(self) -> None:
-        self._over = True
-        if self._above > 0:
-            return  # the last object that depends on this one calls end() again
-        if self.under_way and self.below is not None and self.below.failed:
-            return
-        at, self.at = self.at, ctypes.c_void_p()
-        if at and self.pid == os.getpid():
-            self._end(at)
-        below, self.below = self.below, None
-        if below is not None:
-            below._above -= 1
-            if below._over:
-                below.end()
-
-    def __del__(self) -> None:
-        self.end()
-
-
-class _Owner:
-    """Base of World and Engine: an object with a _Held until it is closed."""
-
-    _hold: _Held | None = None
-    _what = "engine"
-
-    @property
-    def _at(self) -> ctypes.c_void_p:
-        hold = self._hold
-        if hold is None or not hold.at:
-            raise StateError(f"the {self._what} is closed")
-        if hold.pid != os.getpid():
-            raise StateError(
-                f"the {self._what} belongs to process {hold.pid}, from which this one was forked; only that one is a "
-                "worker of the run"
-            )
-        return hold.at
-
-    def _mine(self) -> None:
-        """Raises StateError if it is closed or belongs to another process."""
-        _ = self._at
-
-    def is_mine(self) -> bool:
-        """Returns whether it is open and belongs to this process."""
-        hold = self._hold
-        return hold is not None and bool(hold.at) and hold.pid == os.getpid()
-
-    @property
-    def closed(self) -> bool:
-        return self._hold is None or not self._hold.at
-
-    def close(self) -> None:
-        """Releases it. It is closed at once, or when the last view of its memory is no longer referenced."""
-        self._hold = None
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def _sockets() -> dict[int, tuple[int, int]]:
-    """Returns the open sockets of this process: number -> (device, inode), which a later socket does not share."""
-    found = {}
-    for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):
-            about = os.fstat(int(name))
-            if stat.S_ISSOCK(about.st_mode):
-                found[int(name)] = (about.st_dev, about.st_ino)
-    return found
-
-
-def _forked() -> None:
-    """In a forked child: closes its copies of the run's connections. Else a peer would not notice a dead parent."""
-    for world in list(_worlds):
-        for number, mark in world._connections.items():
-            with contextlib.suppress(OSError):
-                about = os.fstat(number)
-                if (about.st_dev, about.st_ino) == mark:
-                    os.close(number)
-        world._connections = {}
-
-
-def _leave() -> None:
-    """At the end of the interpreter: closes engines, then worlds. Reports an exception that ended it to the peers.
-
-    Before that `tenants` copy their tensors out of the engines, for code that reads them even later.
-    """
-    error = getattr(sys, "last_value", None)
-    for world in list(_worlds):
-        if error is not None and not hasattr(sys, "ps1") and not world.closed:
-            with contextlib.suppress(StateError):
-                world.failure_report(error)
-    for tenant in list(tenants):
-        tenant.detach()
-    for hold in sorted(_held, key=lambda h: h.below is None):
-        hold.end()
-
-
-# ---- signals ----
-def _apart(call: Callable[..., Any], *arguments: object) -> None:
-    """Calls check() on another thread, so that signal handlers run meanwhile. If a handler raises, this function
-    raises at once, and what the call opens is closed when it returns."""
-    raised: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            check(call, *arguments)
-        except BaseException as e:  # noqa: BLE001 (raised below)
-            raised.append(e)
-
-    thread = threading.Thread(target=run, name="tutti opening", daemon=True)
-    thread.start()
-    while thread.is_alive():
-        thread.join(0.2)  # a signal just before a wait does not end the wait
-    if raised:
-        raise raised[0]
-
-
-class _Signals:
-    """Delays signal handlers during one call of the library that may call back into Python.
-
-    Python runs handlers as soon as it runs again, so before the first line of a callback. An exception there, such as
-    KeyboardInterrupt, cannot be caught: ctypes would print and drop it, and the callback would return nothing. A
-    delayed handler runs once the callback has begun (`within`), or after the call.
-    """
-
-    _HELD = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGUSR1", "SIGUSR2", "SIGCHLD")
-
-    def __init__(self) -> None:
-        self.within = True  # a handler may run
-        self._was: dict[int, Callable[[int, Any], Any]] = {}
-        self._came: list[tuple[int, Any]] = []
-
-    def _handle(self, number: int, frame: Any) -> None:
-        if self.within:
-            self._was[number](number, frame)
-        else:
-            self._came.append((number, frame))
-
-    def begin(self) -> None:
-        """Call at the beginning of a callback, within a try: runs delayed handlers, which may raise."""
-        self.within = True
-        while self._came:
-            number, frame = self._came.pop(0)
-            self._was[number](number, frame)
-
-    def __enter__(self) -> None:
-        if threading.current_thread() is not threading.main_thread():
-            return  # Python runs handlers on the main thread only
-        self.within = False
-        try:
-            for name in self._HELD:
-                handler = signal.getsignal(number := getattr(signal, name))
-                if callable(handler):
-                    self._was[number] = handler
-                    signal.signal(number, self._handle)
-        except BaseException:
-            self.__exit__()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        try:
-            self.begin()
-        finally:
-            for number, handler in self._was.items():
-                if signal.getsignal(number) == self._handle:
-                    signal.signal(number, handler)
-
-
-_worlds: "weakref.WeakSet[World]" = weakref.WeakSet()
-tenants: "weakref.WeakSet[Any]" = weakref.WeakSet()  # their detach() is called before engines end with the interpreter
-os.register_at_fork(after_in_child=_forked)
-atexit.register(_leave)
-
-
-# ---- the world ----
-def _by_mpi(transport: str) -> bool:
-    """Returns whether the transport is MPI, which has to be opened and closed by the same thread."""
-    return transport.startswith("mpi") if transport else any(k.startswith(("OMPI_", "PMI", "MV2_")) for k in os.environ)
-
-
-class World(_Owner):
-    """The run, as this process has it: its rank and the number of ranks, from the launcher's environment (comm.h).
-
-    transport: "shm", "tcp" or "mpi", with options; "": that of `tutti run --transport`, or the launcher's. A process
-    may open several worlds, all ranks in the same order. The shared memory that `tutti run` has made is for the first
-    world; later ones use tcp if transport is "".
-    """
-
-    _what = "world"
-    _memory_taken = False
-
-    def __init__(self, transport: str = ""):
-        before = _sockets()
-        told = os.environ.get("TUTTI_TRANSPORT", "")
-        if not transport and World._memory_taken:
-            transport = told if told.startswith("tcp") else "tcp"
-        hold = _Held(_c.tutti_world_close)
-        (check if _by_mpi(transport or told) else _apart)(_c.tutti_world_open, hold.at, _text(transport))
-        self._hold, self._folder = hold, ""
-        self._connections = {k: mark for k, mark in _sockets().items() if before.get(k) != mark}
-        World._memory_taken = World._memory_taken or "TUTTI_SHM_FD" in os.environ
-        _worlds.add(self)
-        self.rank: int = _c.tutti_world_rank(hold.at)
-        self.size: int = _c.tutti_world_size(hold.at)
-        self.transport: str = _c.tutti_world_transport(hold.at).decode()
-        self._group = _c.tutti_group_of(hold.at, None, self.size, _c.tutti_port_of(b"python", 0, 0))
-        self._group.uncounted = True
-
-    def _host(self, address: int, count: int, dtype: int) -> _abi.tutti_buffer:
-        return _abi.tutti_buffer(_c.tutti_world_device(self._at), address, count, dtype)
-
-    def broadcast(self, address: int, size: int, root: int = 0) -> None:
-        """Copies `size` bytes from that address of the root to that of all other ranks. Collective."""
-        check(_c.tutti_broadcast, self._group, root, self._host(address, size, _abi.TUTTI_U8))
-
-    def reduce(self, values: Sequence[float], operation: str = "sum") -> list[float]:
-        """Reduces a few numbers over the ranks, by "sum", "mean", "max" or "min". Collective; all get the result."""
-        names = {"sum": _abi.TUTTI_SUM, "mean": _abi.TUTTI_MEAN, "max": _abi.TUTTI_MAX, "min": _abi.TUTTI_MIN}
-        self._mine()
-        x = (ctypes.c_double * len(values))(*values)
-        check(_c.tutti_reduce_double, self._group, names[operation], x, len(values))
-        return list(x)
-
-    def barrier(self) -> None:
-        self._mine()
-        check(_c.tutti_barrier, self._group)
-
-    def survives(self) -> bool:
-        """Returns whether the transport reports each loss of a rank and continues after it."""
-        return _c.tutti_world_survives(self._at)
-
-    def lost(self, rank: int) -> str | None:
-        """Returns why a rank was lost; None: it is not lost."""
-        why = ctypes.create_string_buffer(256)
-        return why.value.decode(errors="replace") if _c.tutti_world_lost(self._at, rank, why, len(why)) else None
-
-    def host(self, rank: int) -> int:
-        """Returns the number of a rank's host. Ranks with equal numbers share a host."""
-        return _c.tutti_world_host(self._at, rank)
-
-    def find_checkpoint(self, path: str | os.PathLike) -> str:
-        """Returns `path` if it is a checkpoint, else the newest valid one in that directory (tutti.h). Local."""
-        found = ctypes.create_string_buffer(4096)
-        check(_c.tutti_checkpoint_find, _c.tutti_world_runtime(self._at), os.fsencode(path), found, len(found), None, 0)
-        return os.fsdecode(found.value)
-
-    def sent(self, to: int = -1) -> tuple[int, int]:
-        """Returns the payload bytes and messages that this rank has sent to rank `to`; -1: to all others."""
-        size, messages = ctypes.c_uint64(), ctypes.c_uint64()
-        _c.tutti_world_sent(self._at, to, size, messages)
-        return size.value, messages.value
-
-    def is_free(self) -> bool:
-        """Returns whether an engine may be opened on it: it has none, and has only had refused ones (tutti.h)."""
-        free = bool(_c.tutti_world_take(self._at))
-        if free:
-            _c.tutti_world_give_back(self._at)
-        return free
-
-    def abandon(self) -> None:
-        """It stays open until the process ends: a thread is within a call of it whose end is up to the peers."""
-        self._hold._above += 1
-
-    def folder(self, path: str) -> None:
-        """Names the run's directory, by which `tutti why DIR` finds this rank."""
-        self._folder = path
-        _c.tutti_world_folder(self._at, os.fsencode(path))
-
-    def flight(self) -> str:
-        """Writes this rank's last events next to the run's record, or to TUTTI_TRACE_DIR. Returns the file's path; "":
-        neither is given, or it cannot be written."""
-        path = self._folder or os.environ.get("TUTTI_TRACE_DIR", "")
-        if not path:
-            return ""
-        try:
-            os.makedirs(path, exist_ok=True)
-            check(_c.tutti_world_flight, self._at, os.fsencode(path))
-        except (Error, OSError):
-            return ""  # the error that ends the run is what counts
-        return os.path.join(path, f"flight-{self.rank}.json")
-
-    def failure_report(self, error: BaseException) -> None:
-        """Call on failure, before close(): reports why this rank ends to its launcher and its peers."""
-        words = _abi.tutti_error(status=_abi.TUTTI_ERR_STATE, rank=self.rank)
-        text = f"{type(error).__name__}: {error}" if not isinstance(error, Error) else str(error)
-        if isinstance(error, Error) and getattr(error, "rank", None) is not None:
-            words.status, words.rank = _abi.TUTTI_ERR_PEER, error.rank  # it fails because of that rank
-        words.text = text.splitlines()[0].encode()[:479] if text.strip() else type(error).__name__.encode()
-        _c.tutti_world_failure_report(self._at, words)
-        if isinstance(error, (PeerError, TimeoutError)) and (path := self.flight()):
-            print(f"tutti: the last events of rank {self.rank} are in {path}", file=sys.stderr, flush=True)
-        self._hold.failed = True
-
-
-# ---- the engine ----
 @dataclass
 class Param:
     """A tensor of the client (tutti_param)."""
@@ -373,7 +53,7 @@ class Event(NamedTuple):
     worker: int
 
 
-class Engine(_Owner):
+class Engine(Owner):
     """An engine: one method on one world. params: in the order in which gradients become ready.
 
     options: members of tutti_engine_options by name; texts as str, arrays as sequences. initial(tensor, address),
@@ -384,10 +64,10 @@ class Engine(_Owner):
     def __init__(self, world: World, params: Sequence[Param], **options: Any):
         self._raised: BaseException | None = None
         self._kept: list[object] = []
-        self._signals = _Signals()
+        self._signals = Signals()
         self._calls_back = any(callable(value) or isinstance(value, Stages) for value in options.values())
         self._options = self._options_of(options)
-        hold = _Held(_c.tutti_engine_close, world._hold)
+        hold = Held(_c.tutti_engine_close, world._hold)
         self.world = world
         self.params = list(params)
         self._calling(_c.tutti_engine_open, hold.at, world._at, self._params_of(params), len(params), self._options)
@@ -488,7 +168,7 @@ class Engine(_Owner):
         try:
             if not self._calls_back:
                 return check(call, *arguments)
-            self._signals = _Signals()
+            self._signals = Signals()
             with self._signals:
                 return check(call, *arguments)
         finally:

@@ -45,11 +45,11 @@ def _child(function: Callable[..., Any], arguments: tuple, place: dict[str, str]
             answer = {"error": type(e).__name__, "text": str(e)}
         with os.fdopen(out, "w") as f:
             f.write(json.dumps(answer))
-        import tutti.engine
+        import tutti._owner
         import tutti.torch._runs
 
         tutti.torch._runs.at_exit()  # what the interpreter would do at its end
-        tutti.engine._leave()
+        tutti._owner._leave()
     finally:
         os._exit(code)
 

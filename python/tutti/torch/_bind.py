@@ -22,7 +22,8 @@ import torch
 from torch import nn
 
 from .. import _abi
-from ..engine import Engine, Param, tenants
+from .._owner import tenants
+from ..engine import Engine, Param
 from ..errors import StateError
 
 _LINE = 16  # elements of a cache line

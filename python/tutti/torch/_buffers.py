@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ..engine import World
+from ..world import World
 
 _ALIGN = 16  # bytes: any type may be viewed from there on
 

@@ -20,8 +20,8 @@ from torch import nn
 from torch.autograd import Variable
 
 from .. import _abi
-from ..engine import World
 from ..errors import NumberError, StateError
+from ..world import World
 from . import _local, _record, _state
 from ._bind import Binding
 from ._buffers import Copies

@@ -32,8 +32,9 @@ import torch.distributed as dist
 
 from .. import _abi, errors
 from .._library import library as _c
-from ..engine import Engine, Param, World
+from ..engine import Engine, Param
 from ..errors import StateError
+from ..world import World
 from ._ranges import ProfiledEngine
 
 _free: tuple[World, tuple[str, str]] | None = None  # whose engine was refused, and what was asked for

@@ -37,8 +37,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from .. import _abi
-from ..engine import Engine, World
+from ..engine import Engine
 from ..errors import CorruptError, StateError
+from ..world import World
 from . import _saved
 from ._buffers import Copies
 from ._runs import weakly

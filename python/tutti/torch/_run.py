@@ -24,8 +24,8 @@ from torch import nn
 
 from .. import _abi
 from .._library import library as _c
-from ..engine import World
 from ..errors import StateError
+from ..world import World
 from . import _codec, _log_to, _place, _preempt, _record, _saved, _serve, _state, _translate, _units
 from ._bind import DTYPES, Binding, Bound, device_of, warn_unscaled, words
 from ._buffers import Copies

@@ -30,7 +30,8 @@ from torch.utils.data import Dataset, default_collate
 
 from .. import _abi, catalogue
 from .._library import library as _c
-from ..engine import Event, tenants
+from .._owner import tenants
+from ..engine import Event
 from ..errors import StateError
 from . import _layers, _place, _saved, _state, _translate
 from ._bind import Binding, short, warn_unscaled

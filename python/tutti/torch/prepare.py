@@ -26,8 +26,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from ..engine import World
 from ..errors import StateError
+from ..world import World
 from . import _log_to, _preempt, _serve
 from ._local_run import LocalRun
 from ._run import Run

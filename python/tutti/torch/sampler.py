@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .. import _abi, engine
+from .. import _abi
 from .._library import library as _c
+from .._owner import worlds
 from ..errors import StateError
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
 
     def _settle(self) -> _abi.tutti_share:
         if self._share is None:
-            places = {(w.rank, w.size) for w in engine._worlds if not w.closed}
+            places = {(w.rank, w.size) for w in worlds if not w.closed}
             if len(places) != 1:
                 raise StateError(
                     "sampler: this process is in no run yet; make DistributedDataParallel or prepare(sampler=...) "

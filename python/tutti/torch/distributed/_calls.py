@@ -12,8 +12,8 @@ import torch
 
 from ... import _abi
 from ..._library import library as _c
-from ...engine import World
 from ...errors import check
+from ...world import World
 
 WIRE = {
     torch.float32: _abi.TUTTI_F32,

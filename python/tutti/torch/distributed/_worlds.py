@@ -25,8 +25,9 @@ import torch.distributed as dist
 
 from ... import _abi
 from ..._library import library as _c
-from ...engine import World, tenants
+from ..._owner import tenants
 from ...errors import Error, PeerError, StateError, check
+from ...world import World
 from .. import _place
 from ._work import Queue
 
@@ -89,7 +90,7 @@ class Shared:
         self.world.close()
 
     def detach(self) -> None:
-        """The interpreter ends (engine.py)."""
+        """The interpreter ends (_owner.py)."""
         if not self.world.is_mine():
             return
         for queue in list(self._groups.values()):
