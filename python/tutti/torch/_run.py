@@ -1,11 +1,6 @@
-"""The run of a prepared model and its optimizer: passes, gradients, steps, and the calls that all ranks make together.
+"""The run of a prepared model and its optimizer: how it opens and closes, and the calls that all ranks make together.
 
-A pass begins before a forward in training mode and ends in step(). If the method exchanges gradients, they are handed
-over during backward, so that exchange and backward overlap; if not, in step(). Calls of the engine never overlap:
-autograd runs the hooks of a backward one after another, and step() comes after them.
-
-An iteration of the loop is a step of the method, with two exceptions: with accumulate=N a step is N iterations, and
-under a method that updates between the passes of a step (hermes) an iteration is a pass.
+Its passes and steps are Steps (_steps.py), and what passes between parameters and engine is Gradients (_gradients.py).
 """
 
 from __future__ import annotations
@@ -16,7 +11,7 @@ import logging
 import math
 import os
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -26,23 +21,20 @@ from .. import _abi
 from .._library import library as _c
 from ..errors import StateError
 from ..world import World
-from . import _codec, _log_to, _place, _preempt, _record, _saved, _serve, _state, _translate, _units
-from ._bind import DTYPES, Binding, Bound, device_of, warn_unscaled, words
+from . import _codec, _log_to, _place, _preempt, _record, _saved, _state, _translate, _units
+from ._bind import Binding, device_of
 from ._buffers import Copies
 from ._cuda import Cuda, Device, HostStaging
 from ._meet import Meetings
 from ._runs import closed, dropped, opened, weakly
 from ._sent import Sent
+from ._steps import Steps
 from ._values import OnDevice
 from .sampler import BatchSampler
 
 _log = logging.getLogger("tutti")
 _UPDATES_ITSELF = _abi.TUTTI_OWNS_UPDATE | _abi.TUTTI_NON_GRADIENT_UPDATE | _abi.TUTTI_SHARDED_OPTIMIZER
 _NONFINITE = {"stop": _abi.TUTTI_NONFINITE_STOP, "skip": _abi.TUTTI_NONFINITE_SKIP}
-_NO_CLOSURE = (
-    "method '{}' computes a batch again at other values within a step, for which it needs optimizer.step(closure): a "
-    "function that clears the gradients, computes the loss, calls backward() and returns the loss"
-)
 
 
 def statistics_of(module: nn.Module) -> list[torch.Tensor]:
@@ -98,11 +90,10 @@ def check(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         )
 
 
-class Run:
+class Run(Steps):
     """A run, from prepare() to close(). Its methods are called by Optimizer, by hooks, and by the sampler."""
 
     _apart = False  # the optimizer updates values elsewhere than in the engine's memory, and _bring() copies them
-    preempt: _preempt.Preemption | None = None  # of checkpoint=
 
     def __init__(
         self,
@@ -263,72 +254,7 @@ class Run:
 
         self._hooks += [self.model.register_forward_pre_hook(begins), self.model.register_forward_hook(ends)]
 
-    # ---- tables whose rows are acquired ----
-
-    def _hook_tables(self) -> None:
-        of = {b.param: b for b in self.binding.bound if b.asks}
-        if not of:
-            return
-        for _, child in self.binding.embeddings:
-            if child.weight in of:
-                self._hooks.append(
-                    child.register_forward_pre_hook(
-                        lambda _, args, named, b=of[child.weight]: self._before_rows(b, args, named), with_kwargs=True
-                    )
-                )
-        tables = list(of.values())
-        look = self.model.register_state_dict_pre_hook(lambda *_: self._check_rows(tables, "state_dict()"))
-        self._hooks.append(look)
-
-    def _check_rows(self, tables: Iterable[Bound], what: str) -> None:
-        """Raises StateError if a table is read outside a pass and rows of it are at servers."""
-        tensor = self.engine.method.layout.contents.tensor
-        if self._shown or (self.steps == 0 and not self.within and self._pass is None):
-            return
-        for b in tables:
-            if tensor[b.index].asked:
-                raise StateError(
-                    f"{what} reads '{b.name}', whose rows are at servers under method '{self.method}' and are here as "
-                    "they were last read; train with the model itself in training mode, and look at it within "
-                    "optimizer.evaluate()"
-                )
-
-    @torch._disable_dynamo
-    def _before_rows(self, b: Bound, args: tuple, named: dict[str, Any]) -> None:
-        """Called before an embedding reads rows: acquires them."""
-        if self._pass is None or self._given[b.index]:
-            self._check_rows([b], "a forward outside a pass")
-            return
-        ids = torch.unique((args[0] if args else named["input"]).detach())
-        if len(ids) > 0 and 0 <= int(ids[0]) and int(ids[-1]) < b.param.size(0):  # else torch raises an error
-            self.engine.rows_acquire(b.index, words(ids))
-
-    def _announce_rows(self, b: Bound, grad: torch.Tensor) -> None:
-        keep, grad = self._pass.keep, grad.coalesce()
-        ids, rows = grad.indices()[0], grad.values()
-        if self._factor == 0:  # a batch that does not count
-            ids, rows = ids[:0], rows[:0]
-        with torch.no_grad():
-            rows = (rows.float() if self._factor == 1 else rows.float() * self._factor).contiguous()
-            if b.g is not None and keep:
-                b.g.index_add_(0, ids, rows)
-            elif b.g is not None:
-                b.g.index_copy_(0, ids, rows)
-        if b.g is None:
-            self.engine.grad_ready_rows_from(b.index, words(ids), rows.data_ptr())
-        else:
-            self.engine.grad_ready_rows(b.index, words(ids))
-
-    # ---- a pass ----
-
-    @torch._disable_dynamo
-    def _before_forward(self, module: nn.Module, _args: Any) -> None:
-        if module.training and torch.is_grad_enabled() and self._trains():
-            self.begin()
-
-    def _trains(self) -> bool:
-        """Returns whether a parameter is trained. None is in a GAN's discriminator while its generator trains."""
-        return any(b.param.requires_grad for b in self.binding.bound)
+    # ---- what others ask of it ----
 
     def before_forward(self) -> bool:
         """_before_forward() for values that are held by unit. Returns whether this forward has begun an evaluation of
@@ -345,10 +271,6 @@ class Run:
         return self._pass is None and self.look("a forward without training")
 
     @property
-    def in_pass(self) -> bool:
-        return self._pass is not None
-
-    @property
     def shown(self) -> bool:
         return self._shown
 
@@ -359,412 +281,6 @@ class Run:
     @property
     def before_first(self) -> bool:
         return self.steps == 0 and self._pass is None and not self.within and not self._ended
-
-    def begin(self) -> _abi.tutti_pass:
-        """Returns the current pass. Begins one if there is none."""
-        while self._pass is None:
-            self._begin_or_close()
-        return self._pass
-
-    def _begin_or_close(self) -> bool:
-        """Begins a pass. False: the step had no more passes, and was ended."""
-        self._check_training()
-        if self.steps == 0:
-            _place.check(self.world)
-        if self._meetings is not None:
-            self._meetings.begins(self.steps + 1)
-        if self.preempt is not None and not self.within:
-            self.preempt.step_begins()
-        if self._resting:
-            self._notify_servers("train")
-            self._resting = False
-        p = self._begin_pass()
-        if p is None:
-            if not self.within:
-                self._given = [False] * len(self.binding.bound)
-            self._end_step()
-            return False
-        # If the method assigns passes, a batch has the samples of all of this worker's passes.
-        dealt = bool(self.engine.share().passes_of)
-        self._spans = [(p.epoch, p.position, p.samples)]
-        self.named = p.ids[: p.samples] if p.ids else None
-        while dealt and p.more:
-            self.engine.pass_end()
-            p = self._begin_pass()
-            self._spans.append((p.epoch, p.position, p.samples))
-        samples = self.engine.method.samples if dealt else p.samples
-        self._factor = samples / p.divisor if p.divisor else 0.0
-        if self.engine.share().logical:  # what a share draws does not depend on the worker that computes it
-            torch.manual_seed(self._seed_of(p))
-        self._pass, self._given = p, [None] * len(self.binding.bound)
-        if self.units is not None:
-            self.units.pass_begins()
-        if self.again and not p.again:
-            self._draws = torch.get_rng_state()
-        return True
-
-    def _seed_of(self, p: _abi.tutti_pass) -> int:
-        seed = self.engine.share().seed
-        return int(seed * 0x9E3779B97F4A7C15 + p.epoch * 0xC2B2AE3D27D4EB4F + p.position) % (1 << 63)
-
-    def _begin_pass(self) -> _abi.tutti_pass | None:
-        self._take_written()
-        self._wait_copied()
-        warn_unscaled(self.engine)
-        shared = self.engine.share().logical > 0
-        if shared:
-            self._put_own()
-        p = self.engine.pass_begin()
-        if shared:  # a share begins with the running statistics with which the step began
-            self._take_own()
-        assert p is not None or self.closes, "a pass that was announced (more) has not come"
-        self._deliver()
-        return p
-
-    def more_epochs(self, epochs: int) -> bool:
-        """Returns whether this worker has another pass before the run has done `epochs` epochs."""
-        self._check_training()
-        if self._pass is not None or self.within:
-            return True
-        while self._more(epochs):
-            if not self.closes or self._begin_or_close():
-                return True
-        return False
-
-    def _more(self, epochs: int) -> bool:
-        if self._resting:  # ranks that only serve take part in handing out samples
-            self._notify_servers("train")
-            self._resting = False
-        more = self.engine.more_epochs(epochs)
-        self._resting = not more and self.is_async
-        return more
-
-    def spans(self) -> list[tuple[int, int, int]]:
-        """Returns (epoch, position, number) of each range of samples of the current pass."""
-        self.begin()
-        return self._spans
-
-    def pass_over(self) -> bool:
-        """Ends the current pass and returns True if it has no samples, so that the loop needs no batch for it. Only for
-        methods that decide how many samples a step has."""
-        if self.engine.takes() == 0 or self.begin().samples > 0:
-            return False
-        self._arrived()
-        for b in self.binding.bound:
-            if b.table:
-                self.engine.grad_ready_rows(b.index, ())
-            else:
-                with torch.no_grad():
-                    b.g.zero_()
-                self.engine.grad_ready(b.index)
-            self._given[b.index] = True
-        self._end_pass(None)
-        return True
-
-    def loss_scale(self) -> float:
-        return self.begin().scale
-
-    def _check_training(self) -> None:
-        if self._ended or self.finished:
-            raise StateError("the run is over: optimizer.finish() or close() was called, and nothing trains any more")
-        if self._shown:
-            raise StateError("a forward in training mode within evaluate(): call model.eval(), or use torch.no_grad()")
-        self.binding.check_module()
-        self.binding.check_frozen()
-        if self.units is not None:
-            self.units.check()
-            return
-        for b, place in zip(self.binding.bound, self._places, strict=True):
-            if b.param.data_ptr() != place:
-                raise StateError(
-                    f"parameter '{b.name}' has other memory than prepare() left it in, which no worker would see; do "
-                    "to(), half() and load_state_dict(assign=True) before prepare()"
-                )
-
-    def _check_backward(self, again: bool) -> None:
-        """StateError: a gradient has come for which there is no pass, or again."""
-        if self._pass is None:
-            raise StateError(
-                "backward without a forward in training mode since the last step: values may have changed in between; "
-                "call the model itself and not its parts, and model.train() before"
-            )
-        if again:
-            raise StateError(
-                "a second backward before optimizer.step(): a pass has one; add the losses up, or give "
-                "prepare(accumulate=N) and call step() after each. Where another model's loss goes through this one, "
-                "as a generator's through its discriminator, freeze this one meanwhile: model.requires_grad_(False) "
-                "before its forward, and True after the backward"
-            )
-
-    def _on_gradient(self, tensor: int, _param: torch.Tensor) -> None:
-        b = self.binding.bound[tensor]
-        self._check_backward(self._pass is not None and bool(self._given[b.index]))
-        now = self._pass
-        if now.exchange or now.keep or now.more or self.units is not None:
-            self._give(b, during_backward=True)  # else in step(), and until then the script may change it
-
-    def _give(self, b: Bound, during_backward: bool = False) -> None:
-        """Hands the final gradient of a parameter over to the engine."""
-        now, p = self._pass, b.param
-        # gone: the step has several passes, and the next backward must not add to this gradient
-        gone = now.keep or now.more
-        if during_backward and self.units is None:
-            sent = Sent(b, self.method, gone)
-            self._sent.append(sent)
-            grad, sent.grad = sent.grad, None if gone else sent.grad
-        else:
-            grad = p.grad
-            if gone or self.units is not None:
-                p.grad = None
-        if self._staging is not None:
-            self._staging.to_host(b.index, grad, None if now.keep else b.g)
-        else:
-            self._announce(b.index, grad)
-        self._given[b.index] = True
-        if self.units is not None:
-            self.units.given(b)
-
-    def _announce(self, tensor: int, grad: torch.Tensor) -> None:
-        """Gives the engine a gradient that is in host memory."""
-        now, b = self._pass, self.binding.bound[tensor]
-        if grad.is_sparse and b.table:
-            self._announce_rows(b, grad)
-            return
-        if grad.is_sparse:
-            grad = grad.to_dense()
-        if b.asks:
-            raise StateError(
-                f"the gradient of '{b.name}' is dense, but it is the weight of an embedding with sparse=True, and only "
-                "rows of that are read; make it with sparse=False where the weight is used otherwise, too"
-            )
-        if b.g is None:
-            self._hand_over(b, grad)
-            return
-        with torch.no_grad():
-            if now.keep and self._factor != 0:
-                b.g.add_(grad, alpha=self._factor)
-            elif self._factor == 0:  # a batch that does not count
-                if not now.keep:
-                    b.g.zero_()
-            elif self._factor != 1:
-                torch.mul(grad, self._factor, out=b.g)
-            elif not b.lies_in(grad):
-                b.g.copy_(grad)
-        self.engine.grad_ready(tensor)
-
-    def _hand_over(self, b: Bound, grad: torch.Tensor) -> None:
-        """Gives the engine a gradient for which it has no memory of its own: it copies it."""
-        with torch.no_grad():
-            one = grad if self._factor == 1 else grad * self._factor if self._factor != 0 else torch.zeros_like(grad)
-            if one.dtype not in DTYPES or one.stride() != b.strides:
-                one = torch.empty_strided(b.param.shape, b.strides, dtype=torch.float32).copy_(one)
-        self.engine.grad_ready_from(b.index, one.data_ptr(), DTYPES[one.dtype])
-
-    def _arrived(self) -> None:
-        """Blocks until all gradients were given to the engine, so that no other thread calls it."""
-        if self._staging is not None:
-            self._staging.wait_announced()
-            self._staging.wait_copied()  # the engine sets gradients that nobody has announced
-        self._wait_copied()
-
-    # ---- values of parameters that are apart ----
-
-    def _deliver(self) -> None:
-        """Copies the engine's values to parameters on a device, if there are new ones."""
-        if self._values is not None:
-            self._values.deliver()
-
-    def _wait_copied(self) -> None:
-        """Call before the engine may change values."""
-        if self._values is not None:
-            self._values.wait_copied()
-
-    def _bring(self) -> None:
-        """The engine's callback: copies parameters on a device to the engine."""
-        if self._values is not None:  # else they are in its memory, or in memory that it reads
-            self._values.bring()
-
-    def _take_written(self) -> None:
-        """Takes over values that the script has written to parameters that are apart, before the first step, such as by
-        model.load_state_dict(). A value of the engine that rounds to the written one stays: it is more precise."""
-        if self.units is not None:
-            self.units.take_written()
-        for b, version in self._versions.items():
-            if b.param._version == version:
-                continue
-            if self.steps or self.within:
-                raise StateError(
-                    f"parameter '{b.name}' was written to by the script since prepare(). Under tutti.torch.prepare the "
-                    f"engine has the values of parameters that are {b.param.dtype}, on {b.param.device}; write before "
-                    "the first step, or within the optimizer's step()"
-                )
-            self._versions[b] = b.param._version
-            with torch.no_grad():
-                now, handed = b.param.cpu(), b.x.to(b.param.dtype)
-                b.x.copy_(torch.where(now == handed, b.x, now.float()))
-                if b.host is not None:
-                    b.outside().copy_(now)
-
-    # ---- a step ----
-
-    def step(self, loss: float | None, closure: Callable[[], Any] | None, losses: torch.Tensor | None) -> Any:
-        """Optimizer.step(). Returns what the closure returned in the step's first pass; None: no closure."""
-        self._check_training()
-        if losses is not None and loss is None:
-            loss = float(losses.detach().mean())
-        if losses is not None and self._pass is not None:
-            self._write(losses)
-        if loss is not None:
-            self.log(loss)
-        if not self.again:
-            self._end_pass(loss)
-            return None
-        if closure is None:
-            raise ValueError(_NO_CLOSURE.format(self.method))
-        first = None
-        if self._pass is None or all(b.param.grad is None for b in self.binding.bound):
-            self.begin()
-            with torch.enable_grad():
-                first = closure()
-        if loss is None and first is not None:
-            loss = float(first.detach() if isinstance(first, torch.Tensor) else first)
-        self._end_pass(loss)
-        while self.within:
-            self._look_again(closure)
-        for b in self.binding.bound:
-            b.param.grad = None  # else the next step would assume that backward was called before it
-        return first
-
-    def _write(self, losses: torch.Tensor) -> None:
-        """Gives the method the loss of each sample, if it uses them."""
-        p = self._pass
-        if losses.dim() != 1 or len(losses) != max(p.samples, 1):  # a batch of one that does not count
-            raise ValueError(
-                f"step(losses=...): losses are of shape {tuple(losses.shape)}, and this batch has {max(p.samples, 1)} "
-                "samples; give each sample's loss, as lossf(..., reduction='none') has them"
-            )
-        if p.losses and p.samples:
-            ctypes.memmove(p.losses, losses.detach().float().cpu().contiguous().data_ptr(), 4 * p.samples)
-
-    def _look_again(self, closure: Callable[[], Any]) -> None:
-        """Computes the batch again at the values that the method has set, with the same random numbers. The buffers of
-        the model are restored."""
-        buffers = [(b, b.clone()) for b in self.model.buffers()]
-        for b in self.binding.bound:
-            b.param.grad = None
-        self.begin()
-        with torch.random.fork_rng(devices=[]), torch.enable_grad():
-            torch.set_rng_state(self._draws)
-            closure()
-        with torch.no_grad():
-            for b, was in buffers:
-                b.copy_(was)
-        self._end_pass(None)
-
-    def _end_pass(self, loss: float | None) -> None:
-        if self._pass is None:
-            raise StateError("step() without a pass: there was no forward in training mode since the last one")
-        for sent in self._sent:
-            sent.settle()
-        self._sent = []
-        if self.units is not None:
-            self.units.check_gradients()
-        else:
-            for b in self.binding.bound:  # gradients not handed over yet, also those that the script has set
-                if not self._given[b.index] and b.param.grad is not None and not self._pass.stays:
-                    self._give(b)
-        self._arrived()
-        if self.units is not None:
-            self.units.pass_ends()
-        if self._device is None:  # else before the calls that read them (_rest): it waits for the device
-            self._put_own()
-        now, self._pass = self._pass, None
-        self._stays = now.stays
-        self._of_all = self.overlaps and (self.replicas_equal or now.exchange)
-        self.engine.pass_end(0.0 if loss is None else loss * now.samples)
-        self.within = now.more
-        if not now.more:
-            self._end_step()
-        elif self.closes:
-            self._begin_or_close()
-
-    def _end_step(self) -> None:
-        self.optimizer._opt_called = True  # torch's schedulers warn if no update came before them
-        self._tell_lr()
-        self.engine.step()
-        if self.engine.share().logical:  # the mean over the shares
-            self._take_own()
-        self.within = False
-        self.steps += 1
-        if self.record is not None:
-            self.record.step()
-        if self._costs:
-            self._costs = 0
-            _codec.tell(self.engine)
-
-    def _tell_lr(self) -> None:
-        lr = float(self.optimizer.param_groups[0]["lr"])
-        if self.steps == 0 and self.itself and lr == self._lr:
-            return  # the spec of the optimizer has it
-        if lr != self._lr or self.steps == 0:
-            self.engine.lr(lr)
-            self._lr = lr
-
-    def _update(self, factor: float) -> None:
-        """The engine's callback: runs the user's optimiser on the engine's values and gradients."""
-        groups = self.optimizer.param_groups
-        grads = [b.param.grad for b in self.binding.bound]
-        rates = [group["lr"] for group in groups]
-        self._deliver()
-        try:
-            for b, grad in zip(self.binding.bound, grads, strict=True):
-                # without gradients of other workers an unused parameter has none, as in torch
-                if self._stays:
-                    b.param.grad = self._own_gradient(grad)
-                elif self._of_all or self.within or grad is not None or self._given[b.index]:
-                    b.param.grad = self._exchanged(b)
-            if self._stays:
-                self._values.finite.note(
-                    [(b, b.param.grad) for b in self.binding.bound if b.param.grad is not None], self.steps
-                )
-            for group in groups:
-                if factor != 1:
-                    group["lr"] = group["lr"] * factor
-            self.optimizer.step()
-        finally:
-            for group, lr in zip(groups, rates, strict=True):
-                group["lr"] = lr
-            for b, grad in zip(self.binding.bound, grads, strict=True):
-                b.param.grad = grad
-        self._wait_copied()
-        for b in self._versions:
-            self._versions[b] = b.param._version
-
-    def _own_gradient(self, grad: torch.Tensor | None) -> torch.Tensor | None:
-        """Returns this worker's gradient as the optimiser gets it, if it stays on the device."""
-        if grad is not None and grad.is_sparse:
-            grad = grad.to_dense()
-        return grad if grad is None or self._factor == 1 else grad * self._factor
-
-    def _exchanged(self, b: Bound) -> torch.Tensor:
-        """Returns a gradient of the engine, on the device and in the type of the parameter."""
-        if b.table:
-            return b.sparse()
-        if self._staging is None:
-            return b.g if b.param.dtype == torch.float32 else b.g.to(b.param.dtype)
-        grad = torch.empty_like(b.param)
-        self._staging.to_device(b.index, b.g, grad)
-        return grad
-
-    def _evaluate(self) -> float:
-        training = self.model.training
-        self._deliver()
-        try:
-            self.model.eval()
-            with torch.no_grad():
-                return float(self._validation())
-        finally:
-            self.model.train(training)
 
     # ---- calls that all ranks make together ----
 
@@ -801,26 +317,6 @@ class Run:
         self._take_written()
         self._wait_copied()
         self._put_own()
-
-    def _notify_servers(self, what: str, directory: str = "", keep: int = 0) -> None:
-        """On rank 0: tells ranks that only serve which call comes next."""
-        if self.servers and self.world.rank == 0:
-            _serve.notify(self, what, directory, keep)
-
-    def _put_own(self) -> None:
-        """Copies the running statistics of the module to the engine."""
-        if self._own is not None:
-            with torch.no_grad():
-                torch.cat([t.reshape(-1).cpu() for t in self.statistics], out=self._own)
-
-    def _take_own(self) -> None:
-        """Copies values and running statistics of the engine to the module."""
-        self._deliver()
-        if self._own is None:
-            return
-        with torch.no_grad():
-            for t, own in zip(self.statistics, self._own.split([t.numel() for t in self.statistics]), strict=True):
-                t.copy_(own.view(t.shape))
 
     def look(self, what: str) -> bool:
         """Begins an evaluation of the agreed model, until resume(). False: it had begun, or the run is finished."""
@@ -928,10 +424,6 @@ class Run:
         if not self._ended:
             self._arrived()
         return self.engine.figures()
-
-    def log(self, loss: Any) -> None:
-        if self.record is not None:
-            self.record.loss(loss)
 
     def check_load(self) -> None:
         if self.steps or self._pass is not None:
