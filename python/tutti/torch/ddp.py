@@ -3,37 +3,30 @@
 A backward that goes through this module's forward takes part in a step of the engine. The first gradient that becomes
 final begins it. Each is handed over as it comes, so the exchange of the first ones overlaps with the rest of the
 backward. When the backward is over the engine ends the step, and `.grad` has what was exchanged. The user's optimiser
-does the rest, as without this module.
-
-**Used parameters.** A worker without a gradient of a parameter counts as zero. If no worker has one, `.grad` stays as
-it was, and the workers have to agree on that. They do so without a message: if the exchanged gradient of a tensor has
-one element that is not zero, some worker used it, and all workers see the same. Only where all elements are zero do
-they ask each other, by one small reduction.
+does the rest, as without this module. The backward is in _backward.py, join() in _join.py.
 """
 
-import contextlib
 import functools
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.autograd import Variable
-from torch.distributed.algorithms.join import _JoinConfig
 from torch.nn.parallel import DistributedDataParallel as _Torch
 
 from .. import _abi
 from .._library import library as _c
 from ..errors import Error, StateError
-from . import _arguments, _codec, _comm, _local, _log_to, _place, _preempt, _record
-from ._bind import Binding, Bound, warn_unused
+from . import _arguments, _codec, _local, _log_to, _place, _preempt, _record
+from ._backward import Joining
+from ._bind import Binding
 from ._buffers import Copies
 from ._cuda import exchange_of
+from ._join import Joins
 from ._runs import weakly
-from ._torchs import Torchs
 
 _NOT_PICKLED = (
     "a DistributedDataParallel has a world and an engine, which cannot be pickled or copied; "
@@ -41,15 +34,7 @@ _NOT_PICKLED = (
 )
 
 
-class _Join:
-    """Within join(): which workers still have inputs, as of the last forward."""
-
-    def __init__(self, by_all: bool, throw: bool):
-        self.by_all, self.throw = by_all, throw
-        self.active: list[int] = []
-
-
-class DistributedDataParallel(Torchs):
+class DistributedDataParallel(Joins):
     """Trains `module` on all workers of the run: gradients are exchanged during backward, by a method of Tutti's.
 
     It is torch.nn.parallel.DistributedDataParallel to all that ask isinstance, and takes its arguments in its order.
@@ -205,7 +190,7 @@ class DistributedDataParallel(Torchs):
         self._outer: Any = None
         self._told_unused = False
         self._looked = False  # whether torch.distributed says the same place as the launcher
-        self._join: _Join | None = None
+        self._join: Joining | None = None
 
     @staticmethod
     def _check_local(method: str, codec: str | None, arguments: _arguments.Arguments, saves: bool) -> None:
@@ -244,7 +229,7 @@ class DistributedDataParallel(Torchs):
             self._check_optimizers()
             self._looked = True
         if self._join_config.enable:  # of torch's Join
-            self._join = self._join or _Join(self._divide_by_initial_world_size, False)
+            self._join = self._join or Joining(self._divide_by_initial_world_size, False)
             self._notify_join()
         if self._preempt is not None and torch.is_grad_enabled() and self.module.training:
             with self._failing():
@@ -275,15 +260,6 @@ class DistributedDataParallel(Torchs):
             self._arm(_record.tensors(output))
         elif torch.is_grad_enabled():
             self._armed = False
-
-    def _arm(self, outputs: Iterable[torch.Tensor]) -> None:
-        """The next backward is exchanged, and those through these outputs."""
-        if self._alone or not torch.is_grad_enabled():
-            return
-        self._armed = True
-        for t in outputs:
-            if t.grad_fn is not None:
-                t.grad_fn.register_prehook(weakly(self._through))
 
     def _check_ended(self) -> None:
         if self._active and torch._C._current_graph_task_id() == -1:
@@ -323,135 +299,7 @@ class DistributedDataParallel(Torchs):
     def will_sync_module_buffers(self) -> bool:
         return self.require_forward_param_sync and self.forward_sync_buffers
 
-    # ---- backward ----
-    def _through(self, _grads: object) -> None:
-        """A backward has come to an output of the forward. That is before any gradient below it."""
-        task = torch._C._current_graph_task_id()
-        if self._task != task and not self._active:
-            self._task = task
-            Variable._execution_engine.queue_callback(self._end)
-
-    def _final(self, tensor: int, _param: torch.Tensor) -> None:
-        """The gradient of a parameter is final in this backward."""
-        b = self._binding.bound[tensor]
-        if self._alone:
-            return
-        self._used[b.index] = 1
-        if not self._active:
-            if not self._armed and self._task is None:
-                return  # within no_sync, or the backward of another forward than ours
-            self._begin()
-        if self._taken[b.index]:
-            self._fail(
-                StateError(
-                    f"parameter '{b.name}' got its gradient twice in one backward, and the first may be exchanged "
-                    "already; of a checkpointed layer that is used twice this is so with use_reentrant=True: use False"
-                )
-            )
-        grad = b.param.grad
-        if grad.requires_grad:
-            self._fail(
-                StateError(
-                    "backward(create_graph=True): gradients are exchanged as numbers and have no graph; compute "
-                    "them by torch.autograd.grad(..., create_graph=True) and call backward without it"
-                )
-            )
-        if grad.layout not in (torch.strided, torch.sparse_coo):
-            self._fail(
-                StateError(
-                    f"the gradient of '{b.name}' is {grad.layout}; dense and sparse_coo ones can be exchanged"
-                )
-            )
-        self._taken[b.index] = 1
-        if not self._comm_hooks:
-            with self._failing(), torch.no_grad():
-                self._exchange.take(b)
-
-    def _begin(self) -> None:
-        if self._failure is not None:
-            raise self._failure
-        if self._task is None:
-            Variable._execution_engine.queue_callback(self._end)
-        self._active = True
-        if not self._comm_hooks:
-            with self._failing():
-                self._exchange.begin()
-
-    def _end(self) -> None:
-        """The backward is over."""
-        self._task = None
-        if self._active and self._failure is None:
-            with self._failing(), torch.no_grad():
-                self._finish()
-            self._active = self._armed = False
-
-    def _finish(self) -> None:
-        """Ends the step and gives each parameter its gradient."""
-        bound = self._binding.bound
-        missing = [b for b in bound if not self._taken[b.index]] if 0 in self._taken else []
-        if self._comm_hooks:
-            self._by_hook()
-        else:
-            self._by_engine(missing)
-        if missing and not self._told_unused:
-            self._told_unused = True
-            warn_unused([b.name for b in missing])
-        n = len(bound)
-        self._taken, self._used = bytearray(n), bytearray(n)
-        if self._record is not None:
-            self._record.step()
-        if self._costs:
-            self._costs = 0
-            _codec.tell(self.engine)
-
-    def _by_hook(self, shadow: bool = False) -> None:
-        """The exchange by a communication hook of torch's. shadow: this worker has no gradients, and wants none."""
-        used = self.world.reduce([float(u) for u in self._used], "max")
-        hook, state = self._comm_hooks[0]
-        for b, grad in _comm.exchange(hook, state, self._binding.bound, shadow):
-            if shadow or used[b.index] == 0:
-                continue
-            if b.param.grad is None:
-                b.param.grad = grad.to(b.param.dtype, copy=True)
-            else:
-                b.param.grad.copy_(grad)
-
-    def _by_engine(self, missing: list[Bound]) -> None:
-        bound = self._binding.bound
-        kept: dict[int, torch.Tensor] = {}
-        if missing:
-            for b in missing:  # what an earlier backward has left in .grad counts, as it does under torch
-                if b.param.grad is not None:
-                    if b.lies_in(b.param.grad):
-                        kept[b.index] = b.g.clone()
-                    self._exchange.take(b)
-        self._exchange.end()
-        nobodys = self._used_by_nobody()
-        for b in bound:
-            if b.index not in nobodys:
-                self._exchange.give(b)
-            elif b.index in kept:
-                b.g.copy_(kept[b.index])
-
-    def _used_by_nobody(self) -> frozenset[int]:
-        """The same on all workers: see the head of this file."""
-        zero = (self._flat[self._probe] == 0).nonzero().flatten().tolist()
-        suspects = []
-        for k in zero:
-            first = self._firsts[k]
-            other = self._flat[first : first + self._binding.bound[k].param.numel()] != 0
-            at = int(other.to(torch.uint8).argmax())
-            if other[at]:
-                self._probe[k] = first + at
-            else:
-                suspects.append(k)
-        if self._join is not None and not self._join.by_all:
-            self._flat.mul_(self.world.size / len(self._join.active))
-        if not suspects:
-            return frozenset()
-        used = self.world.reduce([float(self._used[k]) for k in suspects], "max")
-        return frozenset(k for k, by in zip(suspects, used, strict=True) if by == 0)
-
+    # ---- figures ----
     def lr(self, lr: float) -> None:
         """The learning rate from the next step on, for what depends on it: "accordion", "alq", the codec "ef"."""
         self.engine.lr(lr)
@@ -512,105 +360,6 @@ class DistributedDataParallel(Torchs):
                 f"{what}() with local_group: an engine has shards of gradients, and the model is the module's; use the "
                 "state_dict() of the wrapper and of the optimizer"
             )
-
-    # ---- failures ----
-    def _fail(self, error: Error) -> NoReturn:
-        self._failure = error
-        raise error
-
-    @contextlib.contextmanager
-    def _failing(self) -> Iterator[None]:
-        """A failure of the engine is final: later calls fail with the same sentence."""
-        try:
-            yield
-        except Error as e:
-            self._failure = e
-            raise
-
-    # ---- workers with unequal numbers of inputs ----
-    def _meet(self, sync: bool, send: bool) -> int:
-        """All workers, before a forward of those that have inputs. Returns the rank whose buffers count."""
-        join = self._join
-        n = self.world.size
-        said = self.world.reduce([float(r == self.world.rank) for r in range(n)] + [float(sync), float(send)])
-        join.active = [r for r in range(n) if said[r] > 0]
-        if join.throw and len(join.active) < n:
-            self._early()
-        return join.active[-1]
-
-    @staticmethod
-    def _early() -> NoReturn:
-        raise RuntimeError("a worker has no more inputs; all leave (throw_on_early_termination)")
-
-    @contextlib.contextmanager
-    def join(
-        self,
-        divide_by_initial_world_size: bool = True,
-        enable: bool = True,
-        throw_on_early_termination: bool = False,
-    ) -> Iterator[None]:
-        """For a loop over unequal numbers of inputs. A worker whose loop is over takes part with zeros until all are.
-
-        The arguments are those of torch's join: gradients are divided by the number of all workers, or else by that
-        of those that still have inputs. At the end all have the model and the buffers of one that came last.
-        """
-        if not enable or self.world.size == 1:
-            yield
-            return
-        self._join = join = _Join(divide_by_initial_world_size, throw_on_early_termination)
-        try:
-            yield
-            while self._idle():
-                pass
-            if join.active:
-                self._last_model(join.active[-1])
-        finally:
-            self._join = None
-
-    def _idle(self) -> bool:
-        """A step of the workers that still have inputs, as one that has none. False: no worker has any."""
-        join = self._join = self._join or _Join(self._divide_by_initial_world_size, False)
-        n = self.world.size
-        said = self.world.reduce([0.0] * (n + 2))
-        active = [r for r in range(n) if said[r] > 0]
-        if not active:
-            return False
-        join.active = active
-        if join.throw:
-            self._early()
-        if said[n + 1] > 0:
-            self._sync_module_buffers(active[-1])
-        if said[n] > 0:
-            self._shadow()
-        return True
-
-    def _all_joined(self) -> None:
-        """The end of torch's Join: all have the model of one that came last."""
-        join, self._join = self._join, None
-        self._join_config = _JoinConfig.construct_disabled_join_config()
-        if join is not None and join.active:
-            self._last_model(join.active[-1])
-
-    def _shadow(self) -> None:
-        """A step without inputs of this worker."""
-        self._used = bytearray(len(self._binding.bound))
-        with self._failing(), torch.no_grad():
-            if self._comm_hooks:
-                self._by_hook(shadow=True)
-                if self._record is not None:
-                    self._record.step()
-                return
-            self._exchange.begin()
-            self._exchange.end()
-            self._used_by_nobody()
-            if self._record is not None:
-                self._record.step()
-
-    def _last_model(self, root: int) -> None:
-        tensors = [p.data for p in self.module.parameters()]
-        if self.broadcast_buffers:
-            tensors += [b for _, b in self._binding.buffers()]
-        Copies(self.world).broadcast(tensors, root)
 
     # ---- the module ----
     @property
