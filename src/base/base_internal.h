@@ -33,12 +33,20 @@ void tutti_base_near_print(const tutti_base_near *near, char *out, size_t bytes)
 /* Are the names equal, if '-' and '_' count as equal? */
 bool tutti_base_same_name(const char *a, const char *b);
 
-/* ---- options.c ---- */
+/* ---- numbers.c ---- */
 enum { TUTTI_BASE_REAL_BYTES = 32 };
 /* Writes the shortest decimal that reads back as the same value: 0.001, 100, 1e-9, 6.02e23, with
    '.' in every locale. Returns its length. */
 int tutti_base_print_real(double value, char out[TUTTI_BASE_REAL_BYTES]);
+/* Prints a bound of an option as a person would write it: 1e9, and not 9.5367431640625e-7 but
+   9.54e-7 (rounded up, so that it is allowed); of a size in MiB with its bytes. */
+void tutti_base_print_bound(const tutti_option *option, double value, char *out, size_t bytes);
+/* Reads [+-]digits; `huge` if it does not fit: it is a number then, though out of every range. */
+bool tutti_base_read_integer(const char *text, int64_t *out, bool *huge);
+/* Reads [+-]digits[.digits][e[+-]digits]. false: it is none. */
+bool tutti_base_read_real(const char *text, double *out);
 
+/* ---- options.c, option_print.c ---- */
 /* The value of an option, by its type. Parsing and storing are separate functions, so that a value
    that is not stored, because another one overrides it, is checked, too. */
 typedef union {
@@ -59,6 +67,12 @@ const char *tutti_base_next_condition(const char *at);
    TUTTI_ERR_USAGE. */
 tutti_status tutti_base_option_has_effect(const tutti_option *options, const tutti_option *option,
                                           const char *what, const void *self, tutti_error *err);
+/* Returns the option's default; its value in self. */
+tutti_base_value tutti_base_option_initial(const tutti_option *option);
+tutti_base_value tutti_base_option_stored(const tutti_option *option, const void *self);
+/* Sets *choice to the next one, of `bytes` bytes, of *rest, which is "a|b|c"; false after the
+   last. */
+bool tutti_base_next_choice(const char **rest, const char **choice, size_t *bytes);
 /* Writes a parsed value to self. */
 void tutti_base_option_store(const tutti_option *option, const tutti_base_value *value, void *self);
 /* Returns TUTTI_ERR_USAGE with "WHAT: unknown KIND 'NAME'" and similar names, or all names if none

@@ -1,16 +1,11 @@
-/* options.c: values of options: defaults, parsing with a sentence that states what is allowed,
-   printing. Numbers are read and written with '.' whatever the locale of the process: the library
-   may live in a program that has set one. */
+/* options.c: values of options: defaults, parsing with a sentence that states what is allowed, and
+   where an option has an effect. numbers.c reads and prints numbers, option_print.c options. */
 #include "base_internal.h"
 #include "options.h"
 
 #include <assert.h>
 #include <ctype.h>
-#include <errno.h>
-#include <inttypes.h>
-#include <locale.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -35,7 +30,7 @@ const tutti_option *tutti_option_find(const tutti_option *options, const char *n
     return NULL;
 }
 
-static tutti_base_value initial_value(const tutti_option *option)
+tutti_base_value tutti_base_option_initial(const tutti_option *option)
 {
     tutti_base_value value = { 0 };
 
@@ -64,7 +59,7 @@ void tutti_base_option_store(const tutti_option *option, const tutti_base_value 
     }
 }
 
-static tutti_base_value stored_value(const tutti_option *option, const void *self)
+tutti_base_value tutti_base_option_stored(const tutti_option *option, const void *self)
 {
     const void *at = (const char *)self + option->offset;
     tutti_base_value value = { 0 };
@@ -85,138 +80,14 @@ static tutti_base_value stored_value(const tutti_option *option, const void *sel
 void tutti_options_default(const tutti_option *options, void *self)
 {
     for (; options != NULL && options->name != NULL; options++) {
-        const tutti_base_value value = initial_value(options);
+        const tutti_base_value value = tutti_base_option_initial(options);
         tutti_base_option_store(options, &value, self);
     }
 }
 
-/* ---- numbers ---- */
-
-/* newlocale() with "C" gives glibc's constant object: no memory, nothing to fail. */
-static locale_t plain_locale(void)
-{
-    return uselocale(newlocale(LC_ALL_MASK, "C", (locale_t)0));
-}
-
-static bool is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
-static const char *skip_digits(const char *p)
-{
-    while (is_digit(*p))
-        p++;
-    return p;
-}
-
-/* [+-]digits; `huge` if it does not fit: it is a number then, though out of every range. */
-static bool read_integer(const char *text, int64_t *out, bool *huge)
-{
-    const char *digits = text + (*text == '-' || *text == '+');
-    const int kept = errno;
-    long long value;
-
-    if (!is_digit(*digits) || *skip_digits(digits) != '\0')
-        return false;
-    errno = 0;
-    value = strtoll(text, NULL, 10);
-    *huge = errno == ERANGE;
-    errno = kept;
-    *out = value;
-    return true;
-}
-
-/* [+-]digits[.digits][e[+-]digits], with a digit on one side of the point. strtod() alone would
-   take hexadecimal, infinities, NaN and leading white space. */
-static bool read_real(const char *text, double *out)
-{
-    const char *p = text + (*text == '-' || *text == '+'), *digits = p;
-    const int kept = errno;
-    size_t count;
-    locale_t before;
-
-    p = skip_digits(p);
-    count = (size_t)(p - digits);
-    if (*p == '.') {
-        digits = ++p;
-        p = skip_digits(p);
-        count += (size_t)(p - digits);
-    }
-    if (count == 0)
-        return false;
-    if (*p == 'e' || *p == 'E') {
-        p++;
-        p += *p == '-' || *p == '+';
-        if (!is_digit(*p))
-            return false;
-        p = skip_digits(p);
-    }
-    if (*p != '\0')
-        return false;
-    before = plain_locale();
-    *out = strtod(text, NULL);
-    uselocale(before);
-    errno = kept;
-    return true;
-}
-
-int tutti_option_positives(const char *text, double *values, int room)
-{
-    int n = 0;
-
-    for (const char *at = text; *at != '\0'; n++) {
-        const size_t length = strcspn(at, ":");
-        char one[64];
-        double value;
-        if (length >= sizeof one || (at[length] == ':' && at[length + 1] == '\0'))
-            return -1;
-        memcpy(one, at, length);
-        one[length] = '\0';
-        if (!read_real(one, &value) || !(value > 0 && value <= 1e9))
-            return -1;
-        if (n < room)
-            values[n] = value;
-        at += length + (at[length] == ':');
-    }
-    return n;
-}
-
-int tutti_base_print_real(double value, char out[TUTTI_BASE_REAL_BYTES])
-{
-    const locale_t before = plain_locale();
-    int digits = 1, exponent, length;
-    char *e;
-
-    if (!isfinite(value)) {
-        length = snprintf(out, TUTTI_BASE_REAL_BYTES, "%s",
-                          isnan(value) ? "nan"
-                          : value > 0  ? "inf"
-                                       : "-inf");
-        uselocale(before);
-        return length;
-    }
-    for (;; digits++) { /* 17 digits always suffice (IEEE 754-2008, 5.12.2) */
-        length = snprintf(out, TUTTI_BASE_REAL_BYTES, "%.*e", digits - 1, value);
-        if (digits == 17 || strtod(out, NULL) == value)
-            break;
-    }
-    e = strchr(out, 'e');
-    exponent = atoi(e + 1);
-    if (exponent >= -4 && exponent < 16)
-        length = snprintf(out, TUTTI_BASE_REAL_BYTES, "%.*f",
-                          digits - 1 > exponent ? digits - 1 - exponent : 0, value);
-    else /* "1e-09" is written "1e-9" */
-        length = (int)(e - out) +
-                 snprintf(e, TUTTI_BASE_REAL_BYTES - (size_t)(e - out), "e%d", exponent);
-    uselocale(before);
-    return length;
-}
-
 /* ---- choices: "a|b|c" ---- */
 
-/* The next choice of *rest; false after the last. */
-static bool next_choice(const char **rest, const char **choice, size_t *bytes)
+bool tutti_base_next_choice(const char **rest, const char **choice, size_t *bytes)
 {
     if (*rest == NULL)
         return false;
@@ -231,7 +102,7 @@ static bool find_choice(const char *choices, const char *value, int *out)
     const char *choice;
     size_t bytes;
 
-    for (int i = 0; next_choice(&choices, &choice, &bytes); i++)
+    for (int i = 0; tutti_base_next_choice(&choices, &choice, &bytes); i++)
         if (strlen(value) == bytes && memcmp(choice, value, bytes) == 0) {
             *out = i;
             return true;
@@ -266,34 +137,6 @@ static bool read_choice(const char *choices, const char *value, int *out)
 
 /* ---- parsing ---- */
 
-/* A bound as a person would write it: 1e9, and not 9.5367431640625e-7 but 9.54e-7 (rounded up, so
-   that it is allowed); of a size in MiB with its bytes. */
-static void print_bound(const tutti_option *option, double value, char *out, size_t bytes)
-{
-    const size_t name = strlen(option->name);
-    char text[TUTTI_BASE_REAL_BYTES];
-    size_t used;
-
-    if (tutti_base_print_real(value, text) > 10 && value > 0 && value < 1) {
-        const double unit = pow(10, floor(log10(value)) - 2);
-        tutti_base_print_real(value, text);
-        for (double digits = ceil(value / unit);; digits++) {
-            char rounded[32];
-            const locale_t before = plain_locale();
-            snprintf(rounded, sizeof rounded, "%.2e", digits * unit);
-            uselocale(before);
-            if (read_real(rounded, &value) && value >= option->min)
-                break;
-        }
-        tutti_base_print_real(value, text);
-    }
-    used = (size_t)snprintf(out, bytes, "%s", text);
-    if (used < bytes && name > 3 && strcmp(option->name + name - 3, "_mb") == 0 && value > 0 &&
-        value < 1.0 / 1024)
-        snprintf(out + used, bytes - used, " (%.0f byte%s)", floor(value * 1048576),
-                 value * 1048576 < 2 ? "" : "s");
-}
-
 /* Prints what is allowed, to follow "it must be ". `form`: also which kind of number. */
 static void print_allowed(const tutti_option *option, bool form, char *out, size_t bytes)
 {
@@ -305,8 +148,8 @@ static void print_allowed(const tutti_option *option, bool form, char *out, size
     switch (option->type) {
     case TUTTI_INT:
     case TUTTI_REAL:
-        print_bound(option, option->min, low, sizeof low);
-        print_bound(option, option->max, high, sizeof high);
+        tutti_base_print_bound(option, option->min, low, sizeof low);
+        tutti_base_print_bound(option, option->max, high, sizeof high);
         snprintf(out, bytes, "%sfrom %s to %s",
                  !form                       ? ""
                  : option->type == TUTTI_INT ? "a whole number "
@@ -317,7 +160,8 @@ static void print_allowed(const tutti_option *option, bool form, char *out, size
         snprintf(out, bytes, "true or false");
         break;
     case TUTTI_CHOICE:
-        for (bool first = true; used < bytes && next_choice(&rest, &choice, &length); first = false)
+        for (bool first = true;
+             used < bytes && tutti_base_next_choice(&rest, &choice, &length); first = false)
             used += (size_t)snprintf(out + used, bytes - used, "%s%.*s",
                                      first          ? ""
                                      : rest != NULL ? ", "
@@ -368,7 +212,7 @@ static tutti_status fail_value(const tutti_option *option, const char *what, con
         const char *rest = option->text, *choice;
         size_t bytes;
 
-        while (next_choice(&rest, &choice, &bytes))
+        while (tutti_base_next_choice(&rest, &choice, &bytes))
             tutti_base_near_offer(&near, choice, bytes);
         tutti_base_near_print(&near, hint, sizeof hint);
     }
@@ -392,13 +236,13 @@ static tutti_status parse_number(const tutti_option *option, const char *what, c
     bool huge;
 
     if (option->type == TUTTI_INT) {
-        if (!read_integer(value, &out->integer, &huge))
+        if (!tutti_base_read_integer(value, &out->integer, &huge))
             return fail_value(option, what, value, true, err);
         if (huge || !integer_within(out->integer, option->min, option->max))
             return fail_value(option, what, value, false, err);
         return TUTTI_OK;
     }
-    if (!read_real(value, &out->real))
+    if (!tutti_base_read_real(value, &out->real))
         return fail_value(option, what, value, true, err);
     if (!isfinite(out->real) || out->real < option->min || out->real > option->max)
         return fail_value(option, what, value, false, err);
@@ -408,7 +252,7 @@ static tutti_status parse_number(const tutti_option *option, const char *what, c
 tutti_status tutti_base_option_parse(const tutti_option *option, const char *what,
                                      const char *value, tutti_base_value *out, tutti_error *err)
 {
-    *out = initial_value(option);
+    *out = tutti_base_option_initial(option);
     switch (option->type) {
     case TUTTI_INT:
     case TUTTI_REAL:
@@ -442,7 +286,8 @@ tutti_status tutti_base_option_parse(const tutti_option *option, const char *wha
 
 static bool is_default(const tutti_option *option, const void *self)
 {
-    const tutti_base_value now = stored_value(option, self), then = initial_value(option);
+    const tutti_base_value now = tutti_base_option_stored(option, self);
+    const tutti_base_value then = tutti_base_option_initial(option);
 
     switch (option->type) {
     case TUTTI_INT:    return now.integer == then.integer;
@@ -463,8 +308,10 @@ static bool is_value(const tutti_option *option, const char *text, const tutti_b
     bool truth;
 
     switch (option->type) {
-    case TUTTI_INT:    return read_real(text, &number) && (double)value->integer == number;
-    case TUTTI_REAL:   return read_real(text, &number) && value->real == number;
+    case TUTTI_INT:
+        return tutti_base_read_real(text, &number) && (double)value->integer == number;
+    case TUTTI_REAL:
+        return tutti_base_read_real(text, &number) && value->real == number;
     case TUTTI_BOOL:   return read_bool(text, &truth) && truth == value->truth;
     case TUTTI_CHOICE: return read_choice(option->text, text, &index) && index == value->choice;
     case TUTTI_TEXT:
@@ -487,14 +334,15 @@ static bool holds(const tutti_option *options, const char *condition, size_t byt
     snprintf(wanted, sizeof wanted, "%.*s", (int)(bytes - name - 1), condition + name + 1);
     *on = tutti_option_find(options, word);
     assert(*on != NULL);
-    value = stored_value(*on, self);
+    value = tutti_base_option_stored(*on, self);
     if (condition[name] == '>') {
-        const bool number = read_real(wanted, &least);
+        const bool number = tutti_base_read_real(wanted, &least);
         assert(number);
         (void)number;
         return ((*on)->type == TUTTI_INT ? (double)value.integer : value.real) > least;
     }
-    for (const char *rest = wanted, *choice = NULL; next_choice(&rest, &choice, &bytes);) {
+    for (const char *rest = wanted, *choice = NULL;
+         tutti_base_next_choice(&rest, &choice, &bytes);) {
         char one[64];
         snprintf(one, sizeof one, "%.*s", (int)bytes, choice);
         if (is_value(*on, one, &value))
@@ -576,127 +424,4 @@ tutti_status tutti_base_option_unknown(const tutti_option *options, const char *
     }
     return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s: unknown %s '%s'%s", what, kind,
                       tutti_base_show(name).text, hint);
-}
-
-/* ---- printing: as snprintf, lengths count what does not fit too ---- */
-
-typedef struct { char *out; size_t bytes, used; } writer;
-
-static void write_text(writer *w, const char *text, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++, w->used++)
-        if (w->used + 1 < w->bytes)
-            w->out[w->used] = text[i];
-}
-
-static void put_text(writer *w, const char *text)
-{
-    write_text(w, text, strlen(text));
-}
-
-static int put_end(writer *w)
-{
-    if (w->bytes > 0)
-        w->out[w->used < w->bytes ? w->used : w->bytes - 1] = '\0';
-    return (int)w->used;
-}
-
-/* A value that a spec would not read back as it stands is written in double quotes: one with blanks
-   at its ends or with one of the characters `syntax`. */
-static void put_quoted(writer *w, const char *text, const char *syntax)
-{
-    static const char blanks[] = " \t\r\n";
-    const size_t bytes = strlen(text);
-
-    if (bytes == 0 || (strpbrk(text, syntax) == NULL && strchr(blanks, text[0]) == NULL &&
-                       strchr(blanks, text[bytes - 1]) == NULL)) {
-        write_text(w, text, bytes);
-        return;
-    }
-    write_text(w, "\"", 1);
-    for (; *text != '\0'; text++) {
-        if (*text == '"' || *text == '\\')
-            write_text(w, "\\", 1);
-        write_text(w, text, 1);
-    }
-    write_text(w, "\"", 1);
-}
-
-static void put_value(writer *w, const tutti_option *option, const tutti_base_value *value)
-{
-    const char *rest = option->text, *choice;
-    char number[TUTTI_BASE_REAL_BYTES];
-    size_t bytes;
-
-    switch (option->type) {
-    case TUTTI_INT:
-        snprintf(number, sizeof number, "%" PRId64, value->integer);
-        put_text(w, number);
-        break;
-    case TUTTI_REAL:
-        tutti_base_print_real(value->real, number);
-        put_text(w, number);
-        break;
-    case TUTTI_BOOL:
-        put_text(w, value->truth ? "true" : "false");
-        break;
-    case TUTTI_CHOICE:
-        for (int i = 0; next_choice(&rest, &choice, &bytes); i++)
-            if (i == value->choice)
-                write_text(w, choice, bytes);
-        break;
-    case TUTTI_TEXT:
-        put_quoted(w, value->text, ",()\"");
-        break;
-    case TUTTI_SPEC: /* its own syntax balances */
-        put_quoted(w, value->text, "");
-        break;
-    }
-}
-
-int tutti_option_print(const tutti_option *option, const void *self, char *out, size_t bytes)
-{
-    const tutti_base_value value = stored_value(option, self);
-    writer w = { out, bytes, 0 };
-
-    put_value(&w, option, &value);
-    return put_end(&w);
-}
-
-static bool same_value(const tutti_option *option, const tutti_base_value *a,
-                       const tutti_base_value *b)
-{
-    switch (option->type) {
-    case TUTTI_INT:    return a->integer == b->integer;
-    case TUTTI_REAL:   return a->real == b->real && signbit(a->real) == signbit(b->real);
-    case TUTTI_BOOL:   return a->truth == b->truth;
-    case TUTTI_CHOICE: return a->choice == b->choice;
-    case TUTTI_TEXT:
-    case TUTTI_SPEC:   return strcmp(a->text, b->text) == 0;
-    }
-    return false;
-}
-
-int tutti_spec_print(const char *name, const tutti_option *options, const void *self, char *out,
-                     size_t bytes)
-{
-    const char *before = "(";
-    writer w = { out, bytes, 0 };
-
-    put_text(&w, name);
-    for (const tutti_option *o = options; o != NULL && o->name != NULL; o++) {
-        const tutti_base_value value = stored_value(o, self), initial = initial_value(o);
-
-        if (same_value(o, &value, &initial))
-            continue;
-        put_text(&w, before);
-        for (const char *c = o->name; *c != '\0'; c++)
-            write_text(&w, *c == '-' ? "_" : c, 1);
-        put_text(&w, "=");
-        put_value(&w, o, &value);
-        before = ",";
-    }
-    if (before[0] == ',')
-        put_text(&w, ")");
-    return put_end(&w);
 }

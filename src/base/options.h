@@ -1,6 +1,6 @@
 /* options.h: parts of option tables and specs that no plug-in needs: conditions, printing, single
-   arguments, sizes in bytes. Implemented by options.c, table.c, spec.c and text.c. Included by the
-   modules that show or check tables. */
+   arguments, sizes in bytes. Implemented by options.c, option_print.c, table.c, spec.c and text.c.
+   Included by the modules that show or check tables. */
 #ifndef TUTTI_BASE_OPTIONS_H
 #define TUTTI_BASE_OPTIONS_H
 #include "tutti/base.h"
