@@ -11,6 +11,8 @@
 #include <unistd.h>
 
 #include "cli_internal.h"
+#include "simulate.h"
+#include "stop.h"
 #include "base/settings.h"
 #include "runtime/files.h"
 #include "tutti/launch.h"
@@ -21,82 +23,6 @@
 static bool is_tcp(const char *transport)
 {
     return strncmp(transport, "tcp", 3) == 0 && (transport[3] == 0 || transport[3] == '(');
-}
-
-/* ---- being asked to end, of runs that save a checkpoint first ---- */
-
-enum { STOP_SECONDS = 120 };     /* to save a checkpoint; then the run is ended without one */
-
-static struct {                          /* written by signal handlers */
-    volatile sig_atomic_t by;            /* the first signal; 0: none yet */
-    /* it is a second ago, so that another one is a second request */
-    volatile sig_atomic_t echo_over;
-    /* our launcher started this process, and handles second signals */
-    volatile sig_atomic_t has_launcher;
-    volatile sig_atomic_t by_launcher;   /* a signal came from our launcher */
-} asked;
-
-static void note_time(int number)
-{
-    (void)number;
-    asked.echo_over = 1;
-}
-
-/* The handler: records the first signal. A second one ends the process at once, unless it is the
-   same signal, sent again by the launcher (launch.h). */
-static void note_signal(int number, siginfo_t *from, void *context)
-{
-    (void)context;
-    if (asked.has_launcher && from->si_pid == getppid())
-        asked.by_launcher = 1;
-    if (asked.by == 0) {
-        asked.by = number;
-        alarm(1);
-    } else if (asked.echo_over && !asked.has_launcher) {
-        signal(number, SIG_DFL);
-        raise(number);
-    }
-}
-
-static int asked_to_stop(void *user)
-{
-    (void)user;
-    return (int)asked.by;
-}
-
-/* Installs the handlers, except for signals that are ignored (nohup, a launcher's workers at the
-   terminal). Handlers have a stack of their own: oneDNN's matrix kernels for AVX2 move the stack
-   pointer into their working memory on the heap, where the frame of a handler would overwrite other
-   data. */
-static void handle_signals(tutti_train_io *io, bool launched)
-{
-    static char room[1 << 16];
-    static const int wanted[] = { SIGTERM, SIGINT };
-    const stack_t stack = { .ss_sp = room, .ss_size = sizeof room };
-    struct sigaction note = { .sa_sigaction = note_signal,
-                              .sa_flags = SA_RESTART | SA_SIGINFO | SA_ONSTACK },
-                     now;
-    struct sigaction time = { .sa_handler = note_time, .sa_flags = SA_RESTART | SA_ONSTACK };
-
-    sigaltstack(&stack, NULL);
-    asked.has_launcher = launched;
-    sigemptyset(&note.sa_mask);
-    sigemptyset(&time.sa_mask);
-    sigaction(SIGALRM, &time, NULL);
-    for (size_t i = 0; i < TUTTI_LENGTH(wanted); i++)
-        if (sigaction(wanted[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN)
-            sigaction(wanted[i], &note, NULL);
-    io->stop = asked_to_stop;
-}
-
-/* Returns the exit code of a rank that a signal has stopped. A rank that received no signal itself
-   ends as the others. Our launcher knows the exit code if it sent the signal; if not, the rank that
-   received the signal from elsewhere reports it. */
-static int code_of_stop(void)
-{
-    if (asked.has_launcher && (asked.by_launcher || asked.by == 0))
-        return EXIT_DONE;
-    return 128 + (asked.by != 0 ? (int)asked.by : SIGTERM);
 }
 
 /* ---- failure report ---- */
@@ -344,7 +270,7 @@ static void begin_work(const tutti_cli_settings *s, const standing *at, tutti_tr
         /* the launcher receives the terminal's signal and sends us SIGTERM */
         signal(SIGINT, SIG_IGN);
     if (s->config.checkpoint_on_signal)
-        handle_signals(io, launched != NULL);
+        tutti_cli_handle_signals(io, launched != NULL);
     io->started_ns = started != NULL ? strtoll(started, NULL, 10) : 0;
     io->installed_data = tutti_cli_installed(installed, 4096, "data");
     if (at->place.by > TUTTI_BY_TUTTI && at->place.rank == 0 && !s->config.quiet)
@@ -416,144 +342,12 @@ static int work(tutti_cli_settings *s, const standing *at, tutti_error *err)
     if (status != TUTTI_OK && status != TUTTI_CLOSED)
         tutti_world_failure_report(world, err);
     write_flight(s, world, before, status);
-    code = status == TUTTI_CLOSED ? code_of_stop() : tutti_cli_code(status);
+    code = status == TUTTI_CLOSED ? tutti_cli_code_of_stop() : tutti_cli_code(status);
     if (launched == NULL)
         say_end(s, at, world, before, &(ending){ status, code }, err);
     tutti_world_close(world);
     tutti_launch_claim_close(claim);
     return code;
-}
-
-/* ---- simulated workers: all run in this process; their time is virtual, host_seconds real ---- */
-
-typedef struct simulated {
-    bool lost;                   /* its loss has been reported */
-    bool ended;                  /* with this status and error */
-    tutti_status status;
-    tutti_error err;
-} simulated;
-typedef struct simulation {
-    const tutti_train_config *config;
-    tutti_train_io io;
-    tutti_screen display;
-    simulated *workers;
-    int left;
-    bool stopped;
-} simulation;
-
-static void say_simulated(void *user, int status, const char *line)
-{
-    tutti_screen_say(&((simulation *)user)->display, status, line);
-}
-
-static int simulated_columns(void *user)
-{
-    return tutti_screen_columns(&((simulation *)user)->display);
-}
-
-/* Called by every worker that learns of a loss; the first call prints it. */
-static void show_simulated_loss(void *user, int rank, const char *why)
-{
-    simulation *sim = user;
-
-    if (sim->workers[rank].lost)
-        return;
-    sim->workers[rank].lost = true;
-    sim->left--;
-    if (sim->left >= sim->config->min_workers)
-        fprintf(stderr, "tutti: %s; if the others can, the run continues with %d worker%s\n", why,
-                sim->left, sim->left == 1 ? "" : "s");
-}
-
-static tutti_status simulated_worker(tutti_world *world, void *arg, tutti_error *err)
-{
-    simulation *sim = arg;
-    simulated *w = &sim->workers[tutti_world_rank(world)];
-
-    w->status = tutti_train_worker(world, sim->config, &sim->io, err);
-    if (w->status == TUTTI_CLOSED) {
-        sim->stopped = true;
-        w->status = TUTTI_OK;
-    }
-    w->ended = true;
-    if (w->status != TUTTI_OK)
-        w->err = *err;
-    return w->status;
-}
-
-/* Returns whether a worker's failure comes before that of `than`, which may be NULL. */
-static bool is_worse(const simulated *w, const simulated *than)
-{
-    return than == NULL || (than->status == TUTTI_ERR_PEER && w->status != TUTTI_ERR_PEER);
-}
-
-/* Returns the status of a simulated run that has ended with `status`. In a run that continues after
-   losses the workers that were left decide it; a worker's own failure comes before one caused by
-   others. A worker that neither ended nor was missed by another failed when the others no longer
-   needed it, unless all are stuck. */
-static tutti_status outcome(const simulation *sim, tutti_status status, tutti_error *err)
-{
-    const simulated *worst = NULL;
-    bool well = false;
-
-    if (!sim->config->continue_on_loss || sim->left == 0)
-        return status;
-    for (const simulated *w = sim->workers;
-         w < sim->workers + sim->config->n + sim->config->servers; w++) {
-        if (!w->lost && !w->ended && status != TUTTI_ERR_PEER)
-            return status;
-        well = well || (!w->lost && w->ended && w->status == TUTTI_OK);
-        if (!w->lost && w->status != TUTTI_OK && is_worse(w, worst))
-            worst = w;
-    }
-    /* no worker could continue, because of the losses */
-    if (worst == NULL || (!well && sim->left >= sim->config->min_workers &&
-                          (worst->status == TUTTI_ERR_PEER || worst->status == TUTTI_ERR_STATE)))
-        return well ? TUTTI_OK : status;
-    *err = worst->err;
-    return worst->status;
-}
-
-static int simulate(tutti_cli_settings *s, int64_t started_ns, tutti_error *err)
-{
-    simulation sim = { .config = &s->config,
-                       .display = { .terminal = tutti_screen_replaces() },
-                       .left = (int)s->config.n,
-                       .io = { .say = say_simulated,
-                               .columns = simulated_columns,
-                               .started_ns = started_ns,
-                               .host = s->rt,
-                               .least = (int)s->config.min_workers,
-                               .lost = show_simulated_loss } };
-    char installed[4096], *transport = NULL;
-    tutti_status status;
-
-    sim.io.user = &sim;
-    sim.io.installed_data = tutti_cli_installed(installed, sizeof installed, "data");
-    if (s->config.checkpoint_on_signal)
-        handle_signals(&sim.io, false);
-    sim.workers = tutti_alloc((size_t)(s->config.n + s->config.servers), sizeof *sim.workers);
-    if (sim.workers == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %lld simulated workers",
-                            (long long)s->config.n);
-    else
-        status = tutti_train_transport(&s->config, &transport, err);
-    if (status == TUTTI_OK)
-        status = outcome(&sim,
-                         tutti_world_run(transport, (int)(s->config.n + s->config.servers),
-                                         simulated_worker, &sim, err),
-                         err);
-    tutti_free(transport);
-    tutti_free(sim.workers);
-    tutti_screen_end(&sim.display);
-    if (status == TUTTI_OK)
-        status = tutti_cli_flush(err);
-    if (status == TUTTI_OK && sim.stopped) {
-        fprintf(stderr, "tutti: stopped by signal %d (SIG%s)\n", code_of_stop() - 128,
-                sigabbrev_np(code_of_stop() - 128));
-        return code_of_stop();
-    }
-    return status == TUTTI_OK ? EXIT_DONE : tutti_cli_fail(err);
 }
 
 static void default_out(tutti_cli_settings *s)
@@ -596,6 +390,12 @@ static const char **worker_words(int argc, char **argv, const char *self,
     return words;
 }
 
+/* The time that workers have to save a checkpoint when they are asked to end; 0: they save none. */
+static int64_t stop_ns(const tutti_cli_settings *s)
+{
+    return s->config.checkpoint_on_signal ? TUTTI_CLI_STOP_SECONDS * INT64_C(1000000000) : 0;
+}
+
 /* Starts the workers of this host: all of a run, or an agent's. */
 static tutti_status launch_here(const tutti_cli_settings *s, const char *const *words,
                                 tutti_launch_result *result, tutti_error *err)
@@ -610,7 +410,7 @@ static tutti_status launch_here(const tutti_cli_settings *s, const char *const *
         .servers = (int)s->config.servers,
         .least = (int)s->config.min_workers,
         .lost = tutti_cli_show_loss,
-        .stop_ns = s->config.checkpoint_on_signal ? STOP_SECONDS * INT64_C(1000000000) : 0,
+        .stop_ns = stop_ns(s),
         .silence_ns = tutti_train_silence_ns(&s->config),
         .ends_all = true,
     };
@@ -647,7 +447,7 @@ static tutti_status launch_hosts(const tutti_cli_settings *s, const standing *at
         .continue_on_loss = s->config.continue_on_loss,
         .servers = (int)s->config.servers,
         .least = (int)s->config.min_workers,
-        .stop_ns = s->config.checkpoint_on_signal ? STOP_SECONDS * INT64_C(1000000000) : 0,
+        .stop_ns = stop_ns(s),
         .silence_ns = tutti_train_silence_ns(&s->config),
         .output = tutti_cli_show_output,
     };
@@ -716,7 +516,7 @@ static tutti_status start_run(tutti_cli_settings *s, const standing *at, int *co
     }
     before = config_of(s);
     if (status == TUTTI_OK && tutti_world_simulated(s->config.transport))
-        *code = simulate(s, at->started_ns, err);
+        *code = tutti_cli_simulate(s, at->started_ns, err);
     else if (status == TUTTI_OK)
         status = launch(s, at, code, err);
     if (status == TUTTI_OK)
