@@ -26,6 +26,22 @@ typedef struct tutti_compare_config {
                                     if all combinations of a method are refused */
 } tutti_compare_config;
 enum { TUTTI_COMPARE_FORMAT = 1 }; /* `version` of a plan */
+enum { TUTTI_COMPARE_RUNS_MOST = 10000 };
+
+/* ---- compare_lists.c ---- */
+
+/* Reads a list of texts, in which no text may be twice. Separators within brackets and quotes do
+   not count. what: begins the message. empty: elements may be "". *list: json_decref it. */
+tutti_status tutti_compare_list(const char *what, const char *text, char separator, bool empty,
+                                json_t **list, tutti_error *err);
+/* Reads "3", which is 0 to 2, or a list of seeds. *seeds: an array of integers; json_decref it. */
+tutti_status tutti_compare_seeds(const char *text, json_t **seeds, tutti_error *err);
+/* Converts texts "KEY=A,B" to [{"lr": "0.1", "momentum": "0"}, ...], where the first axis changes
+   slowest; without texts to [{}]. flag: for messages. *points: json_decref it. */
+tutti_status tutti_compare_combine(const char *flag, const json_t *texts, char separator,
+                                   json_t **points, tutti_error *err);
+/* Writes "slow=0:5 n=4"; for an empty value "slow=none". */
+void tutti_compare_point(json_t *point, char *text, size_t bytes);
 
 /* ---- compare_plan.c ---- */
 

@@ -21,137 +21,6 @@
 #include "collective/world.h"
 #include "launch/launch.h"
 
-enum { MOST_RUNS = 10000 };
-
-/* ---- lists ---- */
-
-/* Splits text at separators that are outside of brackets and quotes. */
-static tutti_status split(const char *what, const char *text, char separator, bool empty,
-                          json_t **list, tutti_error *err)
-{
-    const char *from = text;
-    int depth = 0;
-    bool quoted = false;
-
-    *list = json_array();
-    for (const char *at = text;; at++) {
-        quoted = quoted != (*at == '"');
-        depth += !quoted && *at == '(';
-        depth -= !quoted && *at == ')' && depth > 0;
-        if (*at != 0 && (*at != separator || depth > 0 || quoted))
-            continue;
-        if (at == from && !empty)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "%s is '%.120s', in which an element is missing next to a '%c'", what,
-                              text, separator);
-        if (json_array_append_new(*list, json_stringn(from, (size_t)(at - from))) != 0)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s is no text in UTF-8", what);
-        if (*at == 0)
-            return TUTTI_OK;
-        from = at + 1;
-    }
-}
-
-static tutti_status no_twice(const char *what, const json_t *list, tutti_error *err)
-{
-    for (size_t i = 0; i < json_array_size(list); i++)
-        for (size_t k = 0; k < i; k++)
-            if (json_equal(json_array_get(list, i), json_array_get(list, k)))
-                return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s has '%.80s' twice; give it once",
-                                  what, json_string_value(json_array_get(list, i)));
-    return TUTTI_OK;
-}
-
-static tutti_status read_list(const char *what, const char *text, char separator, bool empty,
-                              json_t **list, tutti_error *err)
-{
-    TUTTI_TRY(split(what, text, separator, empty, list, err));
-    return no_twice(what, *list, err);
-}
-
-static tutti_status read_seeds(const char *text, json_t **seeds, tutti_error *err)
-{
-    const bool listed = strchr(text, ',') != NULL;
-    json_t *words;
-    tutti_status status = read_list("seeds", text, ',', false, &words, err);
-
-    *seeds = json_array();
-    for (size_t i = 0; i < json_array_size(words) && status == TUTTI_OK; i++) {
-        const char *word = json_string_value(json_array_get(words, i));
-        char *end;
-        const long long value = strtoll(word, &end, 10);
-        if (word[0] < '0' || word[0] > '9' || *end != 0 || value > 9007199254740992 ||
-            (!listed && (value < 1 || value > 1000)))
-            status = tutti_fail(
-                err, TUTTI_ERR_USAGE, 0,
-                "seeds is '%.80s'; write how many (1 to 1000), or a list of them: 4,8,15", text);
-        for (long long k = 0; status == TUTTI_OK && k < (listed ? 1 : value); k++)
-            json_array_append_new(*seeds, json_integer(listed ? value : k));
-    }
-    json_decref(words);
-    return status;
-}
-
-/* ---- axes: KEY=VALUES, and all combinations of several ---- */
-
-/* Converts texts to [{"lr": "0.1", "momentum": "0"}, ...], where the first axis changes slowest;
-   without texts to [{}]. */
-static tutti_status combine(const char *flag, const json_t *texts, char separator, json_t **points,
-                            tutti_error *err)
-{
-    *points = json_array();
-    json_array_append_new(*points, json_object());
-    for (size_t i = 0; i < json_array_size(texts); i++) {
-        const char *text = json_string_value(json_array_get(texts, i)), *equals = strchr(text, '=');
-        json_t *values = NULL, *more = json_array();
-        char key[64], what[80];
-        tutti_status status = TUTTI_OK;
-        if (equals == NULL || equals == text || (size_t)(equals - text) >= sizeof key)
-            status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                                "--%s is '%.80s'; write an option and its values: %s", flag, text,
-                                separator == ',' ? "lr=0.02,0.05,0.1" : "'slow=;0:5'");
-        snprintf(key, sizeof key, "%.*s",
-                 equals != NULL && status == TUTTI_OK ? (int)(equals - text) : 0, text);
-        snprintf(what, sizeof what, "--%s %.60s", flag, key);
-        if (status == TUTTI_OK && json_object_get(json_array_get(*points, 0), key) != NULL)
-            status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                                "--%s has '%s' twice; give all its values at once", flag, key);
-        if (status == TUTTI_OK)
-            status = read_list(what, equals + 1, separator, separator == ';', &values, err);
-        for (size_t p = 0; p < json_array_size(*points) && status == TUTTI_OK; p++)
-            for (size_t v = 0; v < json_array_size(values); v++) {
-                json_t *point = json_copy(json_array_get(*points, p));
-                json_object_set(point, key, json_array_get(values, v));
-                json_array_append_new(more, point);
-            }
-        json_decref(values);
-        json_decref(*points);
-        *points = more;
-        TUTTI_TRY(status);
-        if (json_array_size(more) > MOST_RUNS)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "--%s makes more than %d combinations", flag,
-                              MOST_RUNS);
-    }
-    return TUTTI_OK;
-}
-
-/* Writes "slow=0:5 n=4"; for an empty value "slow=none". */
-static void print_point(json_t *point, char *text, size_t bytes)
-{
-    const char *key;
-    json_t *value;
-    size_t used = 0;
-
-    text[0] = 0;
-    json_object_foreach(point, key, value)
-    {
-        const char *of = json_string_value(value);
-        used += (size_t)snprintf(text + used, bytes - used, "%s%s=%s", used > 0 ? " " : "", key,
-                                 of[0] != 0 ? of : "none");
-        used = used < bytes ? used : bytes - 1;
-    }
-}
-
 /* ---- one run ---- */
 
 typedef struct choice {
@@ -439,21 +308,23 @@ static tutti_status read_lists(lists *l, const tutti_compare_config *c, tutti_er
         return tutti_fail(
             err, TUTTI_ERR_USAGE, 0,
             "nothing to compare; give --methods ddp,local-sgd (`tutti methods` lists them)");
-    TUTTI_TRY(read_list("methods", c->methods, ',', false, &l->methods, err));
+    TUTTI_TRY(tutti_compare_list("methods", c->methods, ',', false, &l->methods, err));
     TUTTI_TRY(
-        read_list("codecs", c->codecs[0] != 0 ? c->codecs : "none", ',', false, &l->codecs, err));
+        tutti_compare_list("codecs", c->codecs[0] != 0 ? c->codecs : "none", ',', false,
+                           &l->codecs, err));
     TUTTI_TRY(check_specs(l, err));
-    TUTTI_TRY(combine("vary", c->varies, ';', &l->conditions, err));
-    TUTTI_TRY(combine("grid", c->grids, ',', &l->points, err));
-    TUTTI_TRY(read_seeds(c->seeds, &l->seeds, err));
+    TUTTI_TRY(tutti_compare_combine("vary", c->varies, ';', &l->conditions, err));
+    TUTTI_TRY(tutti_compare_combine("grid", c->grids, ',', &l->points, err));
+    TUTTI_TRY(tutti_compare_seeds(c->seeds, &l->seeds, err));
     if (c->target[0] != 0)
         TUTTI_TRY(tutti_compare_target(c->target, &accuracy, &value, err));
     if ((double)json_array_size(l->methods) * (double)json_array_size(l->codecs) *
             (double)json_array_size(l->conditions) * (double)json_array_size(l->points) *
             (double)json_array_size(l->seeds) >
-        MOST_RUNS)
+        TUTTI_COMPARE_RUNS_MOST)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "these lists make more than %d runs; shorten one", MOST_RUNS);
+                          "these lists make more than %d runs; shorten one",
+                          TUTTI_COMPARE_RUNS_MOST);
     return TUTTI_OK;
 }
 
@@ -526,7 +397,7 @@ static tutti_status fill_rows(json_t *plan, const lists *l, bool of_plan, int ar
                         continue;
                     status = make_words(argc, argv, &of, of_plan, &words, err);
                     if (pass == 0) {
-                        print_point(of.condition, text, sizeof text);
+                        tutti_compare_point(of.condition, text, sizeof text);
                         json_array_append_new(rows,
                                               json_pack("{s:s, s:s, s:s}", "method", of.method,
                                                         "codec", of.codec, "condition", text));
@@ -551,7 +422,7 @@ static tutti_status fill_rows(json_t *plan, const lists *l, bool of_plan, int ar
         TUTTI_TRY(check_left(rows, out, "condition", err));
     }
     for (size_t p = 0; p < json_array_size(l->points); p++) {
-        print_point(json_array_get(l->points, p), text, sizeof text);
+        tutti_compare_point(json_array_get(l->points, p), text, sizeof text);
         json_array_append_new(json_object_get(plan, "points"), json_string(text));
     }
     return TUTTI_OK;
@@ -622,8 +493,8 @@ static bool is_plan(const json_t *plan)
     bool good = json_is_string(json_object_get(plan, "directory")) &&
                 json_is_string(json_object_get(plan, "target")) &&
                 json_is_array(json_object_get(plan, "command")) && json_is_array(out) &&
-                json_array_size(rows) > 0 && json_array_size(rows) <= MOST_RUNS &&
-                json_array_size(points) > 0 && json_array_size(runs) <= MOST_RUNS;
+                json_array_size(rows) > 0 && json_array_size(rows) <= TUTTI_COMPARE_RUNS_MOST &&
+                json_array_size(points) > 0 && json_array_size(runs) <= TUTTI_COMPARE_RUNS_MOST;
 
     good = good && all_strings(json_object_get(plan, "command")) && all_strings(points);
     for (size_t i = 0; good && i < json_array_size(out); i++) {
