@@ -12,6 +12,7 @@
 #include "tutti/launch.h"
 #include "launch/launch.h"
 
+typedef struct tutti_cli_settings tutti_cli_settings;
 typedef struct tutti_command {
     const char *name;
     const char *arguments;             /* as help prints them; "": none */
@@ -28,7 +29,7 @@ extern const tutti_command *tutti_commands;
 extern const tutti_option tutti_cli_run_options[], tutti_cli_compare_options[],
     tutti_cli_report_options[], tutti_cli_plan_options[], tutti_cli_eval_options[],
     tutti_cli_predict_options[], tutti_cli_generate_options[], tutti_cli_doctor_options[],
-    tutti_cli_why_options[], tutti_cli_convert_options[];
+    tutti_cli_why_options[], tutti_cli_convert_options[], tutti_cli_join_options[];
 int tutti_cli_train(int argc, char **argv), tutti_cli_methods(int argc, char **argv),
     tutti_cli_config(int argc, char **argv), tutti_cli_data(int argc, char **argv),
     tutti_cli_check(int argc, char **argv), tutti_cli_version(int argc, char **argv),
@@ -42,7 +43,8 @@ int tutti_cli_train(int argc, char **argv), tutti_cli_methods(int argc, char **a
     tutti_cli_doctor(int argc, char **argv),
     tutti_cli_man(int argc, char **argv), tutti_cli_eval(int argc, char **argv),
     tutti_cli_predict(int argc, char **argv), tutti_cli_generate(int argc, char **argv),
-    tutti_cli_why(int argc, char **argv), tutti_cli_convert(int argc, char **argv);
+    tutti_cli_why(int argc, char **argv), tutti_cli_convert(int argc, char **argv),
+    tutti_cli_join(int argc, char **argv);
 
 /* eval.c: sets *run to the first of the arguments that are left after the command's flags were
    taken. TUTTI_ERR_USAGE: there is none, or a flag is among them. options: the command's, for a
@@ -76,6 +78,27 @@ void tutti_cli_keep_running(void);
 /* Flushes standard output. If that fails (its reader has closed it, the disk is full), this is
    reported once, and further output is discarded. TUTTI_ERR_IO: it cannot be discarded. */
 tutti_status tutti_cli_flush(tutti_error *err);
+
+/* ---- asked.c: being asked to end ---- */
+
+/* Installs handlers of SIGTERM and SIGINT. From then on tutti_cli_asked returns the first signal.
+   launched: by our launcher, which handles second signals. */
+void tutti_cli_handle_signals(bool launched);
+/* `stop` of tutti_train_io: the signal that has come; 0: none. */
+int tutti_cli_asked(void *user);
+bool tutti_cli_asked_by_launcher(void); /* did a signal come from our launcher? */
+/* Returns the exit code of a rank that a signal has stopped. */
+int tutti_cli_code_of_stop(void);
+
+/* ---- member.c: runs whose workers come and go ---- */
+
+/* The launcher's part: starts the workers, and waits for all of this machine. words: their command
+   line. */
+tutti_status tutti_cli_launch_members(const tutti_cli_settings *s, const char *const *words,
+                                      tutti_launch_result *result, tutti_error *err);
+/* A worker's: takes part until the run ends, or until it leaves. Returns the exit code. */
+int tutti_cli_work_member(tutti_cli_settings *s, const tutti_train_io *io, int rank,
+                          tutti_error *err);
 
 /* ---- screen.c: the terminal ---- */
 
@@ -174,7 +197,7 @@ typedef struct tutti_cli_left {
 /* ---- settings.c ---- */
 
 /* The settings of a run, from arguments, environment and files. */
-typedef struct tutti_cli_settings {
+struct tutti_cli_settings {
     tutti_train_config config;
     tutti_settings *settings;    /* knows where each value comes from */
     tutti_runtime *rt;
@@ -187,7 +210,7 @@ typedef struct tutti_cli_settings {
     tutti_cli_savers savers;     /* of the resumed run; n 0: the user gives a number of workers */
     tutti_cli_left *left;        /* settings of the resumed run that are ignored, and that the user
                                     has not given again; NULL: none */
-} tutti_cli_settings;
+};
 /* Reads the settings; *s is overwritten. argv[0] is skipped. One argument that is no flag may be
    given: the configuration file. extra: NULL-ended list of the command's own flags, names without
    dashes, which have no value; NULL: none. Call tutti_cli_close also after a failure. */

@@ -13,7 +13,7 @@ static const struct {
     { "What is trained, and for how long", "*model *data *epochs *steps *batch accumulate *seed "
                                            "init partition validation precision target" },
     { "The update", "*optimizer *lr-schedule clip-norm nonfinite loss-scale" },
-    { "Who trains", "*n *hosts rsh meet start-timeout servers *threads transport lane batch-share "
+    { "Who trains", "*n *hosts rsh meet start-timeout workers restarts servers *threads transport lane batch-share "
                     "elastic-shares device-memory on-loss min-workers" },
     { "What is exchanged", "*method *codec codec-cost codec-report codec-checksum codec-hierarchy "
                            "collective collective-table" },
@@ -151,7 +151,6 @@ static const struct {
     { "schedule", "--lr-schedule" },
     { "warmup", "--lr-schedule 'cosine(warmup=100)'" },
     { "warmup-steps", "--lr-schedule 'cosine(warmup=100)'" },
-    { "workers", "-n" },
     { "num-workers", "-n" },
     { "nproc", "-n" },
     { "np", "-n" },

@@ -149,6 +149,8 @@ static const char *const variables[] = {
     /* our launcher's, for its workers */
     "TUTTI_SHM_FD",
     "TUTTI_LAUNCHED",
+    "TUTTI_TELL",
+    "TUTTI_JOIN",
     "TUTTI_STARTED_NS",
     /* the Python package's */
     "TUTTI_LIBRARY",

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "stop.h"
 #include "tutti/tutti.h"
 #include "collective/world.h"
 
@@ -113,8 +112,10 @@ int tutti_cli_simulate(tutti_cli_settings *s, int64_t started_ns, tutti_error *e
 
     sim.io.user = &sim;
     sim.io.installed_data = tutti_cli_installed(installed, sizeof installed, "data");
-    if (s->config.checkpoint_on_signal)
-        tutti_cli_handle_signals(&sim.io, false);
+    if (s->config.checkpoint_on_signal) {
+        tutti_cli_handle_signals(false);
+        sim.io.stop = tutti_cli_asked;
+    }
     sim.workers = tutti_alloc((size_t)(s->config.n + s->config.servers), sizeof *sim.workers);
     if (sim.workers == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %lld simulated workers",

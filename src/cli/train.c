@@ -12,7 +12,6 @@
 
 #include "cli_internal.h"
 #include "simulate.h"
-#include "stop.h"
 #include "base/settings.h"
 #include "runtime/files.h"
 #include "tutti/launch.h"
@@ -24,6 +23,8 @@ static bool is_tcp(const char *transport)
 {
     return strncmp(transport, "tcp", 3) == 0 && (transport[3] == 0 || transport[3] == '(');
 }
+
+enum { STOP_SECONDS = 120 };     /* to save a checkpoint; then the run is ended without one */
 
 /* ---- failure report ---- */
 
@@ -144,7 +145,9 @@ static tutti_status choose_transport(tutti_cli_settings *s, const standing *at, 
     tutti_train_config *c = &s->config;
     const char *usual;
     bool here;
-    usual = at->worker ? tutti_launch_place_transport(&at->place) : at->n_hosts > 1 ? "tcp" : "shm";
+    usual = at->worker                              ? tutti_launch_place_transport(&at->place)
+            : at->n_hosts > 1 || c->workers[0] != 0 ? "tcp"
+                                                    : "shm";
     here = strncmp(c->transport, "shm", 3) == 0 || tutti_world_simulated(c->transport);
     /* a run of one machine that is resumed by a launcher, or on several */
     if (tutti_settings_origin(s->settings, "transport", NULL) == TUTTI_FROM_DEFAULT ||
@@ -180,6 +183,19 @@ static tutti_status read_hosts(tutti_cli_settings *s, standing *at, int *workers
     return TUTTI_OK;
 }
 
+/* A run whose workers come and go begins with the fewest, unless -n is given; one of them that is
+   resumed has a fixed number of workers. */
+static void read_workers(tutti_cli_settings *s)
+{
+    tutti_train_config *c = &s->config;
+
+    if (c->resume[0] != 0 && tutti_settings_origin(s->settings, "workers", NULL) == TUTTI_FROM_FILE)
+        c->workers = "";
+    if (c->workers[0] != 0 && tutti_settings_origin(s->settings, "n", NULL) == TUTTI_FROM_DEFAULT &&
+        atoi(c->workers) > 0)
+        c->n = atoi(c->workers);
+}
+
 /* Sets the role of this process. Flags override the environment, but must not contradict a launcher
    that has started several processes already. */
 static tutti_status stand(tutti_cli_settings *s, standing *at, tutti_error *err)
@@ -187,9 +203,15 @@ static tutti_status stand(tutti_cli_settings *s, standing *at, tutti_error *err)
     tutti_train_config *c = &s->config;
     int workers = 0, before;
 
+    read_workers(s);
     TUTTI_TRY(read_hosts(s, at, &workers, err));
     TUTTI_TRY(tutti_launch_find_place(environ, &at->place, err));
     at->worker = at->place.by == TUTTI_BY_TUTTI || at->place.size > 1;
+    if (c->workers[0] != 0 && at->worker && at->place.by != TUTTI_BY_TUTTI)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "workers is '%.40s', so that workers may come and go, but %s has started "
+                          "%d processes (%s); start `tutti train` once, and `tutti join` elsewhere",
+                          c->workers, at->place.name, at->place.size, at->place.found);
     before = (int)c->n;
     if (s->savers.n > 0 && s->savers.n < c->n && at->place.by <= TUTTI_BY_TUTTI) {
         tutti_cli_keep_left(&s->savers, at->hosts, &at->n_hosts, &workers);
@@ -269,8 +291,10 @@ static void begin_work(const tutti_cli_settings *s, const standing *at, tutti_tr
     if (launched != NULL)
         /* the launcher receives the terminal's signal and sends us SIGTERM */
         signal(SIGINT, SIG_IGN);
-    if (s->config.checkpoint_on_signal)
-        tutti_cli_handle_signals(io, launched != NULL);
+    if (s->config.checkpoint_on_signal) {
+        tutti_cli_handle_signals(launched != NULL);
+        io->stop = tutti_cli_asked;
+    }
     io->started_ns = started != NULL ? strtoll(started, NULL, 10) : 0;
     io->installed_data = tutti_cli_installed(installed, 4096, "data");
     if (at->place.by > TUTTI_BY_TUTTI && at->place.rank == 0 && !s->config.quiet)
@@ -324,6 +348,11 @@ static int work(tutti_cli_settings *s, const standing *at, tutti_error *err)
     int code;
 
     begin_work(s, at, &io, installed);
+    if (s->config.most > 0) {
+        code = tutti_cli_work_member(s, &io, at->place.rank, err);
+        tutti_screen_end(&display);
+        return code;
+    }
     status = join_world(s, &world, err);
     /* the launcher cannot be notified yet; other failures have left a failure report */
     if (launched == NULL ? status != TUTTI_OK : status == TUTTI_ERR_USAGE || status == TUTTI_ERR_IO)
@@ -393,7 +422,7 @@ static const char **worker_words(int argc, char **argv, const char *self,
 /* The time that workers have to save a checkpoint when they are asked to end; 0: they save none. */
 static int64_t stop_ns(const tutti_cli_settings *s)
 {
-    return s->config.checkpoint_on_signal ? TUTTI_CLI_STOP_SECONDS * INT64_C(1000000000) : 0;
+    return s->config.checkpoint_on_signal ? STOP_SECONDS * INT64_C(1000000000) : 0;
 }
 
 /* Starts the workers of this host: all of a run, or an agent's. */
@@ -481,7 +510,8 @@ static tutti_status launch(tutti_cli_settings *s, const standing *at, int *code,
     setenv("TUTTI_LAUNCHED", at->n_hosts > 0 ? "agent" : "here", 1);
     if (at->n_hosts == 0) {
         setenv("TUTTI_STARTED_NS", started, 1);
-        status = launch_here(s, words, &result, err);
+        status = s->config.most > 0 ? tutti_cli_launch_members(s, words, &result, err)
+                                    : launch_here(s, words, &result, err);
     } else
         status = launch_hosts(s, at, &(worker_command){ words, threads_word }, &result, err);
     tutti_free(words);

@@ -7,6 +7,8 @@
    | MANIFEST | the step         | the manifest (state_wire.c)   |
    | RANGE    | range            | the step (8), the range       |
    | NONE     | the step         | the sender has a later state  |
+   | WHICH    | 0                | none: what run is this?       |
+   | ABOUT    | 0                | what the run is: a text       |
 
    Numbers are little-endian. Notes may be lost, and one that does not fit into a queue is not sent:
    the fetch asks again after its time limit. What arrives for another step than the one that is
@@ -18,7 +20,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum { ASK = TUTTI_NODE_KINDS, MANIFEST, RANGE, NONE, KINDS_END = 2 * TUTTI_NODE_KINDS };
+enum { ASK = TUTTI_NODE_KINDS, MANIFEST, RANGE, NONE, WHICH, ABOUT, KINDS_END = 2 * TUTTI_NODE_KINDS };
 enum { STEP_BYTES = 8 };
 
 #define CARRY_MS INT64_C(1000000)
@@ -36,6 +38,9 @@ struct tutti_carrier {
     int n_askers;
     tutti_fetch *fetch;          /* NULL: nothing is fetched */
     uint64_t step;               /* that is fetched */
+    char *about;                 /* what it tells of the run; NULL: nothing */
+    bool asks;                   /* what the run is */
+    char *told;                  /* the answer; NULL: there is none yet */
     tutti_error differs;         /* status TUTTI_ERR_STATE: holders contradict each other */
 };
 
@@ -77,6 +82,8 @@ void tutti_carrier_close(tutti_carrier *c)
         return;
     tutti_image_close(c->image);
     tutti_free(c->manifest);
+    tutti_free(c->about);
+    tutti_free(c->told);
     tutti_monitor_close(c->lock);
     tutti_free(c);
 }
@@ -192,6 +199,73 @@ static void give(tutti_carrier *c, const tutti_node_note *note)
         give_range(c, note);
 }
 
+/* ---- what run it is ---- */
+
+tutti_status tutti_carrier_about(tutti_carrier *c, const char *text, tutti_error *err)
+{
+    if (strlen(text) > TUTTI_NODE_NOTE_BYTES)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "what this run is takes %zu bytes to tell, and a note has at most %d",
+                          strlen(text), TUTTI_NODE_NOTE_BYTES);
+    c->about = tutti_copy_text(text);
+    return c->about != NULL
+               ? TUTTI_OK
+               : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for what this run is");
+}
+
+static void tell(tutti_carrier *c, uint64_t asker)
+{
+    if (c->about != NULL)
+        post(c, asker, ABOUT, 0, c->about, strlen(c->about));
+}
+
+/* The first answer counts. */
+static void hear(tutti_carrier *c, const tutti_node_note *note)
+{
+    if (!c->asks || c->told != NULL)
+        return;
+    c->told = tutti_alloc(note->n + 1, 1);
+    if (c->told != NULL && note->n > 0)
+        memcpy(c->told, note->bytes, note->n);
+    tutti_wake(c->lock);
+}
+
+/* Asks the next member, and waits a while for an answer. *text NULL: there was none. */
+static void ask_one(tutti_carrier *c, tutti_epoch *epoch, int turn, char **text)
+{
+    tutti_node_epoch(c->node, epoch);
+    tutti_lock(c->lock);
+    if (epoch->n > 0)
+        post(c, epoch->members[turn % epoch->n].id, WHICH, 0, NULL, 0);
+    if (c->told == NULL)
+        (void)tutti_wait(c->lock, tutti_now_ns(c->rt) + (epoch->n > 0 ? 200 : 20) * CARRY_MS, NULL);
+    *text = c->told;
+    c->told = NULL;
+    tutti_unlock(c->lock);
+}
+
+tutti_status tutti_carrier_ask(tutti_carrier *c, int64_t limit_ns, char **text, tutti_error *err)
+{
+    const int64_t until = tutti_now_ns(c->rt) + limit_ns;
+    tutti_epoch *epoch = tutti_alloc(1, sizeof *epoch);
+    char why[400];
+
+    *text = NULL;
+    if (epoch == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the members of a run");
+    tutti_lock(c->lock);
+    c->asks = true;
+    tutti_unlock(c->lock);
+    for (int turn = 0; *text == NULL && tutti_now_ns(c->rt) < until; turn++)
+        ask_one(c, epoch, turn, text);
+    tutti_free(epoch);
+    if (*text != NULL)
+        return TUTTI_OK;
+    tutti_node_describe(c->node, why, sizeof why);
+    return tutti_fail(err, TUTTI_TIMEOUT, 0, "no member told in %.1f s what run this is: %s",
+                      (double)limit_ns * 1e-9, why);
+}
+
 /* ---- one that fetches ---- */
 
 /* Callback of the fetch. */
@@ -234,6 +308,10 @@ bool tutti_carrier_note(void *carrier, const tutti_node_note *note)
     tutti_lock(c->lock);
     if (note->kind == ASK)
         give(c, note);
+    else if (note->kind == WHICH)
+        tell(c, note->from);
+    else if (note->kind == ABOUT)
+        hear(c, note);
     else if (note->kind <= NONE && c->fetch != NULL)
         take(c, note);
     tutti_unlock(c->lock);

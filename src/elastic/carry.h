@@ -33,6 +33,14 @@ tutti_status tutti_carrier_offer(tutti_carrier *c, tutti_image *image,
 /* The image on offer; NULL: none. The carrier's, until the next offer. */
 const tutti_image *tutti_carrier_offered(const tutti_carrier *c);
 
+/* The answer of this process to those that ask what run it is: a text, copied. Call it before the
+   node is open. TUTTI_ERR_MEMORY; TUTTI_ERR_USAGE: it is longer than a note. */
+tutti_status tutti_carrier_about(tutti_carrier *c, const char *text, tutti_error *err);
+/* Asks the members that its node knows for that text, one after the other, for limit_ns at most.
+   Also by a newcomer, before it is ready. *text: tutti_free it; NULL on failure. TUTTI_TIMEOUT:
+   none has answered; the sentence says what the node knows. Blocks. */
+tutti_status tutti_carrier_ask(tutti_carrier *c, int64_t limit_ns, char **text, tutti_error *err);
+
 typedef struct tutti_carried {
     tutti_elastic_state of;      /* the state, as those that hold it cut it */
     const uint64_t *holders;     /* [n]: ids of the processes that hold it */

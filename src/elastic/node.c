@@ -94,6 +94,7 @@ static tutti_membership_options protocol_of(tutti_node *n)
                                    .dead_ns = n->options.dead_ns,
                                    .retry_ns = n->options.retry_ns,
                                    .boundary_ns = n->options.boundary_ns,
+                                   .most = n->options.most,
                                    .send = tutti_node_send_state,
                                    .user = n };
 

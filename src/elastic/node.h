@@ -50,6 +50,7 @@ typedef struct tutti_node_options {
     int port;                    /* 0: the kernel chooses */
     /* As in tutti_membership_options. 0: 100 ms, 1 s, 500 ms, 500 ms. */
     int64_t heartbeat_ns, dead_ns, retry_ns, boundary_ns;
+    int most;                    /* members of the run, as there */
     /* NULL: notes to this process are dropped. */
     void (*on_note)(void *user, const tutti_node_note *note);
     void *user;

@@ -4,6 +4,7 @@
 #ifndef TUTTI_LAUNCH_LAUNCH_H
 #define TUTTI_LAUNCH_LAUNCH_H
 #include "tutti/launch.h"
+#include "transport/meet.h"
 #pragma GCC visibility push(default)
 
 /* For a program that computes in this process, without a launcher: makes its waiting OpenMP
@@ -81,6 +82,48 @@ tutti_status tutti_launch_hosts(const tutti_launch_hosts_options *options,
 /* The agent on a host: reads a job from `in`, runs it, reports on `out`. Returns the exit code.
    For a process with one thread that does nothing else. */
 int tutti_launch_agent(int in, int out);
+
+/* ---- a run whose workers come and go (docs/design/membership.md) ---- */
+enum { TUTTI_LAUNCH_CONTACTS = 16 };
+/* The pass of a run: what a process needs to join it. A file of lines (pass.c). */
+typedef struct tutti_launch_pass {
+    tutti_run_id id;
+    tutti_run_key key;           /* wipe it after use */
+    char at[TUTTI_LAUNCH_CONTACTS][64]; /* [n]: addresses of members */
+    int n;
+} tutti_launch_pass;
+/* Replaces the file by one that only its owner can read. */
+tutti_status tutti_launch_pass_write(const tutti_launch_pass *pass, const char *path,
+                                     tutti_error *err);
+/* TUTTI_ERR_USAGE: there is no such file, others can read it, or it is no pass. */
+tutti_status tutti_launch_pass_read(tutti_launch_pass *pass, const char *path, tutti_error *err);
+
+/* Variables of its workers. The first: the descriptor of the pipe by which they tell the launcher
+   what it has to know (elastic.c). The second, of newcomers only: the file of the pass. They also
+   have the variables of meet.h for the run's id and key. */
+#define TUTTI_LAUNCH_TELL "TUTTI_TELL"
+#define TUTTI_LAUNCH_JOIN "TUTTI_JOIN"
+
+typedef struct tutti_launch_elastic_options {
+    int workers;                 /* that the run begins with, on this host */
+    int threads;                 /* of each */
+    const char *const *argv;     /* as in tutti_launch_options */
+    int restarts;                /* how often each lost one is started again */
+    const char *pass;            /* the file; it is there while a worker of this host takes part */
+    tutti_run_id id;
+    tutti_run_key key;
+    void (*say)(void *user, const char *line); /* a loss, and what comes of it; NULL: not called */
+    void *user;
+} tutti_launch_elastic_options;
+/* Starts the founders, and blocks until all workers of this host have ended. The founders meet by
+   the transport shm. exit_code: 0 if one has seen the end of the run, or all have left it; else as
+   of tutti_launch_run. */
+tutti_status tutti_launch_elastic(const tutti_launch_elastic_options *options,
+                                  tutti_launch_result *result, tutti_error *err);
+
+/* Writes the address of this host on the route to `host`, as digits; "": the name is not known, or
+   there is no route. Blocks for the name service. */
+void tutti_launch_route(const char *host, char *text, size_t bytes);
 
 /* ---- exclusive use of a directory while a run writes into it ---- */
 typedef struct tutti_launch_claim tutti_launch_claim;

@@ -254,7 +254,7 @@ static bool leave_is_due(const tutti_membership *m)
 
 static bool admission_is_due(const tutti_membership *m)
 {
-    for (int k = 0; k < m->n_newcomers; k++)
+    for (int k = 0; k < m->n_newcomers && m->epoch.n < most_members(m); k++)
         if (is_to_be_admitted(m, &m->newcomers[k]))
             return true;
     return false;

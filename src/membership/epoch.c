@@ -105,7 +105,7 @@ static void admit_newcomers(tutti_epoch *next, const tutti_membership *m)
 {
     uint64_t last = 0;
 
-    while (next->n < TUTTI_MEMBERS_MAX) {
+    while (next->n < most_members(m)) {
         const newcomer *least = NULL;
         tutti_member member = { .holds = false };
         for (int k = 0; k < m->n_newcomers; k++) {

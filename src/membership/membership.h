@@ -45,6 +45,9 @@ typedef struct tutti_membership_options {
     uint8_t run[16];             /* id of the run; messages of another are dropped and counted */
     uint64_t id;                 /* this process */
     const char *address;         /* where it listens; copied */
+    /* Most members of an epoch: more newcomers have to wait. The same for all members. 0:
+       TUTTI_MEMBERS_MAX. */
+    int most;
 
     /* Every heartbeat_ns something is sent to each member. A member not heard of for dead_ns is
        suspected. dead_ns >= 3 heartbeat_ns. A change that stands still for retry_ns is taken over

@@ -116,6 +116,10 @@ void send_to(tutti_membership *m, const char *address, message *w, const tutti_e
 void send_to_members(tutti_membership *m, message *w, const tutti_epoch *epoch);
 bool is_suspected(const tutti_membership *m, int i);
 bool is_to_be_admitted(const tutti_membership *m, const newcomer *a);
+static inline int most_members(const tutti_membership *m)
+{
+    return m->options.most > 0 ? m->options.most : TUTTI_MEMBERS_MAX;
+}
 void learn(tutti_membership *m, const tutti_epoch *decided);
 
 /* change.c */

@@ -15,6 +15,8 @@
    the next epoch. All three make the loop fail with TUTTI_ERR_PEER, and leave the state of a whole
    step. */
 #include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "elastic/carry.h"
@@ -24,7 +26,7 @@
 #include "tutti/method.h"
 
 #define NODES_MS INT64_C(1000000)
-enum { ADMISSION_MS = 60000, DEAD_MS = 1000, LEAVING_MS = 5000 };
+enum { ADMISSION_MS = 60000, DEAD_MS = 1000, LEAVING_MS = 5000, FEW_MS = 600000 };
 
 typedef struct follower {
     tutti_run *run;
@@ -35,6 +37,8 @@ typedef struct follower {
     uint64_t epoch;      /* whose state it fetches, or in whose world it trains */
     uint64_t spent;      /* the epoch whose world has ended, or could not be opened; 0 */
     int64_t spent_ns;    /* since when */
+    uint64_t few;        /* the epoch that has too few workers; 0 */
+    int64_t few_ns;      /* since when it waits for others */
     int64_t opened_ns;   /* since when the node is open */
     bool ready, leaving; /* the node knows */
     bool ended;          /* the run has */
@@ -213,7 +217,12 @@ static bool commit(void *user, uint64_t step)
 {
     follower *f = user;
 
+    tutti_node_view view;
+
     leave_if_asked(f);
+    tutti_node_look(f->node, &view);
+    if (f->leaving && view.all_leave) /* the run ends here, without its results */
+        return false;
     return tutti_node_step(f->node, f->epoch, step + 1);
 }
 
@@ -226,7 +235,27 @@ static tutti_status train(follower *f, tutti_error *err)
     TUTTI_TRY(tutti_train_results(run, err));
     TUTTI_TRY(tutti_barrier(&run->all, err)); /* all have seen that the files are there */
     f->ended = true;
+    tutti_train_say_warnings(run);
+    tutti_train_say_totals(run);
     return TUTTI_OK;
+}
+
+/* All members add the same event, so that it is not lost with one of them. */
+static void note_epoch(tutti_run *run)
+{
+    const unsigned long long number = run->epoch.number, step = run->entered_step;
+    json_t *event;
+
+    if (number == 1)
+        tutti_train_say_begin(run);
+    else
+        tutti_train_say(run, 0, "epoch %llu of the members: %d worker%s, from step %llu", number,
+                        run->workers, run->workers == 1 ? "" : "s", step);
+    event = json_pack("{s:I, s:s, s:I, s:i}", "step", (json_int_t)step, "kind", "epoch", "epoch",
+                      (json_int_t)number, "workers", run->workers);
+    if (run->events_before == NULL)
+        run->events_before = json_array();
+    json_array_append_new(run->events_before, event);
 }
 
 /* Trains in that world. *image: the state that is left; NULL: the run has ended, or the one that it
@@ -244,6 +273,7 @@ static tutti_status train_in(follower *f, tutti_world *world, const tutti_node_v
         status = tutti_train_epoch_open(f->run, world, &epoch, err);
     if (status == TUTTI_OK) {
         begun = true;
+        note_epoch(f->run);
         status = train(f, err);
     }
     if (status == TUTTI_ERR_PEER && begun) /* without, nothing was changed yet */
@@ -286,14 +316,40 @@ static bool is_stuck(const follower *f, const tutti_node_view *view)
 {
     const int64_t dead = f->how->node.dead_ns != 0 ? f->how->node.dead_ns : DEAD_MS * NODES_MS;
 
-    return view->acts && view->index > 0 && view->index == view->n - 1 &&
-           tutti_node_now(f->node) - f->spent_ns > 2 * dead;
+    return view->acts && f->spent == view->epoch && view->index > 0 &&
+           view->index == view->n - 1 && tutti_node_now(f->node) - f->spent_ns > 2 * dead;
+}
+
+/* There are fewer workers than the run is to have. */
+static tutti_status wait_for_more(follower *f, const tutti_node_view *view, tutti_error *err)
+{
+    const int64_t now = tutti_node_now(f->node);
+    char line[200];
+
+    if (f->few != view->epoch) {
+        f->few = view->epoch;
+        f->few_ns = now;
+        snprintf(line, sizeof line,
+                 "%d worker%s at step %llu, fewer than %d: the run waits for others to join",
+                 view->n, view->n == 1 ? "" : "s", (unsigned long long)view->step, f->how->least);
+        if (view->index == 0 && f->run->io->say != NULL)
+            f->run->io->say(f->run->io->user, 3, line);
+    }
+    if (now - f->few_ns > FEW_MS * NODES_MS)
+        return tutti_fail(err, TUTTI_ERR_PEER, 0,
+                          "the run had %d workers for %d s, and is to have %d at least; nobody "
+                          "else has come",
+                          view->n, FEW_MS / 1000, f->how->least);
+    wait_for_change(f, view);
+    return TUTTI_OK;
 }
 
 static tutti_status as_member(follower *f, const tutti_node_view *view, tutti_error *err)
 {
     if (!view->holds)
         return get_state(f, view, err);
+    if (view->acts && f->spent != view->epoch && view->n < f->how->least)
+        return wait_for_more(f, view, err);
     if (view->acts && f->spent != view->epoch)
         return train_epoch(f, view, err);
     if (is_stuck(f, view))
@@ -330,7 +386,7 @@ static tutti_status follow(follower *f, tutti_error *err)
         tutti_node_view view;
         leave_if_asked(f);
         tutti_node_look(f->node, &view);
-        if (view.state == TUTTI_LEFT)
+        if (view.state == TUTTI_LEFT || (f->leaving && view.all_leave))
             return TUTTI_OK;
         if (view.state == TUTTI_REMOVED)
             status = come_back(f, err);
@@ -377,6 +433,28 @@ static tutti_status check(const tutti_train_config *c, tutti_error *err)
     return TUTTI_OK;
 }
 
+/* Sets the answer to newcomers: the options of config.json, and the directory of the results. */
+static tutti_status tell_about(follower *f, tutti_error *err)
+{
+    tutti_train_config stored = *f->run->config; /* the newcomer may be in any directory */
+    char data[8256], out[PATH_MAX], *text;
+    json_t *object;
+    tutti_status status;
+
+    TUTTI_TRY(tutti_train_data_stored(f->run, data, sizeof data, err));
+    stored.data = data;
+    object = tutti_train_config_object(&stored);
+    json_object_set_new(object, "out",
+                        json_string(realpath(stored.out, out) != NULL ? out : stored.out));
+    text = json_dumps(object, JSON_COMPACT);
+    json_decref(object);
+    status = text != NULL
+                 ? tutti_carrier_about(f->carrier, text, err)
+                 : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for what this run is");
+    free(text);
+    return status;
+}
+
 tutti_status tutti_train_by_nodes(tutti_run *run, const tutti_train_nodes *how, bool *ended,
                                   tutti_error *err)
 {
@@ -390,6 +468,8 @@ tutti_status tutti_train_by_nodes(tutti_run *run, const tutti_train_nodes *how, 
                  ? tutti_carrier_open(&f.carrier, run->rt, err)
                  : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the members of a run");
     if (status == TUTTI_OK)
+        status = tell_about(&f, err);
+    if (status == TUTTI_OK)
         status = open_node(&f, how->founders, how->contacts, how->n, err);
     if (status == TUTTI_OK)
         status = follow(&f, err);
@@ -400,5 +480,58 @@ tutti_status tutti_train_by_nodes(tutti_run *run, const tutti_train_nodes *how, 
     tutti_carrier_close(f.carrier);
     tutti_free(f.newest);
     *ended = f.ended;
+    return status;
+}
+
+tutti_status tutti_train_member(const tutti_train_config *config, const tutti_train_io *given,
+                                const tutti_train_nodes *how, bool *ended, tutti_error *err)
+{
+    tutti_train_io io = *given;
+    tutti_runtime *rt;
+    tutti_run run;
+    tutti_status status;
+
+    *ended = false;
+    TUTTI_TRY(tutti_runtime_open_posix(&rt, err));
+    tutti_train_begin(&run, rt, config, &io);
+    status = tutti_train_open_samples(&run, err);
+    if (status == TUTTI_OK)
+        status = tutti_train_by_nodes(&run, how, ended, err);
+    tutti_train_close_all(&run);
+    tutti_runtime_close(rt);
+    return status;
+}
+
+/* ---- before it trains ---- */
+
+static void on_answer(void *user, const tutti_node_note *note)
+{
+    (void)tutti_carrier_note(user, note);
+}
+
+tutti_status tutti_train_ask(const tutti_node_options *node, const char *const *contacts, int n,
+                             int64_t limit_ns, char **config, tutti_error *err)
+{
+    tutti_node_options options = *node;
+    tutti_carrier *carrier = NULL;
+    tutti_node *asker = NULL;
+    tutti_runtime *rt;
+    tutti_status status;
+
+    *config = NULL;
+    TUTTI_TRY(tutti_runtime_open_posix(&rt, err));
+    status = tutti_carrier_open(&carrier, rt, err);
+    options.on_note = on_answer;
+    options.user = carrier;
+    if (status == TUTTI_OK)
+        status = tutti_node_join(&asker, contacts, n, &options, err);
+    if (status == TUTTI_OK) {
+        tutti_carrier_use(carrier, asker);
+        status = tutti_carrier_ask(carrier, limit_ns, config, err);
+        tutti_carrier_use(carrier, NULL);
+    }
+    tutti_node_close(asker);
+    tutti_carrier_close(carrier);
+    tutti_runtime_close(rt);
     return status;
 }

@@ -5,6 +5,8 @@
 #ifndef TUTTI_TRAIN_NODES_H
 #define TUTTI_TRAIN_NODES_H
 #include "elastic/node.h"
+#include "train/train.h"
+#pragma GCC visibility push(default)
 
 typedef struct tutti_run tutti_run;
 
@@ -15,6 +17,7 @@ typedef struct tutti_train_nodes {
     const char *const *contacts; /* [n]: addresses of members, 1 to TUTTI_CONTACTS_MAX */
     int n;
     const char *transport;       /* of the worlds of epochs: "tcp(...)"; NULL: "tcp" */
+    int least;                   /* workers with which it trains; with fewer it waits for others */
     int64_t admission_ns;        /* a newcomer that is not admitted for so long gives up; 0: 60 s */
     /* Asked in each step and each wait: is this process to leave? It may then end, without a step
        being lost. NULL: no. */
@@ -30,4 +33,16 @@ typedef struct tutti_train_nodes {
    part with it. TUTTI_TIMEOUT: a newcomer is not admitted. Blocks. */
 tutti_status tutti_train_by_nodes(tutti_run *run, const tutti_train_nodes *how, bool *ended,
                                   tutti_error *err);
+
+/* A process from its beginning to its end: opens the samples, and calls tutti_train_by_nodes.
+   config: as tutti_train_check leaves it. */
+tutti_status tutti_train_member(const tutti_train_config *config, const tutti_train_io *io,
+                                const tutti_train_nodes *how, bool *ended, tutti_error *err);
+
+/* Asks the members at these addresses what they train: *config, a JSON object of the options of
+   config.json and of `out`; tutti_free it. node: as in tutti_train_nodes. TUTTI_TIMEOUT: none of
+   them has answered for limit_ns. Blocks. */
+tutti_status tutti_train_ask(const tutti_node_options *node, const char *const *contacts, int n,
+                             int64_t limit_ns, char **config, tutti_error *err);
+#pragma GCC visibility pop
 #endif

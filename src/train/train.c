@@ -360,8 +360,7 @@ tutti_status tutti_train_enter(tutti_run *run, tutti_world *world, tutti_error *
                : TUTTI_OK;
 }
 
-/* Prints what is trained, by whom and how. */
-static void say_begin(tutti_run *run)
+void tutti_train_say_begin(tutti_run *run)
 {
     const tutti_train_config *config = run->config;
     const tutti_method *m = tutti_engine_method(run->engine);
@@ -408,7 +407,7 @@ tutti_status tutti_train_worker(tutti_world *world, const tutti_train_config *co
     tutti_train_begin(&run, tutti_world_runtime(world), config, &io);
     status = open_all(&run, world, err);
     if (status == TUTTI_OK) {
-        say_begin(&run);
+        tutti_train_say_begin(&run);
         status = tutti_train_loop(&run, err);
     }
     if (status == TUTTI_OK)

@@ -21,15 +21,17 @@ typedef struct tutti_train_config {
     const char *model, *data, *method, *optimizer, *lr_schedule, *transport, *target, *out,
         *resume, *init, *slow, *batch_share, *partition, *platform, *fail, *collective,
         *collective_table, *codec, *codec_hierarchy, *loss_scale, *stream, *hosts, *rsh, *meet,
-        *device_memory, *trace_steps, *log_to, *metrics_port;
+        *device_memory, *trace_steps, *log_to, *metrics_port, *workers;
     int64_t n, servers, epochs, steps, batch, accumulate, seed, threads, report_every,
         codec_report, eval_every, checkpoint_every, checkpoint_keep, min_workers, stream_buffer,
-        elastic_shares;
+        elastic_shares, restarts;
     double validation, clip_norm, step_time, start_timeout;
     int on_loss, nonfinite, lane, precision, codec_cost, final_eval;
     int checkpoint_async;         /* 0: off */
     bool codec_checksum, checkpoint_on_signal, overwrite, trace, quiet;
     bool continue_on_loss;        /* no option: tutti_train_check sets it, from on_loss */
+    int least, most;              /* no options: tutti_train_check sets them, from workers; 0: the
+                                     workers are those of the beginning */
 } tutti_train_config;
 extern const tutti_option tutti_train_options[]; /* {0}-ended */
 /* batch-share=auto: steps between measurements of the speeds. The first measurement is earlier. */

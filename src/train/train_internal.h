@@ -520,6 +520,7 @@ tutti_status tutti_train_report_codec(tutti_run *run, tutti_error *err);
 
 /* Prints the closing summary of a successful run, from run->totals. Index 0. */
 void tutti_train_say_totals(const tutti_run *run);
+void tutti_train_say_begin(tutti_run *run); /* what is trained, by whom and how; train.c */
 
 /* ---- out.c ---- */
 

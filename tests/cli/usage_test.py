@@ -139,7 +139,7 @@ class Usage(Case):
         self.refused("there is no command 'trian'; did you mean 'train'?", "trian")
         self.refused("there is no option '--batc'; did you mean 'batch'", "train", "--batc", "3")
         for theirs, ours in (("lr", "--optimizer 'sgd(lr=0.1)'"), ("learning_rate", "--optimizer 'sgd(lr=0.1)'"),
-                             ("workers", "-n"), ("num-workers", "-n"), ("gpus", "-n"),
+                             ("num-workers", "-n"), ("gpus", "-n"),
                              ("lr-scheduler", "--lr-schedule"), ("batch-size", "--batch"), ("output", "--out"),
                              ("dataset", "--data")):
             self.refused("there is no option '--%s'; here it is %s" % (theirs, ours), "train", "--" + theirs, "3")

@@ -267,6 +267,20 @@ static void a_fetch_ends_when_it_is_not_needed(void **state)
         peers[k].silent = false;
 }
 
+static void a_process_is_told_what_run_it_is(void **state)
+{
+    tutti_error err = { .rank = -1 };
+    char *text;
+
+    (void)state;
+    assert_int_equal(tutti_carrier_ask(peers[3].carrier, 50 * MS, &text, &err), TUTTI_TIMEOUT);
+    assert_true(text == NULL && strstr(err.text, "no member told in 0.1 s what run this is") != NULL);
+    assert_int_equal(tutti_carrier_about(peers[1].carrier, "{\"n\": 3}", &err), TUTTI_OK);
+    assert_int_equal(tutti_carrier_ask(peers[3].carrier, 30000 * MS, &text, &err), TUTTI_OK);
+    assert_string_equal(text, "{\"n\": 3}");
+    tutti_free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -276,6 +290,7 @@ int main(void)
         cmocka_unit_test_setup(states_that_differ_are_refused, begin_test),
         cmocka_unit_test_setup(one_that_has_it_later_answers_then, begin_test),
         cmocka_unit_test_setup(a_fetch_ends_when_it_is_not_needed, begin_test),
+        cmocka_unit_test(a_process_is_told_what_run_it_is),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

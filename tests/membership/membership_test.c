@@ -219,6 +219,40 @@ static void a_single_founder_admits_those_that_are_ready(void **state)
     end(&w);
 }
 
+/* Two places for three: the third one waits, and no epoch follows because of it. */
+static void a_full_run_lets_newcomers_wait(void **state)
+{
+    world w;
+    tutti_epoch *const e = founders_of(1);
+
+    (void)state;
+    prepare(&w);
+    for (int i = 0; i < MEMBERS; i++)
+        w.options[i].most = 2;
+    assert_int_equal(tutti_membership_found(&w.m[0], &w.options[0], e, 0, NULL), TUTTI_OK);
+    free(e);
+    for (int i = 1; i < 3; i++) {
+        join(&w, i, 0);
+        tutti_membership_ready(w.m[i], MS);
+        carry(&w);
+    }
+    for (uint64_t step = 1; step <= 2; step++)
+        assert_true(tutti_membership_step(w.m[0], MS, step));
+    carry(&w);
+    assert_int_equal(tutti_membership_epoch(w.m[0])->number, 2);
+    assert_int_equal(tutti_membership_epoch(w.m[0])->n, 2);
+    assert_int_equal(tutti_membership_state_of(w.m[1]), TUTTI_MEMBER);
+    assert_int_equal(tutti_membership_state_of(w.m[2]), TUTTI_NEWCOMER);
+    assert_true(tutti_membership_hold(w.m[1], MS, 2));
+    for (uint64_t step = 3; step <= 9; step++)
+        for (int i = 0; i < 2; i++) {
+            assert_true(tutti_membership_step(w.m[i], MS, step));
+            carry(&w);
+        }
+    assert_int_equal(tutti_membership_epoch(w.m[0])->number, 2);
+    end(&w);
+}
+
 static void a_leaver_goes_and_its_rank_with_it(void **state)
 {
     world w;
@@ -383,6 +417,7 @@ int main(void)
         cmocka_unit_test(two_majorities_always_meet),
         cmocka_unit_test(an_epoch_begins_at_a_step_that_is_safe_and_that_most_have),
         cmocka_unit_test(a_single_founder_admits_those_that_are_ready),
+        cmocka_unit_test(a_full_run_lets_newcomers_wait),
         cmocka_unit_test(a_leaver_goes_and_its_rank_with_it),
         cmocka_unit_test(all_leave_as_soon_as_each_wants_to_or_is_lost),
         cmocka_unit_test(the_side_without_a_majority_stops_and_says_so),

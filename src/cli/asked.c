@@ -1,5 +1,5 @@
-/* stop.c: being asked to end by a signal, of runs that save a checkpoint first. */
-#include "stop.h"
+/* asked.c: being asked to end, by SIGTERM or Ctrl-C: of runs that save a checkpoint first, and of
+   workers that leave a run. */
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -37,16 +37,17 @@ static void note_signal(int number, siginfo_t *from, void *context)
     }
 }
 
-static int asked_to_stop(void *user)
+int tutti_cli_asked(void *user)
 {
     (void)user;
     return (int)asked.by;
 }
 
-/* Handlers have a stack of their own: oneDNN's matrix kernels for AVX2 move the stack
+/* Installs the handlers, except for signals that are ignored (nohup, a launcher's workers at the
+   terminal). Handlers have a stack of their own: oneDNN's matrix kernels for AVX2 move the stack
    pointer into their working memory on the heap, where the frame of a handler would overwrite other
    data. */
-void tutti_cli_handle_signals(tutti_train_io *io, bool launched)
+void tutti_cli_handle_signals(bool launched)
 {
     static char room[1 << 16];
     static const int wanted[] = { SIGTERM, SIGINT };
@@ -64,12 +65,19 @@ void tutti_cli_handle_signals(tutti_train_io *io, bool launched)
     for (size_t i = 0; i < TUTTI_LENGTH(wanted); i++)
         if (sigaction(wanted[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN)
             sigaction(wanted[i], &note, NULL);
-    io->stop = asked_to_stop;
 }
 
+/* Returns the exit code of a rank that a signal has stopped. A rank that received no signal itself
+   ends as the others. Our launcher knows the exit code if it sent the signal; if not, the rank that
+   received the signal from elsewhere reports it. */
 int tutti_cli_code_of_stop(void)
 {
     if (asked.has_launcher && (asked.by_launcher || asked.by == 0))
         return EXIT_DONE;
     return 128 + (asked.by != 0 ? (int)asked.by : SIGTERM);
+}
+
+bool tutti_cli_asked_by_launcher(void)
+{
+    return asked.by_launcher != 0;
 }

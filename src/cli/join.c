@@ -1,0 +1,224 @@
+/* join.c: `tutti join`: one more worker of a run that is under way, from any machine. It asks a
+   member what is trained, gets the state from the others, and trains until the run ends or until
+   it is asked to leave (SIGTERM, Ctrl-C). */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "member.h"
+
+enum { ASK_MS = 5000 };          /* until a member has answered */
+
+typedef struct join_config {
+    const char *key, *meet, *data, *out;
+    int64_t threads;
+    bool quiet;
+} join_config;
+
+const tutti_option tutti_cli_join_options[] = {
+    { "key", TUTTI_TEXT, TUTTI_AT(join_config, key), 0, 0, 0, "",
+      "with ADDRESS: the file `join` of the run's --out, or a copy of it, which you alone can read; "
+      "none: TUTTI_RUN_ID, and TUTTI_RUN_KEY or TUTTI_RUN_KEY_FILE" },
+    { "meet", TUTTI_TEXT, TUTTI_AT(join_config, meet), 0, 0, 0, "",
+      "address by which the others reach this machine; none: that of the route to ADDRESS" },
+    { "data", TUTTI_TEXT, TUTTI_AT(join_config, data), 0, 0, 0, "",
+      "where the run's data set is on this machine; none: where it is for the others" },
+    { "out", TUTTI_TEXT, TUTTI_AT(join_config, out), 0, 0, 0, "",
+      "directory of the results, for the time in which this worker writes them; none: the run's" },
+    { "threads", TUTTI_INT, TUTTI_AT(join_config, threads), 0, 0, 1024, NULL,
+      "compute threads; 0: as many as the others have" },
+    { "quiet", TUTTI_BOOL, TUTTI_AT(join_config, quiet), 0, 0, 1, NULL,
+      "no progress; errors are always shown" },
+    { 0 }
+};
+
+/* ---- where the run is ---- */
+
+static bool is_file(const char *path)
+{
+    struct stat about;
+
+    return stat(path, &about) == 0;
+}
+
+/* Reads the pass of a run's directory, or of the file itself. */
+static tutti_status read_directory(tutti_launch_pass *pass, const char *where, tutti_error *err)
+{
+    struct stat about;
+    char path[4200];
+
+    if (stat(where, &about) == 0 && S_ISDIR(about.st_mode))
+        tutti_cli_pass_of(where, path, sizeof path);
+    else
+        snprintf(path, sizeof path, "%.4096s", where);
+    return tutti_launch_pass_read(pass, path, err);
+}
+
+/* Sets the pass from the arguments. */
+static tutti_status find_run(tutti_cli_member *m, const join_config *c, const char *where,
+                             tutti_error *err)
+{
+    char host[256];
+    int port;
+
+    if (is_file(where) || strchr(where, '/') != NULL || strrchr(where, ':') == NULL)
+        TUTTI_TRY(read_directory(&m->pass, where, err));
+    else {
+        TUTTI_TRY(tutti_cli_split_address(where, host, sizeof host, &port, err));
+        if (port == 0 || strlen(where) >= sizeof *m->pass.at)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "'%.80s' is no address of a member; write HOST:PORT, as the run says "
+                              "it when it begins",
+                              where);
+        if (c->key[0] != 0)
+            TUTTI_TRY(tutti_launch_pass_read(&m->pass, c->key, err));
+        else {
+            TUTTI_TRY(tutti_node_options_of(&m->how.node, environ, err));
+            m->pass.id = m->how.node.run;
+            m->pass.key = m->how.node.key;
+        }
+        snprintf(m->pass.at[0], sizeof *m->pass.at, "%s", where);
+        m->pass.n = 1;
+    }
+    m->how.node.run = m->pass.id;
+    m->how.node.key = m->pass.key;
+    tutti_cli_member_contacts(m);
+    return TUTTI_OK;
+}
+
+/* By which address the others reach this machine: on the route to the first contact. */
+static tutti_status find_host(tutti_cli_member *m, const join_config *c, tutti_error *err)
+{
+    char host[256];
+    int port;
+
+    if (c->meet[0] != 0)
+        return tutti_cli_split_address(c->meet, m->host, sizeof m->host, &port, err);
+    TUTTI_TRY(tutti_cli_split_address(m->contacts[0], host, sizeof host, &port, err));
+    tutti_launch_route(host, m->host, sizeof m->host);
+    return TUTTI_OK;
+}
+
+/* ---- settings ---- */
+
+/* Reads the settings that a member has sent, as a configuration file, and those of this command. */
+static tutti_status read_settings(tutti_cli_settings *s, const join_config *c, const char *told,
+                                  tutti_error *err)
+{
+    char file[64], out[4200], data[4200], threads[64], quiet[] = "--quiet", name[] = "join";
+    char *words[8] = { name, file };
+    int n = 2, fd = memfd_create("tutti-join", MFD_CLOEXEC);
+    tutti_status status = TUTTI_OK;
+
+    if (fd < 0 || write(fd, told, strlen(told)) != (ssize_t)strlen(told))
+        status = tutti_fail(err, TUTTI_ERR_IO, errno, "keeping what the run is");
+    snprintf(file, sizeof file, "/proc/self/fd/%d", fd);
+    snprintf(out, sizeof out, "--out=%.4100s", c->out);
+    snprintf(data, sizeof data, "--data=%.4100s", c->data);
+    snprintf(threads, sizeof threads, "--threads=%lld", (long long)c->threads);
+    if (c->out[0] != 0)
+        words[n++] = out;
+    if (c->data[0] != 0)
+        words[n++] = data;
+    if (c->threads != 0)
+        words[n++] = threads;
+    if (c->quiet)
+        words[n++] = quiet;
+    words[n] = NULL;
+    if (status == TUTTI_OK)
+        status = tutti_cli_read(s, n, words, NULL, err);
+    if (fd >= 0)
+        close(fd);
+    s->config.out = s->out;
+    return status == TUTTI_OK ? tutti_train_check(&s->config, tutti_cores(), err) : status;
+}
+
+static tutti_status take_part(tutti_cli_member *m, const join_config *c, const char *told,
+                              tutti_error *err)
+{
+    tutti_screen display = { .terminal = tutti_screen_replaces() };
+    tutti_train_io io = { .say = tutti_screen_say,
+                          .columns = tutti_screen_columns,
+                          .user = &display };
+    char installed[4096];
+    bool ended = false;
+    tutti_status status;
+
+    TUTTI_TRY(read_settings(m->s, c, told, err));
+    io.installed_data = tutti_cli_installed(installed, sizeof installed, "data");
+    TUTTI_TRY(tutti_train_check_data(m->s->rt, &m->s->config, io.installed_data, err));
+    if (!m->s->config.quiet)
+        printf("tutti: joins the run of %s\n", m->s->config.out);
+    fflush(stdout);
+    tutti_cli_handle_signals(false);
+    status = tutti_cli_member_train(m, &io, &ended, err);
+    tutti_screen_end(&display);
+    if (status == TUTTI_OK && !ended)
+        fprintf(stderr, "tutti: this worker has left the run\n");
+    return status == TUTTI_OK ? tutti_cli_flush(err) : status;
+}
+
+static tutti_status join_run(tutti_cli_member *m, const join_config *c, const char *where,
+                             tutti_error *err)
+{
+    char *told = NULL;
+    tutti_status status;
+
+    TUTTI_TRY(find_run(m, c, where, err));
+    TUTTI_TRY(find_host(m, c, err));
+    m->how.node.host = m->host;
+    status = tutti_train_ask(&m->how.node, m->contacts, m->pass.n, ASK_MS * INT64_C(1000000), &told,
+                             err);
+    if (status == TUTTI_TIMEOUT)
+        status = tutti_fail_within(err, status,
+                                   "cannot join the run at %s, which may have ended, or have "
+                                   "another key",
+                                   m->contacts[0]);
+    if (status == TUTTI_OK)
+        status = take_part(m, c, told, err);
+    tutti_free(told);
+    return status;
+}
+
+static void print_help(void)
+{
+    printf("tutti join OUT|ADDRESS [--key FILE] [--OPTION VALUE ...]\n\n");
+    tutti_cli_wrap(stdout, "", 0,
+                   "Takes part in a run of `tutti train --workers FEWEST:MOST` that is under way, as "
+                   "one more worker, until the run ends. It learns from a member what is trained, "
+                   "gets the state from the others' memory, and trains on from their step. OUT is "
+                   "the directory of the run, on this machine or one that both see. ADDRESS is "
+                   "HOST:PORT of any member. SIGTERM or Ctrl-C: it leaves, and no step is lost.");
+    printf("\n  option               type   default                    meaning\n");
+    tutti_cli_print_options(stdout, tutti_cli_join_options, true);
+}
+
+int tutti_cli_join(int argc, char **argv)
+{
+    join_config c;
+    tutti_error err = { .rank = -1 };
+    tutti_cli_settings s = { .rt = NULL };
+    tutti_cli_member m = { .s = &s, .tell_fd = -1, .newcomer = true };
+    bool help = false;
+    tutti_status status;
+
+    tutti_options_default(tutti_cli_join_options, &c);
+    if (tutti_cli_take_flags(&(tutti_flag_table){ tutti_cli_join_options, NULL, &c }, &argc, argv,
+                             &help, &err) != TUTTI_OK)
+        return tutti_cli_fail(&err);
+    if (help) {
+        print_help();
+        return EXIT_DONE;
+    }
+    if (argc != 2 || argv[1][0] == '-')
+        return tutti_cli_usage("join", "it takes the directory of a run, or HOST:PORT of a member");
+    tutti_cli_keep_running();
+    status = join_run(&m, &c, argv[1], &err);
+    tutti_cli_member_close(&m);
+    if (s.rt != NULL)
+        tutti_cli_close(&s);
+    return status == TUTTI_OK ? EXIT_DONE : tutti_cli_fail(&err);
+}

@@ -1,0 +1,31 @@
+/* member.h: a worker of a run whose workers come and go, as member.c and join.c share it. */
+#ifndef TUTTI_CLI_MEMBER_H
+#define TUTTI_CLI_MEMBER_H
+#include "cli_internal.h"
+#include "train/nodes.h"
+
+typedef struct tutti_cli_member {
+    tutti_cli_settings *s;
+    int rank;                    /* among the workers of its launcher */
+    int tell_fd;                 /* the pipe to it; -1: there is none */
+    bool newcomer;
+    tutti_world *founders;       /* a founder: where they meet */
+    tutti_launch_pass pass;      /* a newcomer's */
+    const char *contacts[TUTTI_LAUNCH_CONTACTS];
+    char host[TUTTI_ADDRESS_BYTES]; /* by which others reach it; "": this machine only */
+    tutti_train_nodes how;
+} tutti_cli_member;
+
+/* The file of the pass of a run with that --out. */
+void tutti_cli_pass_of(const char *out, char *path, size_t bytes);
+/* Splits "HOST:PORT", "[::1]:PORT" or "HOST"; *port: 0: none. */
+tutti_status tutti_cli_split_address(const char *text, char *host, size_t bytes, int *port,
+                                     tutti_error *err);
+/* Makes m->how point to the addresses of m->pass. */
+void tutti_cli_member_contacts(tutti_cli_member *m);
+/* Takes part. Before: how.node has run and key, and founders or contacts are set. *ended: it has
+   seen the end of the run; else it has left. */
+tutti_status tutti_cli_member_train(tutti_cli_member *m, const tutti_train_io *io, bool *ended,
+                                    tutti_error *err);
+void tutti_cli_member_close(tutti_cli_member *m);
+#endif

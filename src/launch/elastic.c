@@ -1,0 +1,482 @@
+/* elastic.c: starts the workers of this host for a run whose workers come and go, and those that
+   are lost again (tutti_launch_elastic).
+
+   The workers agree with each other on the members of the run. The launcher starts processes,
+   passes signals on, and reports losses. The founders meet in shared memory; all later messages
+   are those of their nodes. Workers report to the launcher by one pipe, a line each:
+
+     3 at 10.0.0.2:41234          worker 3 has joined, and others reach it there
+     3 ended                      worker 3 has seen the end of the run
+
+   What happens when
+
+     a worker ends in order       nothing: it has left, or the run has ended.
+     a worker is lost             it is started again after a while, as a newcomer, which gets the
+                                  state from the others; unless it has refused its command line, has
+                                  been lost too often, or no other worker of this host is left.
+     a founder is lost before     the others end, since the first epoch is of all founders.
+     all have met
+     the user sends a signal      SIGTERM to all workers: they leave. A second one kills at once.
+     the launcher is killed       the kernel kills its workers (start.c); others continue.
+     all workers have ended       so has the launcher. 0 if one of them has seen the end. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "../transport/shm/shm_region.h"
+#include "launch_internal.h"
+#include "launch.h"
+
+extern char **environ;
+
+#define MS INT64_C(1000000)
+enum { LEAVE_MS = 30000, STOPPED_MS = 3000, CHECK_MS = 500, WAIT_MS = 1000, WAIT_MOST_MS = 30000 };
+enum { ID, KEY, TELL, JOIN, VARIABLES };
+
+typedef struct worker {
+    pid_t pid;
+    int pidfd;                   /* -1: it does not run */
+    int started_again;           /* how often */
+    int64_t start_at;            /* when it is started again; 0: it is not */
+    bool ours;                   /* the launcher has killed it */
+    char address[64];            /* "": it has not joined */
+    launch_stopped stopped;
+} worker;
+
+typedef struct elastic {
+    const tutti_launch_elastic_options *options;
+    tutti_runtime *rt;
+    tutti_shm_region region;     /* where the founders meet */
+    launch_start founders, newcomers; /* what they are started with */
+    worker *workers;             /* [n] */
+    cpu_set_t *cores;            /* [n] */
+    struct pollfd *polled;       /* [n + 2]: the workers, the signals, the pipe */
+    int n, alive;
+    launch_signals signals;
+    int tells[2];                /* the pipe */
+    char told[512];              /* the beginning of a line of it */
+    size_t n_told;
+    char text[VARIABLES][4300];  /* variables of the workers */
+    char **environment[2];       /* of founders, of newcomers */
+    bool met, ended;             /* a worker has joined; one has seen the end of the run */
+    int user_signal;             /* the first; 0: none */
+    int64_t signal_at, kill_at;  /* kill_at 0: nothing is to be killed */
+    int code;                    /* of the first worker that has failed; 0 */
+    char why[300];               /* how */
+} elastic;
+
+static void say(const elastic *e, const char *line)
+{
+    if (e->options->say != NULL)
+        e->options->say(e->options->user, line);
+}
+
+static void send_all(elastic *e, int signal)
+{
+    for (int k = 0; k < e->n; k++) {
+        e->workers[k].start_at = 0;
+        e->workers[k].ours = e->workers[k].ours || signal == SIGKILL;
+        if (e->workers[k].pidfd >= 0)
+            syscall(SYS_pidfd_send_signal, e->workers[k].pidfd, signal, NULL, 0);
+    }
+}
+
+static void read_signals(elastic *e)
+{
+    int signal;
+
+    while ((signal = tutti_launch_signals_next(&e->signals)) != 0) {
+        const int64_t now = tutti_now_ns(e->rt);
+        if (e->user_signal == 0) {
+            e->user_signal = signal;
+            e->signal_at = now;
+            e->kill_at = now + LEAVE_MS * MS;
+            send_all(e, SIGTERM);
+        } else if (now - e->signal_at >= TUTTI_LAUNCH_ECHO_NS)
+            send_all(e, SIGKILL);
+    }
+}
+
+/* ---- the pass ---- */
+
+/* Has the addresses of the workers of this host that take part. */
+static void write_pass(const elastic *e)
+{
+    tutti_launch_pass pass = { .id = e->options->id, .key = e->options->key };
+    tutti_error why = { .rank = -1 };
+
+    for (int k = 0; k < e->n && pass.n < TUTTI_LAUNCH_CONTACTS; k++)
+        if (e->workers[k].pidfd >= 0 && e->workers[k].address[0] != '\0')
+            snprintf(pass.at[pass.n++], sizeof *pass.at, "%s", e->workers[k].address);
+    if (pass.n > 0 && tutti_launch_pass_write(&pass, e->options->pass, &why) != TUTTI_OK)
+        say(e, why.text);
+    tutti_run_key_wipe(&pass.key);
+}
+
+static void take_line(elastic *e, const char *line)
+{
+    char address[64];
+    int k;
+
+    if (sscanf(line, "%d at %63s", &k, address) == 2 && k >= 0 && k < e->n) {
+        snprintf(e->workers[k].address, sizeof e->workers[k].address, "%s", address);
+        e->met = true;
+        write_pass(e);
+    } else if (strstr(line, " ended") != NULL)
+        e->ended = true;
+}
+
+static void read_tells(elastic *e)
+{
+    ssize_t n;
+
+    while ((n = read(e->tells[0], e->told + e->n_told, sizeof e->told - 1 - e->n_told)) > 0) {
+        char *line = e->told, *end;
+        e->told[e->n_told += (size_t)n] = '\0';
+        for (; (end = strchr(line, '\n')) != NULL; line = end + 1) {
+            *end = '\0';
+            take_line(e, line);
+        }
+        e->n_told = strlen(line);
+        memmove(e->told, line, e->n_told);
+        if (e->n_told == sizeof e->told - 1) /* no line of ours */
+            e->n_told = 0;
+    }
+}
+
+/* ---- ends ---- */
+
+/* Decides whether a lost worker is started again, and writes the end of the sentence. */
+static void decide(elastic *e, int k, bool refused, char *text, size_t bytes)
+{
+    worker *w = &e->workers[k];
+    int wait_ms = WAIT_MS;
+    bool others = false;
+
+    for (int i = 0; i < e->n; i++)
+        others = others || (e->workers[i].pidfd >= 0 && e->workers[i].address[0] != '\0');
+    if (!others || refused || e->user_signal != 0 || e->ended ||
+        w->started_again >= e->options->restarts) {
+        snprintf(text, bytes, "%s", others ? "; the run goes on without it" : "");
+        return;
+    }
+    for (int i = 0; i < w->started_again && wait_ms < WAIT_MOST_MS; i++)
+        wait_ms *= 2;
+    wait_ms = wait_ms < WAIT_MOST_MS ? wait_ms : WAIT_MOST_MS;
+    w->started_again++;
+    w->start_at = tutti_now_ns(e->rt) + wait_ms * MS;
+    snprintf(text, bytes, "; the run goes on, and it is started again in %d s", wait_ms / 1000);
+}
+
+static void on_loss(elastic *e, int k, int status)
+{
+    worker *w = &e->workers[k];
+    const bool killed = WIFSIGNALED(status);
+    const int number = killed ? WTERMSIG(status) : WEXITSTATUS(status);
+    char after[120], line[500];
+    tutti_error why = { .rank = -1 };
+
+    if (killed)
+        tutti_fail(&why, TUTTI_ERR_STATE, 0, "process %ld was killed by signal %d (SIG%s)",
+                   (long)w->pid, number, tutti_launch_signal_name(number));
+    else
+        tutti_fail(&why, TUTTI_ERR_STATE, 0, "process %ld exited with code %d", (long)w->pid,
+                   number);
+    tutti_shm_depart(&e->region, k, TUTTI_SHM_LOST, &why, killed ? number : 0);
+    if (w->ours)
+        return;
+    if (e->code == 0) {
+        e->code = killed ? 3 : number;
+        snprintf(e->why, sizeof e->why, "worker %d was lost: %.250s", k, why.text);
+    }
+    decide(e, k, !killed && number == 2, after, sizeof after);
+    snprintf(line, sizeof line, "worker %d was lost: %.250s%s", k, why.text, after);
+    if (e->met)
+        say(e, line);
+}
+
+static void reap(elastic *e, int k)
+{
+    worker *w = &e->workers[k];
+    int status = 0;
+    pid_t got;
+
+    do
+        got = waitpid(w->pid, &status, WNOHANG);
+    while (got < 0 && errno == EINTR);
+    if (got == 0)
+        return;
+    close(w->pidfd);
+    w->pidfd = -1;
+    w->address[0] = '\0';
+    e->alive--;
+    if (got > 0 && status != 0)
+        on_loss(e, k, status);
+    write_pass(e);
+}
+
+/* ---- starting ---- */
+
+static tutti_status start(elastic *e, int k, bool founder, tutti_error *err)
+{
+    worker *w = &e->workers[k];
+    tutti_status status;
+
+    w->start_at = 0;
+    w->stopped = (launch_stopped){ .since_ns = 0 };
+    status = tutti_launch_start_worker(founder ? &e->founders : &e->newcomers, k,
+                                       e->cores != NULL ? &e->cores[k] : NULL, NULL, &w->pid,
+                                       &w->pidfd, err);
+    if (status == TUTTI_OK) {
+        e->alive++;
+        return TUTTI_OK;
+    }
+    if (w->pid > 0) { /* it runs but cannot be watched */
+        kill(w->pid, SIGKILL);
+        waitpid(w->pid, NULL, 0);
+    }
+    return status;
+}
+
+static void start_again(elastic *e)
+{
+    tutti_error why = { .rank = -1 };
+
+    for (int k = 0; k < e->n; k++) {
+        worker *w = &e->workers[k];
+        if (w->start_at == 0 || tutti_now_ns(e->rt) < w->start_at)
+            continue;
+        if (e->ended)
+            w->start_at = 0;
+        else if (start(e, k, false, &why) != TUTTI_OK)
+            say(e, why.text);
+    }
+}
+
+/* The run has ended. A worker that is stopped would be waited for for ever. */
+static void end_the_stopped(elastic *e)
+{
+    for (int k = 0; k < e->n && e->ended; k++) {
+        worker *w = &e->workers[k];
+        if (w->pidfd >= 0 && tutti_launch_stopped_check(&w->stopped, w->pid, STOPPED_MS * MS,
+                                                        tutti_now_ns(e->rt), false)) {
+            w->ours = true;
+            syscall(SYS_pidfd_send_signal, w->pidfd, SIGKILL, NULL, 0);
+        }
+    }
+}
+
+/* ---- watching ---- */
+
+static int milliseconds(const elastic *e)
+{
+    const int64_t now = tutti_now_ns(e->rt);
+    int64_t at = e->ended ? now + CHECK_MS * MS : INT64_MAX;
+
+    if (e->kill_at != 0 && e->kill_at < at)
+        at = e->kill_at;
+    for (int k = 0; k < e->n; k++)
+        if (e->workers[k].start_at != 0 && e->workers[k].start_at < at)
+            at = e->workers[k].start_at;
+    if (at == INT64_MAX)
+        return -1;
+    return at <= now ? 0 : (int)((at - now + MS - 1) / MS);
+}
+
+static bool is_due(const elastic *e)
+{
+    for (int k = 0; k < e->n; k++)
+        if (e->workers[k].start_at != 0)
+            return true;
+    return false;
+}
+
+static void watch(elastic *e)
+{
+    while (e->alive > 0 || is_due(e)) {
+        for (int k = 0; k < e->n; k++)
+            e->polled[k] = (struct pollfd){ .fd = e->workers[k].pidfd, .events = POLLIN };
+        e->polled[e->n] = (struct pollfd){ .fd = e->signals.fd, .events = POLLIN };
+        e->polled[e->n + 1] = (struct pollfd){ .fd = e->tells[0], .events = POLLIN };
+        if (poll(e->polled, (nfds_t)e->n + 2, milliseconds(e)) < 0 && errno != EINTR &&
+            errno != EAGAIN && errno != ENOMEM)
+            send_all(e, SIGKILL); /* cannot happen; without poll they could not be watched */
+        read_signals(e);
+        read_tells(e); /* before the ends: a worker tells first */
+        for (int k = 0; k < e->n; k++)
+            if (e->workers[k].pidfd >= 0 && e->polled[k].revents != 0)
+                reap(e, k);
+        start_again(e);
+        end_the_stopped(e);
+        if (e->kill_at != 0 && tutti_now_ns(e->rt) >= e->kill_at) {
+            e->kill_at = 0;
+            send_all(e, SIGKILL);
+        }
+    }
+    read_tells(e);
+}
+
+static void conclude(const elastic *e, tutti_launch_result *result)
+{
+    if (e->ended)
+        return;
+    if (e->user_signal != 0) {
+        result->exit_code = 128 + e->user_signal;
+        snprintf(result->text, sizeof result->text, "stopped by signal %d (SIG%s)", e->user_signal,
+                 tutti_launch_signal_name(e->user_signal));
+    } else if (e->code != 0) {
+        result->exit_code = e->code;
+        snprintf(result->text, sizeof result->text,
+                 "%s%s", e->why,
+                 e->met ? "; no worker of this machine is left" : ", before all workers had met");
+    } else
+        snprintf(result->text, sizeof result->text,
+                 "all workers of this machine have left the run; it goes on if there are others");
+}
+
+/* ---- opening and closing ---- */
+
+static bool is_ours(const char *variable)
+{
+    return strncmp(variable, "TUTTI_MEET", 10) == 0 || strncmp(variable, "TUTTI_RUN_", 10) == 0 ||
+           strncmp(variable, TUTTI_LAUNCH_TELL "=", sizeof TUTTI_LAUNCH_TELL) == 0 ||
+           strncmp(variable, TUTTI_LAUNCH_JOIN "=", sizeof TUTTI_LAUNCH_JOIN) == 0;
+}
+
+/* The workers get the key in their environment, which only this user can read. */
+static tutti_status open_environment(elastic *e, tutti_error *err)
+{
+    char id[TUTTI_RUN_ID_TEXT], key[TUTTI_RUN_KEY_TEXT];
+    size_t n = 0;
+
+    tutti_run_id_text(&e->options->id, id);
+    tutti_run_key_text(&e->options->key, key);
+    snprintf(e->text[ID], sizeof e->text[ID], TUTTI_MEET_VARIABLE_ID "=%s", id);
+    snprintf(e->text[KEY], sizeof e->text[KEY], TUTTI_MEET_VARIABLE_KEY "=%s", key);
+    snprintf(e->text[TELL], sizeof e->text[TELL], TUTTI_LAUNCH_TELL "=%d", e->tells[1]);
+    snprintf(e->text[JOIN], sizeof e->text[JOIN], TUTTI_LAUNCH_JOIN "=%.4200s", e->options->pass);
+    explicit_bzero(key, sizeof key);
+    while (environ[n] != NULL)
+        n++;
+    for (int newcomer = 0; newcomer < 2; newcomer++) {
+        char **to = tutti_alloc(n + VARIABLES + 1, sizeof *to);
+        size_t kept = 0;
+        e->environment[newcomer] = to;
+        if (to == NULL)
+            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "starting %d workers", e->n);
+        for (size_t i = 0; i < n; i++)
+            if (!is_ours(environ[i]))
+                to[kept++] = environ[i];
+        for (int v = 0; v < VARIABLES; v++)
+            if (v != JOIN || newcomer)
+                to[kept++] = e->text[v];
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status open_start(elastic *e, bool newcomer, tutti_error *err)
+{
+    tutti_launch_options o = { .workers = e->n,
+                               .threads = e->options->threads,
+                               .argv = e->options->argv,
+                               .environment = e->environment[newcomer] };
+
+    return tutti_launch_start_open(newcomer ? &e->newcomers : &e->founders, e->rt, &o, e->region.fd,
+                                   &e->signals.before, err);
+}
+
+static tutti_status open_pipe(elastic *e, tutti_error *err)
+{
+    if (pipe2(e->tells, O_CLOEXEC) != 0)
+        return tutti_fail(err, TUTTI_ERR_IO, errno,
+                          "no pipe for the workers; raise the limit of open files (ulimit -n)");
+    fcntl(e->tells[0], F_SETFL, O_NONBLOCK);
+    fcntl(e->tells[1], F_SETFD, 0); /* the workers'. This process starts no other program */
+    return TUTTI_OK;
+}
+
+static tutti_status prepare(elastic *e, tutti_error *err)
+{
+    const tutti_launch_elastic_options *o = e->options;
+    const size_t n = (size_t)e->n;
+
+    TUTTI_TRY(tutti_runtime_open_posix(&e->rt, err));
+    e->workers = tutti_alloc(n, sizeof *e->workers);
+    e->cores = tutti_alloc(n, sizeof *e->cores);
+    e->polled = tutti_alloc(n + 2, sizeof *e->polled);
+    if (e->workers == NULL || e->cores == NULL || e->polled == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "watching %d workers", e->n);
+    for (size_t k = 0; k < n; k++)
+        e->workers[k].pidfd = -1;
+    TUTTI_TRY(tutti_launch_pin(e->cores, e->n, 0, e->n, o->threads, err));
+    TUTTI_TRY(tutti_shm_region_open(&e->region, e->n, (int64_t)e->n * o->threads <= tutti_cores(),
+                                    err));
+    TUTTI_TRY(tutti_launch_signals_take(&e->signals, err));
+    TUTTI_TRY(open_pipe(e, err));
+    TUTTI_TRY(open_environment(e, err));
+    TUTTI_TRY(open_start(e, false, err));
+    return open_start(e, true, err);
+}
+
+static tutti_status start_all(elastic *e, tutti_error *err)
+{
+    tutti_status status = TUTTI_OK;
+
+    for (int k = 0; k < e->n && status == TUTTI_OK; k++)
+        status = start(e, k, true, err);
+    if (status != TUTTI_OK)
+        send_all(e, SIGKILL);
+    return status;
+}
+
+static void elastic_close(elastic *e)
+{
+    if (e->met)
+        unlink(e->options->pass);
+    tutti_launch_start_close(&e->founders);
+    tutti_launch_start_close(&e->newcomers);
+    tutti_launch_signals_release(&e->signals);
+    for (int k = 0; k < 2; k++) {
+        if (e->tells[k] >= 0)
+            close(e->tells[k]);
+        tutti_free(e->environment[k]);
+    }
+    explicit_bzero(e->text[KEY], sizeof e->text[KEY]);
+    tutti_shm_region_close(&e->region);
+    tutti_free(e->polled);
+    tutti_free(e->cores);
+    tutti_free(e->workers);
+    tutti_runtime_close(e->rt);
+}
+
+tutti_status tutti_launch_elastic(const tutti_launch_elastic_options *options,
+                                  tutti_launch_result *result, tutti_error *err)
+{
+    elastic *e = tutti_alloc(1, sizeof *e);
+    tutti_status status;
+
+    *result = (tutti_launch_result){ .rank = -1 };
+    if (e == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "watching %d workers", options->workers);
+    *e = (elastic){ .options = options,
+                    .n = options->workers,
+                    .region = { .fd = -1, .owned = true },
+                    .signals = { .fd = -1 },
+                    .tells = { -1, -1 } };
+    status = prepare(e, err);
+    if (status == TUTTI_OK) {
+        status = start_all(e, err);
+        watch(e);
+    }
+    if (status == TUTTI_OK)
+        conclude(e, result);
+    elastic_close(e);
+    tutti_free(e);
+    return status;
+}

@@ -1,0 +1,120 @@
+/* pass.c: the pass of a run whose workers come and go: a file with what a process needs to join it.
+
+     run 5b0c...                  the run's id
+     key 9f31...                  its secret: so only the owner may read the file
+     at 10.0.0.2:41234            an address of a member, for each that is known
+
+   It is written whole under another name and renamed, so a reader never sees half of it. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "launch.h"
+#include "tutti/base.h"
+
+enum { PASS_BYTES = 4096, PASS_PATH = 4300 };
+
+static size_t pass_text(const tutti_launch_pass *pass, char text[PASS_BYTES])
+{
+    char id[TUTTI_RUN_ID_TEXT], key[TUTTI_RUN_KEY_TEXT];
+    size_t n;
+
+    tutti_run_id_text(&pass->id, id);
+    tutti_run_key_text(&pass->key, key);
+    n = (size_t)snprintf(text, PASS_BYTES, "run %s\nkey %s\n", id, key);
+    for (int k = 0; k < pass->n; k++)
+        n += (size_t)snprintf(text + n, PASS_BYTES - n, "at %s\n", pass->at[k]);
+    explicit_bzero(key, sizeof key);
+    return n;
+}
+
+tutti_status tutti_launch_pass_write(const tutti_launch_pass *pass, const char *path,
+                                     tutti_error *err)
+{
+    char text[PASS_BYTES], other[PASS_PATH];
+    const size_t n = pass_text(pass, text);
+    int cause = 0, fd;
+
+    snprintf(other, sizeof other, "%.4200s.new", path);
+    unlink(other); /* of a process that was killed here */
+    fd = open(other, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0 || write(fd, text, n) != (ssize_t)n)
+        cause = errno != 0 ? errno : EIO;
+    explicit_bzero(text, sizeof text);
+    if (fd >= 0 && close(fd) != 0 && cause == 0)
+        cause = errno;
+    if (cause == 0 && rename(other, path) != 0)
+        cause = errno;
+    if (cause == 0)
+        return TUTTI_OK;
+    unlink(other);
+    return tutti_fail(err, TUTTI_ERR_IO, cause,
+                      "cannot write '%.300s', by which others join the run; free space there, or "
+                      "give this run another --out",
+                      path);
+}
+
+/* Reads a line of the file. */
+static tutti_status take_line(tutti_launch_pass *pass, const char *line, bool has[2],
+                              tutti_error *err)
+{
+    if (strncmp(line, "run ", 4) == 0) {
+        has[0] = true;
+        return tutti_run_id_parse(&pass->id, line + 4, err);
+    }
+    if (strncmp(line, "key ", 4) == 0) {
+        has[1] = true;
+        return tutti_run_key_parse(&pass->key, line + 4, err);
+    }
+    if (strncmp(line, "at ", 3) == 0 && pass->n < TUTTI_LAUNCH_CONTACTS &&
+        strlen(line + 3) < sizeof *pass->at)
+        snprintf(pass->at[pass->n++], sizeof *pass->at, "%s", line + 3);
+    return TUTTI_OK;
+}
+
+static tutti_status parse(tutti_launch_pass *pass, char *text, tutti_error *err)
+{
+    bool has[2] = { false, false };
+    char *rest;
+
+    for (char *line = strtok_r(text, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest))
+        TUTTI_TRY(take_line(pass, line, has, err));
+    if (!has[0] || !has[1])
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "it is no pass: lines that begin with 'run ' and 'key ' are missing; "
+                          "give the file `join` of the run's --out");
+    return TUTTI_OK;
+}
+
+tutti_status tutti_launch_pass_read(tutti_launch_pass *pass, const char *path, tutti_error *err)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    char text[PASS_BYTES + 1];
+    struct stat about;
+    tutti_status status;
+    ssize_t n;
+
+    *pass = (tutti_launch_pass){ .n = 0 };
+    if (fd < 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, errno,
+                          "cannot read '%.300s', by which a run is joined; if it is not there, no "
+                          "run whose workers may come and go (--workers) is under way, or it has "
+                          "ended",
+                          path);
+    if (fstat(fd, &about) != 0 || !S_ISREG(about.st_mode) || (about.st_mode & 077) != 0 ||
+        (about.st_uid != geteuid() && about.st_uid != 0)) {
+        close(fd);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "'%.300s' has the key of a run, and others can read or change it: make "
+                          "it a file of yours alone (chmod 600)",
+                          path);
+    }
+    n = read(fd, text, sizeof text - 1);
+    text[n > 0 ? n : 0] = '\0';
+    close(fd);
+    status = tutti_fail_within(err, parse(pass, text, err), "in '%.300s'", path);
+    explicit_bzero(text, sizeof text);
+    return status;
+}

@@ -1,0 +1,172 @@
+"""Workers come, leave and are lost (train --workers, tutti join): real processes, and the model, byte for byte, of a
+run that nothing disturbs. The protocol is in explore/, what a process does in train/nodes."""
+import json, os, re, signal, unittest
+from command import *
+
+SHARES = 6
+COMMON = ["--model", "mlp(hidden=24)", "--batch", "4", "--seed", "11", "--report-every", "5", "--elastic-shares",
+          SHARES]
+
+
+class Join(Case):
+
+    def setUp(self):
+        self.processes = []
+
+    def tearDown(self):
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+    def start(self, name, *arguments, **environment):
+        """Starts the command; what it prints goes to files of that name."""
+        files = [open(os.path.join(self.folder, name + end), "w") for end in (".out", ".err")]
+        process = subprocess.Popen([TUTTI, *map(str, arguments)], stdout=files[0], stderr=files[1],
+                                   env=clean_environment(**environment))
+        for f in files:
+            f.close()
+        self.processes.append(process)
+        return process
+
+    def said(self, *names):
+        return "".join(read(os.path.join(self.folder, name + end)).decode() for name in names
+                       for end in (".out", ".err"))
+
+    def until(self, what, *names):
+        """Waits until that is true; names: whose output tells why it is not."""
+        deadline = time.monotonic() + 60
+        while not what():
+            if time.monotonic() > deadline or self.processes[0].poll() is not None:
+                self.fail(self.said(*names))
+            time.sleep(0.01)
+
+    def begin(self, name, steps, *arguments, slow=60):
+        """A run that has begun; gives its process and its folder."""
+        out = self.out(name)
+        shutil.rmtree(out, ignore_errors=True)
+        run = self.start(name, "train", *COMMON, "--data", self.data, "--steps", steps, "--slow", "*:%d" % slow,
+                         "--out", out, *arguments)
+        self.until(lambda: lines_told(out) > 1, name)
+        return run, out
+
+    def workers_become(self, n, *names):
+        """Waits for an epoch of n workers, and 0.2 s more."""
+        found = re.compile(r"^epoch \d+ of the members: (\d+) worker", re.M)
+        self.until(lambda: found.findall(self.said(*names))[-1:] == [str(n)], *names)
+        time.sleep(0.2)
+
+    def ends(self, code, process, *names):
+        try:
+            process.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            self.fail("no end: " + self.said(*names))
+        self.assertEqual(process.returncode, code, self.said(*names))
+
+    def same_as_undisturbed(self, steps, out):
+        whole = self.train("whole", *COMMON, "--data", self.data, "--steps", steps, "-n", "1")
+        self.assertEqual(self.model(out), self.model(whole))
+        for key in ("samples", "steps", "final_test_loss", "final_train_loss"):
+            self.assertEqual(summary(out)[key], summary(whole)[key], key)
+
+    def test_one_joins_one_is_killed_and_one_leaves(self):
+        run, out = self.begin("cut", 160, "--workers", "1:6", "-n", "3", "--restarts", "0")
+        self.assertEqual(os.stat(os.path.join(out, "join")).st_mode & 0o777, 0o600)
+        joined = self.start("joined", "join", out)
+        self.workers_become(4, "cut", "joined")
+        workers = children_of(run.pid)
+        key = re.search(r"key (\w+)", read(os.path.join(out, "join")).decode()).group(1)
+        for pid in (run.pid, joined.pid, *workers):
+            self.assertNotIn(key.encode(), read("/proc/%d/cmdline" % pid))
+        os.kill(workers[0], signal.SIGKILL)
+        self.workers_become(3, "cut", "joined")
+        os.kill(workers[2], signal.SIGTERM)
+        self.workers_become(2, "cut", "joined")
+        self.ends(0, run, "cut", "joined")
+        self.ends(0, joined, "cut", "joined")
+        self.assertIn("worker 0 was lost: process %d was killed by signal 9 (SIGKILL); the run goes on without it"
+                      % workers[0], self.said("cut"))
+        self.assertIn("worker 2 has left the run", self.said("cut"))
+        self.same_as_undisturbed(160, out)
+        epochs = [e["workers"] for e in summary(out)["events"] if e["kind"] == "epoch"]
+        self.assertEqual(epochs, [3, 4, 3, 2])
+        self.assertFalse(os.path.exists(os.path.join(out, "join")), "the run has ended")
+
+    def test_a_lost_worker_is_started_again_and_one_joins_by_address(self):
+        run, out = self.begin("again", 200, "--workers", "1:6", "-n", "2", "--meet", "127.0.0.1", "--restarts", "1")
+        os.kill(children_of(run.pid)[1], signal.SIGKILL)
+        self.workers_become(1, "again")
+        self.workers_become(2, "again")
+        self.assertIn("; the run goes on, and it is started again in 1 s", self.said("again"))
+        copy = os.path.join(self.folder, "copy")
+        shutil.copy(os.path.join(out, "join"), copy)
+        address = re.search(r"tutti join (\S+) --key", self.said("again")).group(1)
+        joined = self.start("other", "join", address, "--key", copy)
+        self.workers_become(3, "again", "other")
+        joined.terminate()
+        self.ends(0, joined, "again", "other")
+        self.assertIn("this worker has left the run", self.said("other"))
+        self.ends(0, run, "again", "other")
+        self.same_as_undisturbed(200, out)
+
+    def test_with_too_few_workers_the_run_waits(self):
+        run, out = self.begin("few", 60, "--workers", "2:3", "-n", "2", "--restarts", "0")
+        os.kill(children_of(run.pid)[0], signal.SIGTERM)
+        self.until(lambda: "fewer than 2: the run waits for others to join" in self.said("few"), "few")
+        joined = self.start("more", "join", out)
+        self.ends(0, run, "few", "more")
+        self.ends(0, joined, "few", "more")
+        self.same_as_undisturbed(60, out)
+
+    def test_a_run_that_is_stopped_ends(self):
+        run, out = self.begin("stopped", 100000, "--workers", "1:3", "-n", "3")
+        workers = children_of(run.pid)
+        run.send_signal(signal.SIGINT)
+        self.ends(130, run, "stopped")
+        self.assertIn("stopped by signal 2 (SIGINT)", self.said("stopped"))
+        self.assertFalse(any(map(alive, workers)))
+        self.assertFalse(os.path.exists(os.path.join(out, "join")))
+
+    def test_who_cannot_join_is_told_why(self):
+        out = self.out("nothing")
+        self.refused("by which a run is joined; if it is not there, no run whose workers may come and go (--workers) "
+                     "is under way, or it has ended", "join", out + "/")
+        self.refused("it takes the directory of a run, or HOST:PORT of a member", "join")
+        self.refused("needs TUTTI_RUN_ID, which all members share", "join", "127.0.0.1:1")
+        readable = os.path.join(self.folder, "readable")
+        with open(readable, "w") as f:
+            f.write("run %s\nkey %s\n" % ("1" * 32, "2" * 64))
+        os.chmod(readable, 0o644)
+        self.refused("others can read or change it", "join", "127.0.0.1:1", "--key", readable)
+        os.chmod(readable, 0o600)
+        run, out = self.begin("other", 100000, "--workers", "1:3", "-n", "1", "--meet", "127.0.0.1")
+        address = re.search(r"tutti join (\S+) --key", self.said("other")).group(1)
+        nobody = self.start("nobody", "join", "127.0.0.1:1", "--key", readable)
+        stranger = self.start("stranger", "join", address, "--key", readable)
+        for name, process in ("nobody", nobody), ("stranger", stranger):
+            self.ends(1, process, name)
+            self.assertIn("which may have ended, or have another key", self.said(name))
+        run.terminate()
+        self.ends(143, run, "other")
+
+    def test_what_cannot_be_is_refused_before_the_run(self):
+        for sentence, more in (
+                ("write FEWEST:MOST, such as 2:8", ("--workers", "3")),
+                ("write FEWEST:MOST, such as 2:8", ("--workers", "3:2")),
+                ("n is 4, and workers '1:3' has the run begin with 1 to 3", ("--workers", "1:3", "-n", "4")),
+                ("elastic-shares is 6, and workers '1:8' lets 8 take part", ("--workers", "1:8")),
+                ("but method 'd-psgd' does more in a step than to add gradients",
+                 ("--workers", "1:3", "--method", "d-psgd")),
+                ("but method 'zero' keeps a part of its state on one worker only",
+                 ("--workers", "1:3", "--method", "zero")),
+                ("but the transport is another than tcp", ("--workers", "1:3", "--transport", "shm")),
+                ("but hosts are given; start the run on one of them", ("--workers", "1:3", "-H", "a:2")),
+                ("but checkpoint-on-signal is given", ("--workers", "1:3", "--checkpoint-on-signal")),
+                ("but on-loss is stop", ("--workers", "1:3", "--on-loss", "stop"))):
+            with self.subTest(more):
+                self.refused(sentence, "train", *COMMON, "--data", self.data, "--out", self.out("no"), "--steps", "9",
+                             *more)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
