@@ -224,6 +224,34 @@ tutti_status tutti_record_step(tutti_record *r, tutti_error *err);
    for other ranks. ended: the run has come to its end; false: it has failed, and this rank's files
    stay as they are. */
 tutti_status tutti_record_close(tutti_record *r, bool ended, tutti_error *err);
+
+/* ---- the same of a client that calls a world itself (comm.h), without an engine: the trace has
+   these calls and waiting, and summary.json "calls": of rank 0 by group, name and codec.
+   compute_seconds is the time in which no thread waited. Any thread, several at a time. ---- */
+typedef struct tutti_call_record tutti_call_record;
+typedef struct tutti_call {
+    const char *group;           /* a thread of the trace, on which calls follow each other */
+    const char *name, *codec;    /* codec "": none. Of a text 39 bytes are written */
+    uint64_t bytes;              /* of values: the larger of what the client gives and gets */
+    int64_t asked_ns, begin_ns, end_ns; /* the client has asked for it; it was made */
+} tutti_call;
+
+/* As tutti_record_open. folder "": this rank wants none; then no rank may, and *out is NULL. */
+tutti_status tutti_call_record_open(tutti_call_record **out, tutti_world *world,
+                                    const tutti_record_options *options, tutti_error *err);
+/* Adds a call that is over. */
+tutti_status tutti_call_record_call(tutti_call_record *r, const tutti_call *call, tutti_error *err);
+/* A thread begins to wait for a call; returns the time. `waited` ends it, with that as begin_ns.
+   thread: its name in the trace; NULL: the client's. */
+int64_t tutti_call_record_wait(tutti_call_record *r);
+tutti_status tutti_call_record_waited(tutti_call_record *r, const tutti_call *call,
+                                      const char *thread, tutti_error *err);
+void tutti_call_record_loss(tutti_call_record *r, double loss);
+/* After each step of this rank. A line of metrics.jsonl has the figures of rank 0 alone. */
+tutti_status tutti_call_record_step(tutti_call_record *r, tutti_error *err);
+/* Compares clocks, if ranks may have different ones. All ranks, one call at a time; blocks. */
+tutti_status tutti_call_record_clock(tutti_call_record *r, tutti_error *err);
+tutti_status tutti_call_record_close(tutti_call_record *r, bool ended, tutti_error *err);
 #ifdef __cplusplus
 }
 #endif

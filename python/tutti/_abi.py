@@ -103,6 +103,30 @@ class tutti_error(Structure):
     ]
 
 
+class tutti_call(Structure):
+    _fields_ = [
+        ("group", c_char_p),
+        ("name", c_char_p),
+        ("codec", c_char_p),
+        ("bytes", c_ulong),
+        ("asked_ns", c_long),
+        ("begin_ns", c_long),
+        ("end_ns", c_long),
+    ]
+
+
+class tutti_record_options(Structure):
+    _fields_ = [
+        ("folder", c_char_p),
+        ("overwrite", c_bool),
+        ("samples", c_bool),
+        ("report_every", c_ulong),
+        ("facts", c_char_p),
+        ("log_to", c_char_p),
+        ("metrics_port", c_char_p),
+    ]
+
+
 class tutti_header(Structure):
     _fields_ = [
         ("from", c_int),
@@ -843,18 +867,6 @@ class tutti_freight(Structure):
     ]
 
 
-class tutti_record_options(Structure):
-    _fields_ = [
-        ("folder", c_char_p),
-        ("overwrite", c_bool),
-        ("samples", c_bool),
-        ("report_every", c_ulong),
-        ("facts", c_char_p),
-        ("log_to", c_char_p),
-        ("metrics_port", c_char_p),
-    ]
-
-
 class tutti_relay_tensor(Structure):
     _fields_ = [
         ("name", c_char_p),
@@ -914,6 +926,15 @@ FUNCTIONS = {
         POINTER(tutti_error)]),
     "tutti_barrier": (c_int, [POINTER(tutti_group), POINTER(tutti_error)]),
     "tutti_broadcast": (c_int, [POINTER(tutti_group), c_int, tutti_buffer, POINTER(tutti_error)]),
+    "tutti_call_record_call": (c_int, [c_void_p, POINTER(tutti_call), POINTER(tutti_error)]),
+    "tutti_call_record_clock": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_call_record_close": (c_int, [c_void_p, c_bool, POINTER(tutti_error)]),
+    "tutti_call_record_loss": (None, [c_void_p, c_double]),
+    "tutti_call_record_open": (c_int, [POINTER(c_void_p), c_void_p, POINTER(tutti_record_options),
+        POINTER(tutti_error)]),
+    "tutti_call_record_step": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_call_record_wait": (c_long, [c_void_p]),
+    "tutti_call_record_waited": (c_int, [c_void_p, POINTER(tutti_call), c_char_p, POINTER(tutti_error)]),
     "tutti_cancel": (None, [c_void_p, POINTER(tutti_request)]),
     "tutti_checkpoint_close": (None, [c_void_p]),
     "tutti_checkpoint_facts": (c_char_p, [c_void_p]),

@@ -253,6 +253,41 @@ static tutti_status put_rows(tutti_page *p, const table *of, const json_t *rows,
     return status;
 }
 
+static const tutti_column call_columns[] = {
+    { "group", "of", TUTTI_CELL_TEXT },
+    { "call", "call", TUTTI_CELL_TEXT },
+    { "codec", "codec", TUTTI_CELL_TEXT },
+    { "calls", "calls", TUTTI_CELL_NUMBER },
+    { "megabytes", "MB of values", TUTTI_CELL_NUMBER },
+    { "seconds", "in them, s", TUTTI_CELL_NUMBER },
+    { "waited", "waited for them, s", TUTTI_CELL_NUMBER },
+};
+
+/* The calls of worker 0, of a script that makes its own. */
+static tutti_status put_calls(tutti_page *p, const json_t *rows, tutti_error *err)
+{
+    tutti_cells *t = tutti_cells_open(call_columns, TUTTI_LENGTH(call_columns));
+    tutti_status status = TUTTI_OK;
+
+    for (size_t i = 0; i < json_array_size(rows) && t != NULL; i++) {
+        const json_t *row = json_array_get(rows, i);
+        tutti_cells_text(t, tutti_history_text(row, "group"));
+        tutti_cells_text(t, tutti_history_text(row, "call"));
+        tutti_cells_text(t, tutti_history_text(row, "codec"));
+        tutti_cells_number(t, tutti_history_number(row, "calls"));
+        tutti_cells_number(t, tutti_history_number(row, "bytes") / 1e6);
+        tutti_cells_number(t, tutti_history_number(row, "seconds"));
+        tutti_cells_number(t, tutti_history_number(row, "waited_seconds"));
+    }
+    if (!tutti_cells_whole(t))
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "the table of calls");
+    fputs("<h2>Calls of worker 0</h2>\n", p->out);
+    if (status == TUTTI_OK)
+        tutti_cells_html(t, p->out);
+    tutti_cells_close(t);
+    return status;
+}
+
 /* Prints the figures of the first screen. */
 static const struct figure {
     const char *name, *title;
@@ -306,9 +341,11 @@ static tutti_status put_figures(tutti_page *p, const json_t *summary, tutti_erro
 static tutti_status put_summary(tutti_page *p, const json_t *s, tutti_error *err)
 {
     const json_t *tensors = json_object_get(s, "payload_by_tensor"),
-                 *events = json_object_get(s, "events");
+                 *events = json_object_get(s, "events"), *calls = json_object_get(s, "calls");
 
     TUTTI_TRY(put_workers(p, json_object_get(s, "by_worker"), err));
+    if (json_array_size(calls) > 0)
+        TUTTI_TRY(put_calls(p, calls, err));
     if (tutti_history_number(s, "staleness_max") > 0)
         TUTTI_TRY(put_staleness(p, json_object_get(s, "staleness"), err));
     if (json_array_size(tensors) > 0)

@@ -10,6 +10,32 @@
 
 /* ---- one rank ---- */
 
+static json_t *figures_of(const double *w)
+{
+    json_t *o = json_object();
+
+    for (int k = 0; k < TUTTI_RECORD_FIGURES; k++)
+        json_object_set_new(o, tutti_record_names[k], tutti_record_number(w[k]));
+    return o;
+}
+
+tutti_status tutti_record_write_end(const tutti_record_trace *t, const tutti_record_end *end,
+                                    tutti_error *err)
+{
+    double w[TUTTI_RECORD_FIGURES] = { 0 };
+    char name[64];
+
+    tutti_record_take(end->figures, w);
+    snprintf(name, sizeof name, TUTTI_RECORD_CLOSED, t->rank);
+    return tutti_record_write_object(
+        t->rt, t->folder, name,
+        json_pack("{s:i, s:i, s:i, s:I, s:n, s:s, s:o, s:[], s:o, s:o}", "rank", t->rank, "workers",
+                  t->workers, "servers", t->ranks - t->workers, "steps",
+                  (json_int_t)end->figures->steps, "samples", "version", tutti_version(), "figures",
+                  figures_of(w), "staleness", "events", end->events, "calls", end->calls),
+        err);
+}
+
 tutti_status tutti_record_write_closed(tutti_engine *engine, const char *folder, bool samples,
                                        tutti_error *err)
 {
@@ -17,19 +43,16 @@ tutti_status tutti_record_write_closed(tutti_engine *engine, const char *folder,
     double w[TUTTI_RECORD_FIGURES];
     tutti_figures f;
     char name[64];
-    json_t *o, *figures;
+    json_t *o;
 
     tutti_engine_figures(engine, &f);
     tutti_record_take(&f, w);
     TUTTI_TRY(tutti_record_take_memory(engine, w, err));
-    figures = json_object();
-    for (int k = 0; k < TUTTI_RECORD_FIGURES; k++)
-        json_object_set_new(figures, tutti_record_names[k], tutti_record_number(w[k]));
     o = json_pack("{s:i, s:i, s:i, s:I, s:o, s:s, s:o, s:o, s:o}", "rank", m->rank, "workers",
                   m->workers, "servers", m->servers, "steps", (json_int_t)f.steps, "samples",
                   samples ? json_integer((json_int_t)f.samples) : json_null(), "version",
-                  tutti_version(), "figures", figures, "staleness", tutti_record_pairs(f.staleness),
-                  "events", tutti_record_events(engine, m->rank != 0));
+                  tutti_version(), "figures", figures_of(w), "staleness",
+                  tutti_record_pairs(f.staleness), "events", tutti_record_events(engine, m->rank != 0));
     if (m->rank == 0) {
         json_object_set_new(o, "method_figures",
                             tutti_record_method_figures(engine, m->workers, true));
@@ -202,6 +225,8 @@ static tutti_status put_rest(json_t *o, const closed *c, tutti_error *err)
     json_object_set_new(o, "by_server", by_server(c));
     json_object_set_new(o, "payload_by_tensor", copy(c->of[0], "payload_by_tensor"));
     json_object_set_new(o, "codec_report", copy(c->of[0], "codec_report"));
+    if (json_object_get(c->of[0], "calls") != NULL)
+        json_object_set_new(o, "calls", copy(c->of[0], "calls"));
     json_object_set_new(o, "events", events = json_array());
     json_object_set_new(o, "version", copy(c->of[0], "version"));
     seen = json_object();

@@ -50,6 +50,36 @@ size_t tutti_record_event(char *to, int rank, const char *tensor, const tutti_tr
         tutti_record_us(at, e->begin_ns - ahead_ns), how_long, (unsigned long long)e->step);
 }
 
+size_t tutti_record_call_line(char *to, int rank, const tutti_record_named *e)
+{
+    char name[TUTTI_RECORD_NAME], codec[TUTTI_RECORD_NAME], at[TUTTI_RECORD_US],
+        us[TUTTI_RECORD_US], queued[TUTTI_RECORD_US];
+
+    snprintf(name, sizeof name, "%s", e->name);
+    snprintf(codec, sizeof codec, "%s", e->codec);
+    make_plain(name);
+    make_plain(codec);
+    return (size_t)snprintf(
+        to, TUTTI_RECORD_LINE,
+        "{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%s,\"dur\":%s,"
+        "\"args\":{\"step\":%llu,\"bytes\":%llu,\"codec\":\"%s\",\"queued_us\":%s}},\n",
+        name, e->category, rank, e->thread, tutti_record_us(at, e->begin_ns),
+        tutti_record_us(us, e->end_ns - e->begin_ns), (unsigned long long)e->step,
+        (unsigned long long)e->bytes, codec, tutti_record_us(queued, e->queued_ns));
+}
+
+size_t tutti_record_thread_line(char *to, int rank, int thread, const char *name)
+{
+    char plain[TUTTI_RECORD_NAME];
+
+    snprintf(plain, sizeof plain, "%s", name);
+    make_plain(plain);
+    return (size_t)snprintf(to, TUTTI_RECORD_LINE, /* merge.c takes lines that have a time */
+                            "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":%d,"
+                            "\"ts\":0.000,\"args\":{\"name\":\"%s\"}},\n",
+                            rank, thread, plain);
+}
+
 size_t tutti_record_head(char *to, int rank, int workers, const tutti_record_clock *clock,
                          uint64_t lost)
 {

@@ -20,6 +20,58 @@ enum { TUTTI_RECORD_US = 32 };
 /* Writes a time as microseconds with three decimals, whatever the locale is. Returns text. */
 char *tutti_record_us(char text[TUTTI_RECORD_US], int64_t ns);
 
+enum { TUTTI_RECORD_NAME = 40 };     /* bytes of a name in a trace; longer ones are cut off */
+/* A span with a name of its own. */
+typedef struct tutti_record_named {
+    const char *name, *category, *codec;
+    int thread;
+    uint64_t bytes, step;
+    int64_t queued_ns, begin_ns, end_ns; /* queued: before it began */
+} tutti_record_named;
+/* Each writes a line, and returns its length without the 0. to: TUTTI_RECORD_LINE. */
+size_t tutti_record_call_line(char *to, int rank, const tutti_record_named *e);
+/* Names a thread of a rank. */
+size_t tutti_record_thread_line(char *to, int rank, int thread, const char *name);
+
+/* ---- trace.c ---- */
+
+/* A record's folder, and what this rank writes there. Set rt, rank, workers and ranks; the rest is
+   0 before tutti_record_trace_open. */
+typedef struct tutti_record_trace {
+    tutti_runtime *rt;
+    int rank, workers, ranks;    /* ranks: with those that only serve */
+    char folder[TUTTI_RECORD_PATH / 2];
+    tutti_record_clock clock;    /* as last measured */
+    tutti_file *file;            /* this rank's trace; NULL: a write has failed */
+    tutti_record_rows *rows;     /* at rank 0; NULL: likewise */
+    unsigned forms;              /* in which rows are written too, as bits (log_to.c) */
+    char *text;                  /* lines that were not written yet */
+    size_t length, room;         /* bytes of text; of its memory */
+} tutti_record_trace;
+
+/* Parses the facts of a client. *out: the caller's; NULL on failure, TUTTI_ERR_USAGE. */
+tutti_status tutti_record_facts(const char *facts, json_t **out, tutti_error *err);
+/* Takes the folder on all ranks or on none, compares clocks and begins the files. config: taken,
+   the members of config.json; status: of making it. Collective over `all`; blocks. On failure call
+   tutti_record_trace_leave_nothing. */
+tutti_status tutti_record_trace_open(tutti_record_trace *t, tutti_group *all,
+                                     const tutti_record_options *o, json_t *config,
+                                     tutti_status status, tutti_error *err);
+/* Removes what a run that is refused has written. */
+void tutti_record_trace_leave_nothing(tutti_record_trace *t);
+/* Takes memory for `bytes` more bytes of text. */
+tutti_status tutti_record_trace_room(tutti_record_trace *t, size_t bytes, tutti_error *err);
+/* Adds t->clock. lost: events that are not in the trace. */
+tutti_status tutti_record_trace_clock(tutti_record_trace *t, uint64_t lost, tutti_error *err);
+/* Writes the text. */
+tutti_status tutti_record_trace_write(tutti_record_trace *t, tutti_error *err);
+/* Stops writing if status is a failure. Returns it. */
+tutti_status tutti_record_trace_stopped(tutti_record_trace *t, tutti_status status);
+/* Closes the files and frees the text in any case. status: of what was done before. merges: this
+   rank has written its end, and the last one that has merges all. Returns the first failure. */
+tutti_status tutti_record_trace_close(tutti_record_trace *t, tutti_status status, bool merges,
+                                      tutti_error *err);
+
 /* ---- log_to.c ---- */
 
 /* Is it a row about what a codec has made of a tensor? */
@@ -126,6 +178,13 @@ tutti_status tutti_record_merge_if_last(tutti_runtime *rt, const char *folder, i
 
 /* ---- closed.c ---- */
 
+/* What the file of a rank's end has of a client without an engine. */
+typedef struct tutti_record_end {
+    const tutti_figures *figures;
+    json_t *events, *calls;          /* taken */
+} tutti_record_end;
+tutti_status tutti_record_write_end(const tutti_record_trace *t, const tutti_record_end *end,
+                                    tutti_error *err);
 /* Writes this rank's file of its end. */
 tutti_status tutti_record_write_closed(tutti_engine *engine, const char *folder, bool samples,
                                        tutti_error *err);

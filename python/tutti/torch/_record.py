@@ -18,7 +18,7 @@ import sys
 import time
 import warnings
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -31,10 +31,10 @@ from . import _log_to, _runs, _thread
 from ._runs import weakly
 
 if TYPE_CHECKING:
-    from ..engine import Engine
+    from ..engine import Engine, World
 
 _given = 0  # runs of this process that TUTTI_TRACE_DIR has given a folder
-_at_end: weakref.WeakSet[Record] = weakref.WeakSet()  # records that the end of the process closes
+_at_end: weakref.WeakSet[Begun] = weakref.WeakSet()  # records that the end of the process closes
 
 
 def tensors(of: object) -> Iterator[torch.Tensor]:
@@ -77,7 +77,12 @@ def trace_events(folder: str) -> int:
     return _abi.TUTTI_RECORD_EVENTS if folder else 0
 
 
-def _overwrites(overwrite: bool) -> bool:
+def failed() -> bool:
+    """Does the process end by an exception?"""
+    return getattr(sys, "last_value", None) is not None or sys.exc_info()[1] is not None
+
+
+def overwrites(overwrite: bool) -> bool:
     return overwrite or os.environ.get("TUTTI_TRACE_OVERWRITE", "") not in ("", "0")
 
 
@@ -90,7 +95,7 @@ def open_record(
     if not folder:
         return None
     try:
-        return Record(engine, folder, _overwrites(overwrite), log_to, samples, facts)
+        return Record(engine, folder, overwrites(overwrite), log_to, samples, facts)
     except ValueError as e:
         engine.close()
         raise ValueError(str(e).replace("(overwrite)", "(trace_overwrite=True)")) from None
@@ -99,18 +104,13 @@ def open_record(
         raise
 
 
-class Record:
-    """The record of a run, on one rank."""
+class Begun:
+    """A record that is open, on one rank. Subclasses have the functions of the library."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        folder: str,
-        overwrite: bool,
-        log_to: _log_to.LogTo,
-        samples: bool,
-        facts: dict[str, Any],
-    ):
+    _functions: Callable[[], tuple[Any, ...]]  # to open it, of a loss, of a step, to close it
+
+    def __init__(self, of: Any, world: World, folder: str, overwrite: bool, log_to: _log_to.LogTo, samples: bool,
+                 facts: dict[str, Any]):
         command = [os.path.basename(sys.executable or "python"), *sys.orig_argv[1:]]
         facts = {"script": os.path.basename(sys.argv[0]) if sys.argv else "", "command": command, **facts}
         options = _abi.tutti_record_options()
@@ -119,15 +119,13 @@ class Record:
         options.metrics_port = log_to.port.encode()
         self._at: ctypes.c_void_p | None = None
         at = ctypes.c_void_p()
-        check(_c.tutti_record_open, at, engine._at, options)
-        self._at, self._engine, self._folder = at, engine, folder
+        opens, self._c_loss, self._c_step, self._c_close = self._functions()
+        check(opens, at, of, options)
+        self._at, self._world, self._folder = at, world, folder
         self._sent: _log_to.Sender | None = None
-        if engine.rank == 0:
+        if world.rank == 0:
             self._send(log_to, facts)
-        engine.world.folder(folder)
-        self._forward_ns: int | None = None
-        self._backward_ns = 0
-        self._task: int | None = None  # the backward (graph task) that is under way
+        world.folder(folder)
 
     def _send(self, log_to: _log_to.LogTo, facts: dict[str, Any]) -> None:
         try:
@@ -155,7 +153,42 @@ class Record:
         except (Error, OSError, MemoryError) as e:
             warnings.warn(f"the trace in {self._folder} is not complete: {e}", stacklevel=3)
 
-    # ---- spans ----
+    def loss(self, loss: Any) -> None:
+        """The mean loss of a batch: a number, or a tensor of one, for which the device is waited for."""
+        if self._at is not None:
+            self._c_loss(self._at, float(loss.detach() if isinstance(loss, torch.Tensor) else loss))
+
+    def step(self) -> None:
+        if self._at is not None:
+            self._call(self._c_step, self._at)
+            if self._sent is not None:
+                self._sent.send()
+
+    def close(self, ended: bool) -> None:
+        """Before the engine, or the world, is closed. ended: the run has come to its end, and did not fail."""
+        at, self._at = self._at, None
+        _at_end.discard(self)
+        if at is not None:
+            with contextlib.suppress(PeerError):
+                self._call(self._c_close, at, ended)
+            if self._sent is not None:
+                self._sent.close(ended)
+
+
+class Record(Begun):
+    """The record of an engine's run, with forward and backward of a module."""
+
+    def __init__(self, engine: Engine, folder: str, overwrite: bool, log_to: _log_to.LogTo, samples: bool,
+                 facts: dict[str, Any]):
+        super().__init__(engine._at, engine.world, folder, overwrite, log_to, samples, facts)
+        self._forward_ns: int | None = None
+        self._backward_ns = 0
+        self._task: int | None = None  # the backward (graph task) that is under way
+
+    @staticmethod
+    def _functions() -> tuple[Any, ...]:
+        return _c.tutti_record_open, _c.tutti_record_loss, _c.tutti_record_step, _c.tutti_record_close
+
     def _span(self, what: bytes, begin_ns: int) -> None:
         if self._at is not None:
             self._call(_c.tutti_record_span, self._at, what, begin_ns, time.monotonic_ns())
@@ -182,33 +215,11 @@ class Record:
         self._task = None
         self._span(b"backward", self._backward_ns)
 
-    # ---- a run ----
-    def loss(self, loss: Any) -> None:
-        """The mean loss of a batch: a number, or a tensor of one, for which the device is waited for."""
-        if self._at is not None:
-            _c.tutti_record_loss(self._at, float(loss.detach() if isinstance(loss, torch.Tensor) else loss))
-
-    def step(self) -> None:
-        if self._at is not None:
-            self._call(_c.tutti_record_step, self._at)
-            if self._sent is not None:
-                self._sent.send()
-
-    def close(self, ended: bool) -> None:
-        """Before the engine is closed. ended: the run has come to its end, and did not fail."""
-        at, self._at = self._at, None
-        _at_end.discard(self)
-        if at is not None:
-            with contextlib.suppress(PeerError):
-                self._call(_c.tutti_record_close, at, ended)
-            if self._sent is not None:
-                self._sent.close(ended)
-
 
 @atexit.register
 def _end() -> None:
-    failed = getattr(sys, "last_value", None) is not None or sys.exc_info()[1] is not None
+    of_it = failed()
     for record in list(_at_end):
         with contextlib.suppress(StateError):  # of the process that this one was forked from
-            record._engine.world._mine()
-            record.close(not failed)
+            record._world._mine()
+            record.close(not of_it)

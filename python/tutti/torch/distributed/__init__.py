@@ -25,9 +25,17 @@ from ._group import ProcessGroupTutti
 from ._options import Options
 from ._tensors import KINDS
 
-__all__ = ["Codec", "Options", "ProcessGroupTutti", "codec_of", "gradients", "options"]
+__all__ = ["Codec", "Options", "ProcessGroupTutti", "codec_of", "gradients", "log", "options"]
 
 options = Options
+
+
+def log(*, loss: Any, group: dist.ProcessGroup | None = None) -> None:
+    """Adds the mean loss of a batch of this rank to the record (trace=) of a group; None: the default group. Without a
+    record it does nothing."""
+    record = (dist.group.WORLD if group is None else group)._shared.record
+    if record is not None:
+        record.loss(loss)
 
 
 def _make(opts: Any, options: Any) -> ProcessGroupTutti:

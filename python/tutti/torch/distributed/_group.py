@@ -7,6 +7,7 @@ and its Work is returned (_work.py).
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -21,6 +22,7 @@ from ._calls import Members
 from ._codec import Codec, Coded
 from ._options import Options
 from ._points import Points
+from ._record import Called
 from ._reductions import Reduction, reduction
 from ._sparse import SparseSum, is_sparse
 from ._streams import Several, Staged
@@ -28,6 +30,7 @@ from ._tensors import KINDS, alike, check, flat, joined, plain, put, room, sprea
 from ._work import Queue, Work, seconds
 
 _CPU = torch.device("cpu")
+_SEVERAL = "coalesced calls"
 
 
 def _devices() -> list[torch.device]:
@@ -59,9 +62,10 @@ class ProcessGroupTutti(dist.ProcessGroup):
         self._store = opts.store
         self._name, self._desc, self._timeout = str(opts.group_id), "", opts.timeout
         self._coalesced: list[Work] | None = None
-        self._shared, ranks = _worlds.of_group(opts, options.transport)
+        self._shared, ranks = _worlds.of_group(opts, options)
         self._members = Members(self._shared.world, ranks, self._shared.context(self._name))
-        self._queue = Queue(self._members, self._name, self._shared.explain, self._shared.missing)
+        self._queue = Queue(self._members, self._name, self._shared.explain, self._shared.missing,
+                            self._shared.record)
         self._points = Points(self._shared, self._queue, self._timeout.total_seconds())
         self._codec: Codec | None = None
         if options.codec:
@@ -140,8 +144,13 @@ class ProcessGroupTutti(dist.ProcessGroup):
                staged: Staged | None = None, how: Sequence[object] = ()) -> Work:
         self._shared.world._mine()  # in a process that was forked from this one it raises
         limit = seconds(getattr(opts, "timeout", None)) or self._timeout.total_seconds()
-        label = f"{what} ({self._codec.spec})" if any(isinstance(of_it, Coded) for of_it in how) else what
-        return self._noted(self._queue.issue(what, run, outputs, limit, staged, label))
+        codec = self._codec.spec if any(isinstance(of_it, Coded) for of_it in how) else ""
+        called = None
+        if self._shared.record is not None and what != _SEVERAL:
+            size = staged.bytes() if staged is not None else 0
+            called = Called(self._queue.name, what, codec, size, time.monotonic_ns())
+        label = f"{what} ({codec})" if codec else what
+        return self._noted(self._queue.issue(what, run, outputs, limit, staged, label, called))
 
     def _noted(self, work: Work) -> Work:
         if self._coalesced is not None:
@@ -157,10 +166,10 @@ class ProcessGroupTutti(dist.ProcessGroup):
 
         def run() -> None:
             for work in works:
-                work.wait()
+                work.settled()
 
         staged = Several([work.staged for work in works])
-        return self._issue("coalesced calls", run, [t for work in works for t in work.result()], None, staged)
+        return self._issue(_SEVERAL, run, [t for work in works for t in work.result()], None, staged)
 
     # ---- reductions ----
 

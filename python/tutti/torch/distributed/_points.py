@@ -17,6 +17,7 @@ from ... import _abi
 from ..._library import library as _c
 from ...errors import CorruptError, check
 from .._ranges import ranged
+from ._record import Called
 from ._streams import Staged
 from ._tensors import flat, put, room
 from ._work import NO_LIMIT, Queue, Work, seconds
@@ -39,6 +40,9 @@ class Point(Work):
         x, self._host = room(host) if comes else flat(host), host
         self.request = _abi.tutti_request()
         self._points, self.x, self._comes = points, x, comes
+        if points.queue.record is not None:
+            size = x.numel() * x.element_size()
+            self.called = Called(points.queue.name, "recv" if comes else "send", "", size, time.monotonic_ns())
         self._testing = threading.Lock()
 
     def __str__(self) -> str:
@@ -72,6 +76,8 @@ class Point(Work):
         try:
             check(_c.tutti_wait_some, self._points.at, one, 1, 1, int(until * 1e9), None)
             self._settle()
+            if self.called is not None and self._queue.record is not None:
+                self._queue.record.made(self.called, time.monotonic_ns())
         except TimeoutError:
             return False
         except Exception as e:  # noqa: BLE001 (raised by wait)
@@ -91,20 +97,21 @@ class Point(Work):
         return self.test()
 
     def wait(self, timeout: timedelta = NO_LIMIT) -> bool:
-        asked = seconds(timeout)
+        with ranged(self.what), self._queue.waiting(self):
+            self.settled(seconds(timeout))
+        return True
+
+    def settled(self, asked: float | None = None) -> None:
         limit = self._limit if asked is None else asked
         end = self.deadline if asked is None else time.monotonic() + asked
-        with ranged(self.what):
-            while not self.test(min(end, time.monotonic() + _SLICE)):
-                self._queue.check(self.what)
-                if time.monotonic() >= end:
-                    error = TimeoutError(f"{self.what} has not ended within {limit:g} s; the other end has not come "
-                                         "to it")
-                    self._queue.fail(error)
-                    self.cancel(error)
-            self._raise()
-            self.staged.wait()
-        return True
+        while not self.test(min(end, time.monotonic() + _SLICE)):
+            self._queue.check(self.what)
+            if time.monotonic() >= end:
+                error = TimeoutError(f"{self.what} has not ended within {limit:g} s; the other end has not come to it")
+                self._queue.fail(error)
+                self.cancel(error)
+        self._raise()
+        self.staged.wait()
 
     def get_future(self) -> torch.futures.Future:
         future = super().get_future()
@@ -114,7 +121,7 @@ class Point(Work):
 
     def _wait_for_future(self) -> None:
         try:
-            self.wait()
+            self.settled()
         except Exception:  # noqa: BLE001 (the future has it)
             pass
 

@@ -30,6 +30,11 @@ class Staged:
         self._coming: list[Any] = []  # events of copies to the host
         self._back: list[tuple[torch.Tensor, torch.Tensor]] = []  # tensor, stand-in
         self._left: Any = None  # the event of the last copy back
+        self._given = self._got = 0  # bytes
+
+    def bytes(self) -> int:
+        """The larger of what the call is given and of what it gives."""
+        return max(self._given, self._got)
 
     def _stand_in(self, t: torch.Tensor) -> torch.Tensor:
         """Host memory for it; the tensor itself if it is there."""
@@ -41,6 +46,7 @@ class Staged:
         return streams.pinned(t.shape, t.dtype)
 
     def reads(self, t: torch.Tensor) -> torch.Tensor:
+        self._given += t.numel() * t.element_size()
         host = self._stand_in(t)
         if host is not t:
             source = t.detach() if plain(t) else t.detach().resolve_conj().resolve_neg()
@@ -48,6 +54,7 @@ class Staged:
         return host
 
     def writes(self, t: torch.Tensor) -> torch.Tensor:
+        self._got += t.numel() * t.element_size()
         host = self._stand_in(t)
         if host is not t:
             self._back.append((t.detach(), host))

@@ -11,6 +11,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any
 
@@ -21,6 +22,7 @@ from ...errors import PeerError, StateError
 from .._ranges import ranged
 from .._thread import Worker
 from ._calls import Members
+from ._record import Called, CallRecord, waiting
 from ._streams import Staged, devices
 
 NO_LIMIT = timedelta(0)
@@ -42,6 +44,7 @@ class Work(TorchWork):
                  label: str = ""):
         super().__init__()
         self._label = label or what
+        self.called: Called | None = None  # with a record
         self.staged: Staged | None = None  # its tensors, where they are on an accelerator
         self.what, self.number, self.run = what, number, None
         self._queue, self._tensors, self._limit = queue, list(tensors), limit
@@ -82,14 +85,17 @@ class Work(TorchWork):
             raise self.error.with_traceback(None)
 
     def wait(self, timeout: timedelta = NO_LIMIT) -> bool:
-        asked = seconds(timeout)
-        with ranged(self._label):
-            if not self._over.wait(self.deadline - time.monotonic() if asked is None else asked):
-                self._late(self._limit if asked is None else asked)
-            self._raise()
-            if self.staged is not None:
-                self.staged.wait()
+        with ranged(self._label), self._queue.waiting(self):
+            self.settled(seconds(timeout))
         return True
+
+    def settled(self, asked: float | None = None) -> None:
+        """Waits, in a thread of this package."""
+        if not self._over.wait(self.deadline - time.monotonic() if asked is None else asked):
+            self._late(self._limit if asked is None else asked)
+        self._raise()
+        if self.staged is not None:
+            self.staged.wait()
 
     def synchronize(self) -> None:
         self.wait()
@@ -98,6 +104,9 @@ class Work(TorchWork):
         self.wait()
 
     def is_completed(self) -> bool:
+        return self._over.is_set()
+
+    def is_over(self) -> bool:
         return self._over.is_set()
 
     def is_success(self) -> bool:
@@ -167,7 +176,7 @@ class Queue:
     """
 
     def __init__(self, members: Members, name: str, explain: Callable[[BaseException], BaseException],
-                 missing: Callable[[Queue, int, float], str]):
+                 missing: Callable[[Queue, int, float], str], record: CallRecord | None = None):
         self.members, self.backward = members, Backward()
         self.error: BaseException | None = None
         self.issued = 0
@@ -175,6 +184,8 @@ class Queue:
         self._open: dict[int, Work] = {}
         self._lock = threading.Lock()
         self._closed = False
+        self.record, self.name = record, f"group {name}"
+        self._of_all, self._synchronous = False, 0
         self._thread = Worker(self._serve, f"tutti group {name}")
 
     def is_open(self) -> bool:
@@ -187,19 +198,34 @@ class Queue:
         if self.error is not None:
             raise _again(what, self.error)
 
+    def waiting(self, work: Work) -> AbstractContextManager[None]:
+        return waiting(None if work.is_over() else self.record, work.called)
+
+    def measures_clocks(self) -> None:
+        """It has all ranks of the world, and is the one that does it."""
+        self._of_all = True
+
+    def _recorded(self, work: Work, begin_ns: int) -> None:
+        if self.record is None or work.called is None:
+            return
+        self.record.made(work.called, begin_ns)
+        if self._of_all and work.called.is_synchronous():
+            self._synchronous += 1
+            self.record.compare_clocks(self._synchronous)
+
     def issue(self, what: str, run: Callable[[], Any], tensors: Sequence[torch.Tensor], limit: float,
-              staged: Staged | None = None, label: str = "") -> Work:
+              staged: Staged | None = None, label: str = "", called: Called | None = None) -> Work:
         with self._lock:
             self.check(what)
             self.issued += 1
             work = Work(self, what, self.issued, tensors, limit, label)
-            work.run, work.staged = run, staged
+            work.run, work.staged, work.called = run, staged, called
             self._open[work.number] = work
             self._thread.put(work)
         return work
 
     def _serve(self, work: Work) -> None:
-        run, error = work.run, self.error
+        run, error, begin_ns = work.run, self.error, time.monotonic_ns()
         if error is None and run is not None:
             try:
                 with torch.inference_mode():  # or a tensor that was made in it could not be written to
@@ -208,6 +234,7 @@ class Queue:
                     run()
                     if work.staged is not None:
                         work.staged.leave()
+                self._recorded(work, begin_ns)
             except BaseException as e:  # noqa: BLE001 (raised where the work is waited for)
                 error = self.fail(self._explain(e))
                 if not isinstance(e, PeerError):

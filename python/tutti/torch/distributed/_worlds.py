@@ -14,6 +14,7 @@ long names those that have not come to it.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import threading
@@ -29,6 +30,9 @@ from ..._owner import tenants
 from ...errors import Error, PeerError, StateError, check
 from ...world import World
 from .. import _place
+from .._record import failed
+from . import _record
+from ._options import Options
 from ._work import Queue
 
 _PORT = b"torch.distributed: how far"
@@ -45,8 +49,10 @@ def _signed(context: int) -> int:
 class Shared:
     """A world that one or more groups have. ranks: of the job, by those of the world."""
 
-    def __init__(self, world: World, ranks: list[int], transport: str):
-        self.world, self.ranks, self.transport = world, ranks, transport
+    def __init__(self, world: World, ranks: list[int], options: Options, default: bool):
+        self.world, self.ranks, self.transport = world, ranks, options.transport
+        self.record = _record.open_record(world, options, ranks, default)
+        self._ended = True  # no group has failed
         self._groups: dict[int, Queue] = {}
         self._stuck: list[Queue] = []  # destroyed, and perhaps still within a call of the library
         self._times: dict[str, int] = {}  # how often a group of that name was made
@@ -68,12 +74,15 @@ class Shared:
         return _c.tutti_port_of(b"torch.distributed: " + name.encode(), self._times[name], 0)
 
     def join(self, queue: Queue) -> None:
+        if not self._groups:
+            queue.measures_clocks()  # the group that has opened it, with all ranks
         self._groups[_signed(queue.members.context)] = queue
 
     def leave(self, queue: Queue) -> None:
         """The last one closes the world."""
         if not queue.close():
             self._stuck.append(queue)
+        self._ended = self._ended and queue.error is None
         self._groups.pop(_signed(queue.members.context), None)
         if not self._groups:
             self._close()
@@ -86,6 +95,11 @@ class Shared:
             thread.join(2)
         if any(queue.is_stuck() for queue in self._stuck) or (thread is not None and thread.is_alive()):
             self.world.abandon()
+        if self.record is not None and self.world.is_mine():
+            if any(queue.is_stuck() for queue in self._stuck):
+                self.record.abandon()
+            else:
+                self.record.close(self._ended and not self._stuck and not failed())
         tenants.discard(self)
         self.world.close()
 
@@ -195,26 +209,36 @@ class Shared:
         return PeerError(text, self.ranks[error.rank] if 0 <= error.rank < len(self.ranks) else error.rank)
 
 
-def of_group(opts: Any, transport: str) -> tuple[Shared, list[int]]:
+def of_group(opts: Any, options: Options) -> tuple[Shared, list[int]]:
     """The world for a group of torch's, and the group's members as ranks of that world."""
     global _spanning
     default = not opts.global_ranks_in_group
     ranks = list(opts.global_ranks_in_group) or list(range(opts.group_size))
     shared = _spanning() if _spanning is not None else None
-    if not default and shared is not None and shared.is_open() and transport in ("", shared.transport):
+    if not default and shared is not None and shared.is_open() and options.transport in ("", shared.transport):
+        if options.trace is not None:
+            raise ValueError(
+                f"trace={os.fspath(options.trace)!r} of a group within the default group's world, whose record has all "
+                "groups: give trace= to init_process_group, or set TUTTI_TRACE_DIR"
+            )
         return shared, ranks
+    transport = options.transport
     if default and _place.launched(opts.group_rank, opts.group_size):
         world = World(transport)
     else:
         store = dist.PrefixStore("tutti", opts.store)
         world = _place.open_over(store, opts.group_rank, opts.group_size, transport)
-    shared = Shared(world, ranks, transport)
     if (world.rank, world.size) != (opts.group_rank, opts.group_size):
-        shared._close()
+        world.close()
         raise StateError(
             f"torch.distributed has this as rank {opts.group_rank} of {opts.group_size}, and Tutti's launcher as rank "
             f"{world.rank} of {world.size}; start the script by one launcher"
         )
+    try:
+        shared = Shared(world, ranks, options, default)
+    except BaseException:
+        world.close()
+        raise
     if default:
         _spanning = weakref.ref(shared)
     return shared, list(range(opts.group_size))
