@@ -22,6 +22,8 @@
 #include "elastic/carry.h"
 #include "engine/image.h"
 #include "train/nodes.h"
+#include "model_file.h"
+#include "say.h"
 #include "train_internal.h"
 #include "tutti/method.h"
 

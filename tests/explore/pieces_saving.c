@@ -2,30 +2,11 @@
    and while ranks die and connections break (explore.h: losses). What must hold at any moment: the
    newest checkpoint is complete, and no older than one that a rank knows to be written. */
 #include "explore.h"
+#include "place.h"
 #include "tutti/tutti.h"
 #include "tutti/method.h"
-#include <ftw.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 enum { STEPS = 4, COUNT = 300 };
-
-static void place(const explore_case *c, char *out, size_t bytes)
-{
-    const char *const base = getenv("TMPDIR");
-
-    snprintf(out, bytes, "%s/tutti-explore-saving-%ld-%llu", base != NULL ? base : "/tmp", (long)getpid(),
-             (unsigned long long)c->seed);
-}
-
-static int remove_entry(const char *path, const struct stat *about, int kind, struct FTW *at)
-{
-    (void)about;
-    (void)kind;
-    (void)at;
-    return remove(path);
-}
 
 /* The newest step that a rank knows to have a checkpoint; 0: none. In shared memory. */
 static int *known(const explore_case *c)
@@ -41,7 +22,7 @@ static tutti_status look(const explore_case *c, tutti_runtime *rt, tutti_error *
     const int least = *known(c);
     int step;
 
-    place(c, directory, sizeof directory);
+    explore_place(c, directory, sizeof directory);
     status = tutti_checkpoint_find(rt, directory, found, sizeof found, NULL, 0, err);
     if (status != TUTTI_OK)
         return least == 0 ? TUTTI_OK : status;
@@ -107,7 +88,7 @@ static tutti_status train(tutti_engine *e, explore_case *c, tutti_error *err)
     uint64_t written = 0;
     unsigned then = 0;
 
-    place(c, directory, sizeof directory);
+    explore_place(c, directory, sizeof directory);
     for (int s = 1; s <= STEPS; s++) {
         bool over;
         TUTTI_TRY(one_step(e, err));
@@ -187,8 +168,8 @@ static tutti_status judge_saving(const explore_case *c, tutti_error *err)
             status = tutti_fail(err, TUTTI_ERR_STATE, 0, "worker %d: %s", r, c->rank[r].err.text);
     if (status == TUTTI_OK)
         status = look(c, rt, err);
-    place(c, directory, sizeof directory);
-    (void)nftw(directory, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+    explore_place(c, directory, sizeof directory);
+    explore_place_remove(directory);
     tutti_runtime_close(rt);
     return status;
 }

@@ -1,14 +1,13 @@
 /* Pieces: training runs of the engine on a quadratic, against the same algorithm computed alone
    in double precision (those of gossip methods: pieces_gossip.c); checkpoints. */
+#include "place.h"
 #include "training.h"
 #include "tutti/tutti.h"
 #include "tutti/method/gossip.h"
-#include <ftw.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static void fill_initial(void *user, int tensor, float *values)
 {
@@ -325,22 +324,6 @@ static tutti_status local_sgd(tutti_world *world, explore_case *c, tutti_error *
 }
 
 /* ---- checkpoints ---- */
-static void place(const explore_case *c, char *out, size_t bytes)
-{
-    const char *const base = getenv("TMPDIR");
-
-    snprintf(out, bytes, "%s/tutti-explore-%ld-%llu", base != NULL ? base : "/tmp", (long)getpid(),
-             (unsigned long long)c->seed);
-}
-
-static int remove_entry(const char *path, const struct stat *about, int kind, struct FTW *at)
-{
-    (void)about;
-    (void)kind;
-    (void)at;
-    return remove(path);
-}
-
 /* What worker r holds in save number g. */
 static void hold(const explore_case *c, int rank, int g, float *shared, float *own, tutti_saved items[2])
 {
@@ -371,7 +354,7 @@ static tutti_status look(const explore_case *c, tutti_runtime *rt, int least, tu
     tutti_status status;
     int g;
 
-    place(c, directory, sizeof directory);
+    explore_place(c, directory, sizeof directory);
     status = tutti_checkpoint_find(rt, directory, found, sizeof found, NULL, 0, err);
     if (status != TUTTI_OK)
         return least == 0 ? TUTTI_OK : status;
@@ -406,7 +389,7 @@ static tutti_status checkpoint(tutti_world *world, explore_case *c, tutti_error 
     float shared[100], own[7];
     tutti_saved items[2];
 
-    place(c, directory, sizeof directory);
+    explore_place(c, directory, sizeof directory);
     for (int g = 1; g <= 2; g++) {
         hold(c, tutti_world_rank(world), g, shared, own, items);
         explore_dawdle(10000);
@@ -431,8 +414,8 @@ static tutti_status judge_checkpoint(const explore_case *c, tutti_error *err)
             status = tutti_fail(err, TUTTI_ERR_STATE, 0, "worker %d: %s", r, c->rank[r].err.text);
     if (status == TUTTI_OK)
         status = look(c, rt, *(const int *)(const void *)c->shared, err);
-    place(c, directory, sizeof directory);
-    (void)nftw(directory, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+    explore_place(c, directory, sizeof directory);
+    explore_place_remove(directory);
     tutti_runtime_close(rt);
     return status;
 }
