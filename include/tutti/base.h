@@ -168,9 +168,8 @@ void tutti_options_default(const tutti_option *options, void *self);
 tutti_status tutti_options_check(const tutti_option *options, const char *what, size_t self_bytes,
                                  tutti_error *err);
 
-/* Parses a list a:b:c of positive reals of at most 1e9, as in TEXT values: returns how many there
-   are, and writes as many of the first as fit to values. "" has none. -1: invalid list.
-   Independent of the locale. */
+/* Parses a list a:b:c of positive reals of at most 1e9, as in TEXT values: returns how many, and
+   writes as many of the first as fit. "" has none. -1: invalid. In any locale. */
 int tutti_option_positives(const char *text, double *values, int room);
 
 /* '-' and '_' are equivalent; NULL: none. */
@@ -273,8 +272,7 @@ int64_t tutti_share_passes(const tutti_share *s, int worker); /* of a full step;
 void tutti_share_apportion(int64_t total, int workers, const double *weight, int64_t least,
                            int64_t *part);
 
-/* Steps per epoch: ceil(D / (workers B A)); with passes_of: ceil(D / (their sum x B)); with logical
-   shares: ceil(D / (V B A)). */
+/* Steps per epoch: ceil(D / S), S = workers B A; passes_of: their sum B; logical shares: V B A. */
 uint64_t tutti_share_steps(const tutti_share *s);
 
 /* The samples of this worker's pass (0: none), the first position within the epoch, and *epoch.
@@ -307,8 +305,7 @@ int64_t tutti_share_step(const tutti_share *s, uint64_t step, int worker);
 /* The shuffled sample's index; without parts. */
 uint64_t tutti_share_sample(const tutti_share *s, uint64_t epoch, uint64_t position);
 
-/* The sample's index, with or without parts. epoch, position: of tutti_share_pass of that worker,
-   or further on in the pass. */
+/* The sample's index, parts or not. epoch, position: of its tutti_share_pass, or further on. */
 uint64_t tutti_share_sample_of(const tutti_share *s, int worker, uint64_t epoch,
                                uint64_t position);
 
@@ -554,10 +551,9 @@ double tutti_norm1(tutti_device *d, size_t n, const float *x);
 /* Are all elements finite (no NaN, no infinity)? */
 bool tutti_finite(tutti_device *d, size_t n, const float *x);
 
-/* fp32 <-> bf16, fp16, and float <-> double: counts must be equal, memory must not overlap.
-   Rounds to nearest even, overflows to infinity, keeps denormals. A NaN keeps its sign and the
-   upper bits of its payload and becomes a quiet NaN, as with F16C. Equal types: a copy.
-   Unsupported pairs: assert. */
+/* fp32 <-> bf16, fp16, and float <-> double: equal counts, memory must not overlap. To nearest
+   even, overflows to infinity, keeps denormals. A NaN keeps its sign and the upper bits of its
+   payload and becomes a quiet NaN, as with F16C. Equal types: a copy. Others: assert. */
 void tutti_cast(tutti_device *d, tutti_buffer from, tutti_buffer to);
 
 /* ---- everything that outlives a step is declared here, once, before anything is allocated.

@@ -83,8 +83,7 @@ enum {
     TUTTI_CODEC_MERGES = 16,     /* adapts to all workers: `begin` requests sums */
     /* Its result is no mean of gradients, even where it loses nothing: it contains momentum. */
     TUTTI_CODEC_MOMENTUM = 64,
-    /* Its result is a vote and not a mean: signs, without a magnitude. For gradients only; the
-       error cannot be compensated. */
+    /* Its result is a vote: signs, without a magnitude. For gradients, without compensation. */
     TUTTI_CODEC_VOTES = 128,
     /* The mean of all workers' messages is not the mean of what each is decoded to: its table has
        `mean`, and no message goes from one worker to another. */
@@ -146,8 +145,7 @@ typedef struct tutti_codec_ops {
 
     /* ---- linear: wire[r] has width(c, v, r) elements of dtype ---- */
     size_t (*width)(const tutti_codec *c, const tutti_view *v, int round);
-    /* Writes wire[round]. The earlier rounds now hold means over the workers. They may be
-       changed, identically on all. */
+    /* Writes wire[round]. Earlier rounds now hold means, and may be changed, identically on all. */
     void (*fold)(tutti_codec *c, const tutti_view *v, int round, const float *x, void *scratch,
                  void *const *wire);
     /* Optional: fold's round 0 of the elements [from, from + count) of the view, which x holds:
@@ -237,8 +235,7 @@ static inline tutti_dtype tutti_codec_number(const tutti_codec *c, const tutti_v
     return c->ops->number != NULL ? c->ops->number(c, v) : c->ops->dtype;
 }
 
-/* ---- the list of codecs, for help and front ends. Their specs go into engine_options.codec
-   ("ef(topk(ratio=0.01))"). ---- */
+/* ---- the list of codecs, for help and front ends. Specs are for engine_options.codec. ---- */
 
 /* Constant strings. form: "summed" (rounds of numbers that are summed in transit), "message"
    (bytes that only their decoder reads) or "wrapper" (contains codecs). options: ends with {0}. */
@@ -346,8 +343,7 @@ typedef struct tutti_freight {
 } tutti_freight;
 
 /* Encodes. gradient[i]: of tensor[i], replaced by the mean; its memory is used until
-   tutti_parcel_next returns TUTTI_CLOSED or fails. The arrays tensor and gradient are read during
-   the call only. */
+   tutti_parcel_next returns TUTTI_CLOSED or fails. Both arrays are read during the call only. */
 tutti_status tutti_parcel_send(tutti_parcel *p, const int *tensor, float *const *gradient, int n,
                                tutti_freight *f, tutti_error *err);
 

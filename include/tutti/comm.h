@@ -95,8 +95,7 @@ tutti_status tutti_world_common(tutti_world *world, const char *name, size_t byt
 /* Does the transport share windows, memory that other ranks reach? The same on every rank. */
 bool tutti_world_shares(const tutti_world *world);
 
-/* ---- ports: point to point. A port number identifies a conversation. Both ends derive it; it is
-   not registered anywhere. ---- */
+/* ---- ports: point to point. Both ends of a conversation derive its port number. ---- */
 typedef uint64_t tutti_port;
 /* A hash, for example of ("hop", edge, iteration). Does not block. */
 tutti_port tutti_port_of(const char *name, uint64_t a, uint64_t b);

@@ -93,8 +93,7 @@ typedef struct tutti_saved {
     const char *state, *tensor;
     tutti_keep keep;
     tutti_dtype dtype;
-    /* -1: global (SAME, SLICE). Else the rank to which it belongs (OWN_*), which alone saves it.
-       SHARD: either. */
+    /* -1: global (SAME, SLICE). Else its rank (OWN_*), which alone saves it. SHARD: either. */
     int owner;
     uint64_t count, begin, end;
     void *data;                   /* element `begin` */

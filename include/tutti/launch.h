@@ -57,8 +57,7 @@ typedef struct tutti_launch_options {
     /* A worker that sends nothing, or is stopped (SIGSTOP), for that long counts as lost; 0: 3 s.
        Workers have their own timeout (tcp: peer-timeout), and the shorter of the two applies. */
     int64_t silence_ns;
-    /* Set torchrun's environment variables for the workers as well: RANK, WORLD_SIZE, LOCAL_RANK,
-       LOCAL_WORLD_SIZE. */
+    /* Set torchrun's RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE for the workers as well. */
     bool torch;
     /* Receives the workers' output, one line at a time with its newline. stream 1: standard
        output, 2: standard error. NULL: they inherit this process's streams. */

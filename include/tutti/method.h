@@ -58,8 +58,7 @@ typedef struct tutti_optim_ops {
     void (*apply)(const tutti_optim *o, size_t count, float *w, const float *g, float *const *slot,
                   const tutti_rate *rate);
     double (*lr)(const void *self);    /* the base learning rate, for the schedule */
-    /* May rows of a table whose gradient is 0 be skipped? True where that changes nothing, or was
-       requested (lazy). */
+    /* May rows of a table whose gradient is 0 be skipped? If that changes nothing, or `lazy`. */
     bool (*by_rows)(const void *self);
     /* Does skipping them change the result? Then the rows that a step has touched must be known,
        not only those whose gradient is not 0. */
@@ -239,8 +238,7 @@ void tutti_metric(tutti_method *m, const char *name, int worker, double value);
 /* tutti_metric for a figure with a value at each of several `at` (0 ...): [at, value]. */
 void tutti_metric_at(tutti_method *m, const char *name, int worker, int64_t at, double value);
 /* tutti_metric_at for each non-empty bin of a histogram: `at` is the value up to
-   TUTTI_HISTOGRAM_EXACT, beyond it the bin's lower edge, which summary.json lists
-   (histogram_edges). */
+   TUTTI_HISTOGRAM_EXACT, beyond it the bin's lower edge (histogram_edges of summary.json). */
 void tutti_metric_histogram(tutti_method *m, const char *name, int worker,
                             const tutti_histogram *h);
 /* Records an event for summary.json ("events") that worker 0 records as well: events of other
@@ -293,9 +291,8 @@ enum {  /* traits: facts the engine and `tutti methods` act on */
        the client computes every batch only once (engine_options.once). */
     TUTTI_RECOMPUTES = 1024,
     /* Its steps are ddp's, to the bit: the run's optimiser, on the exact mean of a step's
-       gradients, and no state of the method outlives a step. With TUTTI_PIPELINE_SCHEDULE the
-       order of that sum may differ. So a run can resume from a checkpoint of any method with this
-       trait (--resume). */
+       gradients, and no state of the method outlives a step. With TUTTI_PIPELINE_SCHEDULE the order
+       of that sum may differ. So --resume takes a checkpoint of any method with this trait. */
     TUTTI_DDP_EQUIVALENT = 2048,
     /* These options (traits_of) make the run fail-stop even with dedicated servers, because every
        worker is needed to the end, for example worker 0 that leads the lane (TUTTI_ORDER_LED). */
@@ -448,9 +445,8 @@ typedef struct tutti_method_ops {
     /* After the last pass and all exchanges. Default: tutti_base_step. */
     tutti_status (*step)(tutti_method *m, tutti_error *err);
     /* Makes x the same model on all workers. Called on all members: at the end, and before an
-       evaluation or an export. Before the end it must not change the state from which training
-       continues, except x, which the engine saves and restores. Default: mean of x unless
-       REPLICAS_EQUAL. */
+       evaluation or an export. Before the end it must not change the state of training, except x,
+       which the engine restores. Default: mean of x unless REPLICAS_EQUAL. */
     tutti_status (*final_model)(tutti_method *m, tutti_error *err);
     /* This worker makes no more steps until resume; services run, and the others may still
        compute. Default: nothing. For a rule that waits for several workers: otherwise it would
@@ -459,8 +455,7 @@ typedef struct tutti_method_ops {
     /* The run is quiescent: write to x and declared state what has to survive. Default: nothing. */
     tutti_status (*quiesce)(tutti_method *m, tutti_error *err);
     /* Services are about to run, for the first time, after a load or after quiesce: restore from x
-       and declared state. No service runs yet on any worker, so tutti_rpc_call is not allowed.
-       Default: nothing. */
+       and declared state. No service runs yet: no tutti_rpc_call. Default: nothing. */
     tutti_status (*resume)(tutti_method *m, tutti_error *err);
     /* Before a pass reads these rows of table `tensor` (asked): fetches them into x. n > 0,
        ascending; each row once per pass. Client thread, TUTTI_SPARSE_ROWS. NULL: x has every row

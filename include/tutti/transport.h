@@ -230,9 +230,8 @@ typedef struct tutti_transport_ops {
 tutti_status tutti_transport_load(const char *name, const tutti_transport_ops **out, char *tried,
                                   size_t bytes, tutti_error *err);
 
-/* Was the transport built for the interfaces of this library? TUTTI_ERR_USAGE if not: the
-   sentence begins with `whose` ("the transport 'sim'", or a file) and has both numbers. Loading
-   and opening call this. Pure. */
+/* Is the transport of these interfaces? TUTTI_ERR_USAGE if not: the sentence begins with `whose`
+   ("the transport 'sim'", or a file) and has both numbers. Loading and opening call this. Pure. */
 tutti_status tutti_transport_check(const tutti_transport_ops *ops, const char *whose,
                                    tutti_error *err);
 

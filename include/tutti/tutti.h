@@ -299,8 +299,7 @@ typedef struct tutti_engine_options {
     /* [workers], for workers of unequal speed: samples of each in a pass, summing to workers x
        batch. NULL: batch each. Copied; declared state. */
     const int64_t *batch_of;
-    /* Every worker has its own samples (base.h). The same on all ranks. The pointer is kept.
-       NULL: all share one order. */
+    /* Every worker has its own samples (base.h). Kept; the same on all ranks. NULL: one order. */
     const tutti_parts *parts;
     /* Size of the training set; the share of each step follows from it. 0: every step is full. */
     uint64_t data_samples;
@@ -602,8 +601,7 @@ int64_t tutti_engine_received_most(const tutti_engine *e);
    computes which. Services quiesce first, since they read shares. Blocks. */
 tutti_status tutti_engine_reshare(tutti_engine *e, const int64_t *batch_of, tutti_error *err);
 
-/* The share as it is now; its batch_of is the engine's. Under ASYNC it is that of one worker:
-   gradient k is its step k. */
+/* The share now; its batch_of is the engine's. ASYNC: of one worker, gradient k is its step k. */
 const tutti_share *tutti_engine_share(const tutti_engine *e);
 
 /* ---- the model: final, evaluated, saved ---- */
@@ -628,8 +626,7 @@ double tutti_engine_apart(tutti_engine *e);
    because replicas are equal or eval_begin was not called. Local; overwrites gradients. */
 bool tutti_engine_swap(tutti_engine *e);
 
-/* Saves a checkpoint. All ranks, between steps. facts: a JSON object stored with it. keep: see
-   tutti_checkpoint_save. Blocks. */
+/* Saves a checkpoint. All ranks, between steps. facts, keep: see tutti_checkpoint_save. Blocks. */
 tutti_status tutti_engine_save(tutti_engine *e, const char *directory, const char *facts, int keep,
                                tutti_error *err);
 
@@ -678,8 +675,7 @@ void tutti_engine_saves(const tutti_engine *e, tutti_saves *saves);
 tutti_status tutti_engine_load(tutti_engine *e, tutti_checkpoint *checkpoint, tutti_error *err);
 
 /* Is the state that of a whole number of steps? *step: how many. Between steps it is, and within
-   one it is not. After a failure it is with engine_options.commit, unless the failure was in the
-   update itself. Local. */
+   one not; after a failure with engine_options.commit, unless the update itself failed. Local. */
 bool tutti_engine_whole(const tutti_engine *e, uint64_t *step);
 
 /* Declared state of this rank in place, for a client that saves it by itself. *pieces: n of them,
@@ -828,8 +824,7 @@ typedef struct tutti_codec_figure {
 typedef struct tutti_codec_record {
     uint64_t step;                   /* steps done, this one included; 0: not measured */
     const char *codec;               /* the one that encoded, inside all wrappers */
-    /* Payload of a as encoded, without the lengths before messages, and without what the owner of
-       a part encodes again. */
+    /* Payload of a as encoded, without messages' lengths and what a part's owner encodes again. */
     uint64_t bytes;
     double bits;                     /* per element: 8 bytes / n */
     double norm;                     /* |g| */
@@ -850,9 +845,8 @@ typedef struct tutti_codec_record {
 const tutti_codec_record *tutti_engine_codec_records(const tutti_engine *e);
 
 /* ---- time, figures, events ---- */
-/* A histogram of integers from 0 on: one bin per value up to TUTTI_HISTOGRAM_EXACT, above that
-   four bins per doubling. The last bin counts all values from its lower edge on. Plain numbers,
-   so it may be declared state. */
+/* A histogram of integers from 0 on: one bin per value up to TUTTI_HISTOGRAM_EXACT, above that four
+   per doubling. The last bin has no upper edge. Plain numbers, so it may be declared state. */
 enum { TUTTI_HISTOGRAM_EXACT = 1024, TUTTI_HISTOGRAM_BINS = 1081 };
 typedef struct tutti_histogram { uint64_t count[TUTTI_HISTOGRAM_BINS]; } tutti_histogram;
 void tutti_histogram_add(tutti_histogram *h, uint64_t value);

@@ -189,9 +189,8 @@ typedef struct tutti_pipe_work {
     void (*waits)(void *self, bool waits);
 } tutti_pipe_work;
 
-/* Memory: for messages in flight between two stages, both ways. With width 1, for the input
-   min(in_flight, stages - stage + 1) micro-batches, for the output one less, each once for rows
-   and once for gradients. */
+/* Memory: for messages in flight between two stages, both ways. With width 1, rows and gradients of
+   min(in_flight, stages - stage + 1) micro-batches for the input, one less for the output. */
 tutti_status tutti_pipe_open(tutti_pipe **out, tutti_world *world,
                              const tutti_pipe_options *options, tutti_error *err);
 /* Cancels messages in flight. Accepts NULL. */

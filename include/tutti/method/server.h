@@ -298,8 +298,7 @@ void tutti_server_add(tutti_server *s, float a, const float *d);
 void tutti_server_wake_at(tutti_server *s, int64_t at_ns);
 /* Replies to n requests (at most one per worker) together with this shard of values and its
    version, from which those workers' delays count from now on. The values are copied before they
-   are sent: the server waits for no worker to receive them. give_each: with kinds[k] to the
-   worker that sent requests[k]. */
+   are sent: no server waits for a worker. give_each: with kinds[k] to the worker of requests[k]. */
 tutti_status tutti_server_give(tutti_server *s, const tutti_header *requests, int n, uint32_t kind,
                                tutti_error *err);
 tutti_status tutti_server_give_each(tutti_server *s, const tutti_header *requests, int n,

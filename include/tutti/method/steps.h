@@ -97,9 +97,8 @@ tutti_status tutti_batch_declare(tutti_method *m, tutti_plan *plan,
                                  const tutti_batch_options *options, tutti_error *err);
 /* Way 1. Within pass(), of pass 0, once per step, on all workers. mine: 0 ... most; under replay
    the file's count replaces it. of ([workers], may be NULL): what each takes, after shortening. All
-   0 is legal where the step exchanges nothing. batch_exchange blocks: each worker sends its count,
-   an int64, in one all-gather of the workers. batch_set sends nothing; `wanted` ([workers]) is the
-   same on all. */
+   0 is legal where the step exchanges nothing. batch_exchange blocks: one all-gather of the
+   workers' counts, an int64 each. batch_set sends nothing; wanted ([workers]): the same on all. */
 tutti_status tutti_batch_exchange(tutti_method *m, tutti_pass *p, int64_t mine, int64_t *of,
                                   tutti_error *err);
 tutti_status tutti_batch_set(tutti_method *m, tutti_pass *p, const int64_t *wanted, int64_t *of,
