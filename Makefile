@@ -54,7 +54,7 @@ lint: dev         ## clang-tidy, the house's own rules, ruff if it is there
 	@tools/lint
 
 format:           ## clang-format every C file in place
-	@git ls-files '*.c' '*.h' | grep -v '/vectors.h$$' | xargs clang-format -i
+	@git ls-files '*.c' '*.h' | grep -vE '/(vectors.h|interface.c)$$' | xargs clang-format -i
 
 docs: release     ## pages of headers, options and figures, in build/release/docs; and docs/rooms.svg
 	@tools/rooms
