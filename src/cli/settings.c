@@ -73,37 +73,42 @@ static bool split_long(const char *arg, char name[64], const char **value)
     return true;
 }
 
+/* The name and the value of a short option: -n4, -n=4; *value NULL: the next word. */
+static tutti_status split_short(const char *arg, const char **name, const char **value,
+                                tutti_error *err)
+{
+    if (arg[1] != 'n' && arg[1] != 'H')
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "there is no option '%.40s'; the only short ones are -n (workers), "
+                          "-H (hosts) and -h",
+                          arg);
+    *name = arg[1] == 'n' ? "n" : "hosts";
+    *value = arg[2] == '=' ? arg + 3 : arg[2] != 0 ? arg + 2 : NULL;
+    return TUTTI_OK;
+}
+
 /* Takes the flag at argv[*at], with its value: --name=value, --name value, -n4, -n 4; switches
    (booleans that are off by default) need no value. *at: index of its last word on return. */
 static tutti_status take_argument(tutti_cli_settings *s, int argc, char **argv, int *at,
                                   const char *const *extra, tutti_error *err)
 {
     const char *arg = argv[*at];
-    char name[64], where[72];
-    const char *value;
+    char long_name[64], where[72];
+    const char *name = long_name, *value;
     const tutti_option *option;
 
-    if (arg[1] != '-') { /* a short one */
-        if (arg[1] == 'h' && arg[2] == 0) {
-            s->help = true;
-            return TUTTI_OK;
-        }
-        if (arg[1] != 'n' && arg[1] != 'H')
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "there is no option '%.40s'; the only short ones are -n (workers), "
-                              "-H (hosts) and -h",
-                              arg);
-        strcpy(name, arg[1] == 'n' ? "n" : "hosts");
-        value = arg[2] == '=' ? arg + 3 : arg[2] != 0 ? arg + 2 : NULL;
-    } else {
-        if (!split_long(arg, name, &value))
-            return no_such_flag(arg + 2, extra, err);
-        if (strcmp(name, "help") == 0) {
-            return take_help(s, value, argc, argv, at, err);
-        }
-        if (take_extra(s, name, extra))
-            return TUTTI_OK;
+    if (strcmp(arg, "-h") == 0) {
+        s->help = true;
+        return TUTTI_OK;
     }
+    if (arg[1] != '-')
+        TUTTI_TRY(split_short(arg, &name, &value, err));
+    else if (!split_long(arg, long_name, &value))
+        return no_such_flag(arg + 2, extra, err);
+    else if (strcmp(name, "help") == 0)
+        return take_help(s, value, argc, argv, at, err);
+    else if (take_extra(s, name, extra))
+        return TUTTI_OK;
     option = tutti_option_find(tutti_train_options, name);
     if (option == NULL)
         return no_such_flag(name, extra, err);

@@ -480,6 +480,19 @@ static tutti_status take_memory(cut *c, tutti_error *err)
     return TUTTI_OK;
 }
 
+/* Gives each sample a part. sorted: room for a group's samples, under even=cut. */
+static tutti_status cut_by_kind(cut *c, uint32_t *sorted, tutti_error *err)
+{
+    const tutti_partition *p = c->p;
+
+    TUTTI_TRY(sort_by_class(c, err));
+    return p->kind == TUTTI_PARTITION_CLASS   ? by_class(c, err)
+           : p->kind == TUTTI_PARTITION_SHARD ? by_shard(c, err)
+           : p->even == EVEN_ON               ? dirichlet_even(c, err)
+           : p->even == EVEN_CUT              ? dirichlet_groups(c, sorted, err)
+                                              : dirichlet(c, err);
+}
+
 tutti_status tutti_partition_draw(const tutti_partition *p, const tutti_partition_labels *of,
                                   int workers, uint64_t seed, void *memory, tutti_error *err)
 {
@@ -505,13 +518,7 @@ tutti_status tutti_partition_draw(const tutti_partition *p, const tutti_partitio
         status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to cut %llu samples into parts",
                             (unsigned long long)samples);
     if (status == TUTTI_OK)
-        status = sort_by_class(&c, err);
-    if (status == TUTTI_OK)
-        status = p->kind == TUTTI_PARTITION_CLASS   ? by_class(&c, err)
-                 : p->kind == TUTTI_PARTITION_SHARD ? by_shard(&c, err)
-                 : p->even == EVEN_ON               ? dirichlet_even(&c, err)
-                 : p->even == EVEN_CUT              ? dirichlet_groups(&c, sorted, err)
-                                                    : dirichlet(&c, err);
+        status = cut_by_kind(&c, sorted, err);
     if (status == TUTTI_OK)
         status = write_parts(&c, memory, err);
     tutti_free(c.sorted);

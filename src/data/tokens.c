@@ -124,12 +124,30 @@ static void write_token(uint8_t *at, int bytes, uint64_t v)
         at[k] = (uint8_t)v;
 }
 
+/* Do the width of ids, their number and the file's length agree? bytes: of the ids. */
+static tutti_status check_ids(const tutti_tokens *t, const char *path, uint64_t vocabulary,
+                              uint64_t bytes, tutti_error *err)
+{
+    size_t want;
+
+    if (vocabulary < 1 || vocabulary > UINT64_C(1) << 31 ||
+        (t->id_bytes == 2 && vocabulary > 65536))
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "'%s': a vocabulary of %" PRIu64 " is not possible with ids of %d bytes",
+                          path, vocabulary, t->id_bytes);
+    if (!tutti_size_mul((size_t)t->count, (size_t)t->id_bytes, &want) || want != bytes)
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "'%s' has %" PRIu64 " bytes of ids, but its header speaks of %" PRIu64
+                          " ids of %d bytes; it was cut short or added to: make or fetch it again",
+                          path, bytes, t->count, t->id_bytes);
+    return TUTTI_OK;
+}
+
 tutti_status tutti_tokens_parse(tutti_tokens *t, const char *path, const uint8_t *file,
                                 uint64_t bytes, tutti_error *err)
 {
     const uint16_t one = 1;
     uint64_t vocabulary, version;
-    size_t want;
 
     *t = (tutti_tokens){ 0 };
     if (*(const uint8_t *)&one != 1)
@@ -158,16 +176,7 @@ tutti_status tutti_tokens_parse(tutti_tokens *t, const char *path, const uint8_t
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
                           "'%s': ids of %d bytes; there are only those of 2 and 4", path,
                           t->id_bytes);
-    if (vocabulary < 1 || vocabulary > UINT64_C(1) << 31 ||
-        (t->id_bytes == 2 && vocabulary > 65536))
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "'%s': a vocabulary of %" PRIu64 " is not possible with ids of %d bytes",
-                          path, vocabulary, t->id_bytes);
-    if (!tutti_size_mul((size_t)t->count, (size_t)t->id_bytes, &want) || want != bytes - HEADER)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "'%s' has %" PRIu64 " bytes of ids, but its header speaks of %" PRIu64
-                          " ids of %d bytes; it was cut short or added to: make or fetch it again",
-                          path, bytes - HEADER, t->count, t->id_bytes);
+    TUTTI_TRY(check_ids(t, path, vocabulary, bytes - HEADER, err));
     t->vocabulary = (uint32_t)vocabulary;
     t->ids = file + HEADER;
     return TUTTI_OK;

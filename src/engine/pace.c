@@ -307,19 +307,16 @@ tutti_status tutti_engine_more(tutti_engine *e, uint64_t until, bool *more, tutt
     return tutti_engine_cause(e, status, err);
 }
 
-/* Converts to steps of base.h. If asynchronous these are gradients, since share then knows of
-   one worker. */
-static tutti_status more_steps(tutti_engine *e, const char *what, uint64_t whole,
-                               uint64_t per_epoch, uint64_t rest, bool *more, tutti_error *err)
+/* Steps of base.h until whole epochs and the rest of one are over. If asynchronous these are
+   gradients, since share then knows of one worker. */
+static tutti_status steps_until(const tutti_share *share, const char *what, uint64_t whole,
+                                uint64_t rest, size_t *until, tutti_error *err)
 {
-    size_t until;
-
-    *more = false;
-    if (!tutti_size_mul(whole, per_epoch, &until) || !tutti_size_add(until, rest, &until) ||
-        until > INT64_MAX)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "that many %s are more than 2^63 steps; ask for fewer", what);
-    return tutti_engine_more(e, until, more, err);
+    if (tutti_size_mul(whole, tutti_share_steps(share), until) &&
+        tutti_size_add(*until, rest, until) && *until <= INT64_MAX)
+        return TUTTI_OK;
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "that many %s are more than 2^63 steps; ask for fewer", what);
 }
 
 /* In samples, if the method decides how many samples a step has. */
@@ -340,6 +337,8 @@ static tutti_status more_taken(tutti_engine *e, const char *what, uint64_t whole
 tutti_status tutti_engine_more_epochs(tutti_engine *e, uint64_t epochs, bool *more,
                                       tutti_error *err)
 {
+    size_t until;
+
     *more = false;
     if (e->options.data_samples == 0)
         return tutti_fail(
@@ -349,7 +348,8 @@ tutti_status tutti_engine_more_epochs(tutti_engine *e, uint64_t epochs, bool *mo
             (unsigned long long)epochs);
     if (e->facilities.sizes != NULL)
         return more_taken(e, "epochs", epochs, e->division.share.samples, more, err);
-    return more_steps(e, "epochs", epochs, tutti_share_steps(&e->division.share), 0, more, err);
+    TUTTI_TRY(steps_until(&e->division.share, "epochs", epochs, 0, &until, err));
+    return tutti_engine_more(e, until, more, err);
 }
 
 tutti_status tutti_engine_more_samples(tutti_engine *e, uint64_t samples, bool *more,
@@ -358,11 +358,14 @@ tutti_status tutti_engine_more_samples(tutti_engine *e, uint64_t samples, bool *
     const uint64_t set = e->division.share.samples,
                    step = (uint64_t)tutti_share_step(&e->division.share, 0, -1),
                    rest = samples % set;
+    size_t until;
 
+    *more = false;
     if (e->facilities.sizes != NULL)
         return more_taken(e, "samples", samples, 1, more, err);
-    return more_steps(e, "samples", samples / set, tutti_share_steps(&e->division.share),
-                      rest / step + (rest % step != 0), more, err);
+    TUTTI_TRY(steps_until(&e->division.share, "samples", samples / set,
+                          rest / step + (rest % step != 0), &until, err));
+    return tutti_engine_more(e, until, more, err);
 }
 
 void tutti_engine_received(tutti_engine *e, tutti_received *received)

@@ -27,6 +27,22 @@ static void drop(scratch *s)
     tutti_free(s->w_out);
 }
 
+/* Joins the part of member i with those of its n_in neighbours s->in that remain. Returns how many
+   parts that leaves fewer. */
+static int join_parts(scratch *s, const bool *lost, int i, int n_in)
+{
+    int fewer = 0;
+
+    for (int a = 0; a < n_in; a++) {
+        const int theirs = lost[s->in[a]] ? -1 : root_of(s->part, s->in[a]),
+                  mine = root_of(s->part, i);
+        fewer += theirs >= 0 && theirs != mine;
+        if (theirs >= 0)
+            s->part[theirs] = mine;
+    }
+    return fewer;
+}
+
 /* A member that member i cannot reach; -1: there is none. */
 static int find_unreached(const tutti_graph *graph, uint64_t k, const bool *lost, int of,
                           scratch *s)
@@ -47,13 +63,7 @@ static int find_unreached(const tutti_graph *graph, uint64_t k, const bool *lost
                 continue;
             tutti_graph_round(graph, k + j, i, s->in, s->w_in, &n_in, s->out, s->w_out, &n_out,
                               &self);
-            for (int a = 0; a < n_in; a++) {
-                const int theirs = lost[s->in[a]] ? -1 : root_of(s->part, s->in[a]),
-                          mine = root_of(s->part, i);
-                parts -= theirs >= 0 && theirs != mine;
-                if (theirs >= 0)
-                    s->part[theirs] = mine;
-            }
+            parts -= join_parts(s, lost, i, n_in);
         }
     for (int i = 0; i < n && parts > 1; i++)
         if (!lost[i] && root_of(s->part, i) != root_of(s->part, of))

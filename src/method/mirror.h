@@ -44,19 +44,25 @@ static inline double mirror_link(double v, double p, double norm)
     return norm > 0 ? copysign(norm * pow(fabs(v) / norm, p - 1), v) : 0;
 }
 
-/* Returns |v|_p, without overflow. v_k = l_k - alpha g_k; l_k = mirror_link(x_k, p1, norm), or x_k
-   if p1 is 0. g NULL: v_k = l_k. */
-static inline double mirror_norm(size_t n, const float *x, double p1, double norm, double alpha,
-                                 const float *g, double p)
+/* A step in the dual space: alpha times the gradient g. norm: |x|_p. */
+typedef struct mirror_dual_step { double p, norm, alpha; const float *g; } mirror_dual_step;
+
+/* Returns element k of grad r(x) - alpha g; of x without a step (NULL). */
+static inline double mirror_dual(const float *x, const mirror_dual_step *s, size_t k)
+{
+    return s == NULL ? (double)x[k]
+                     : mirror_link(x[k], s->p, s->norm) - s->alpha * (double)s->g[k];
+}
+
+/* Returns |v|_p, without overflow. v_k = mirror_dual(x, s, k). */
+static inline double mirror_norm(size_t n, const float *x, const mirror_dual_step *s, double p)
 {
     double most = 0, sum = 0;
 
     for (size_t k = 0; k < n; k++)
-        most = fmax(most, fabs((p1 > 0 ? mirror_link(x[k], p1, norm) : (double)x[k]) -
-                               (g != NULL ? alpha * (double)g[k] : 0)));
+        most = fmax(most, fabs(mirror_dual(x, s, k)));
     for (size_t k = 0; k < n && most > 0; k++)
-        sum += pow(fabs((p1 > 0 ? mirror_link(x[k], p1, norm) : (double)x[k]) -
-                        (g != NULL ? alpha * (double)g[k] : 0)) / most, p);
+        sum += pow(fabs(mirror_dual(x, s, k)) / most, p);
     return most > 0 ? most * pow(sum, 1 / p) : 0;
 }
 
@@ -64,11 +70,12 @@ static inline double mirror_norm(size_t n, const float *x, double p1, double nor
    where r* = |x|_q^2 / 2 with 1/p + 1/q = 1. */
 static inline void mirror_pnorm(size_t n, double alpha, const float *g, float *x)
 {
-    const double p = mirror_p(n), q = p / (p - 1), norm = mirror_norm(n, x, 0, 0, 0, NULL, p),
-                 dual = mirror_norm(n, x, p, norm, alpha, g, q);
+    const double p = mirror_p(n), q = p / (p - 1);
+    const mirror_dual_step step = { p, mirror_norm(n, x, NULL, p), alpha, g };
+    const double dual = mirror_norm(n, x, &step, q);
 
     for (size_t k = 0; k < n; k++)
-        x[k] = (float)mirror_link(mirror_link(x[k], p, norm) - alpha * (double)g[k], q, dual);
+        x[k] = (float)mirror_link(mirror_dual(x, &step, k), q, dual);
 }
 
 /* Projects x onto the probability simplex: x_k := max(x_k - t, 0), with the t for which the sum is

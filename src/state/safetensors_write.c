@@ -288,37 +288,43 @@ static tutti_status write_part(tutti_runtime *rt, const char *part, const header
     return status == TUTTI_OK ? closed : status;
 }
 
+/* The order and the places of the entries in the file. */
+static tutti_status arrange(const char *path, const tensors *of, tutti_tensor_entry *entries,
+                            tutti_error *err)
+{
+    for (size_t k = 0; k < of->n; k++)
+        of->order[k] = &entries[k];
+    TUTTI_TRY(check_unique(path, of->order, of->n, err));
+    if (of->n > 0)
+        qsort(of->order, of->n, sizeof *of->order, by_size_then_name);
+    return lay_out(path, of->order, of->n, err);
+}
+
 tutti_status tutti_safetensors_write(tutti_runtime *rt, const char *path,
                                      tutti_tensor_entry *entries, size_t n,
                                      const char *const *metadata, uint64_t *hash, tutti_error *err)
 {
     tutti_status status;
-    tutti_tensor_entry **order = tutti_alloc(n + 1, sizeof *order);
+    const tensors of = { tutti_alloc(n + 1, sizeof *of.order), n };
     tutti_state_hash *whole = tutti_state_hash_open(), *own = tutti_state_hash_open();
     char *part = tutti_alloc(strlen(path) + sizeof ".part", 1);
     header head = { NULL, 0 };
 
     if (hash != NULL)
         *hash = 0;
-    if (order == NULL || part == NULL || whole == NULL || own == NULL) {
+    if (of.order == NULL || part == NULL || whole == NULL || own == NULL) {
         status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to write '%s'", path);
         goto out;
     }
     sprintf(part, "%s.part", path);
-    for (size_t k = 0; k < n; k++)
-        order[k] = &entries[k];
-    status = check_unique(path, order, n, err);
-    if (status == TUTTI_OK && n > 0)
-        qsort(order, n, sizeof *order, by_size_then_name);
+    status = arrange(path, &of, entries, err);
     if (status == TUTTI_OK)
-        status = lay_out(path, order, n, err);
-    if (status == TUTTI_OK)
-        status = print_header(path, &(tensors){ order, n }, metadata, &head, err);
+        status = print_header(path, &of, metadata, &head, err);
     if (status == TUTTI_OK)
         status = tutti_file_remove(rt, part, err);
     if (status != TUTTI_OK)
         goto out;
-    status = write_part(rt, part, &head, &(tensors){ order, n }, &(hashes){ whole, own }, err);
+    status = write_part(rt, part, &head, &of, &(hashes){ whole, own }, err);
     if (status == TUTTI_OK)
         status = tutti_file_rename(rt, part, path, err);
     if (status != TUTTI_OK)
@@ -326,7 +332,7 @@ tutti_status tutti_safetensors_write(tutti_runtime *rt, const char *path,
     else if (hash != NULL)
         *hash = tutti_state_hash_end(whole);
 out:
-    tutti_free(order);
+    tutti_free(of.order);
     tutti_free(part);
     tutti_free(head.text);
     tutti_state_hash_close(whole);

@@ -11,6 +11,10 @@
 #include "topology_internal.h"
 #include "graph.h"
 
+/* w: of doubles, as many as a row of the graph and the search for eigenvalues take; index: of
+   members. */
+typedef struct workspace { double *p, *q, *w; int *index; } workspace;
+
 /* next := W_k p, row by row. */
 static void multiply(const tutti_graph *g, uint64_t k, const double *p, double *next, int *index,
                      double *w)
@@ -30,19 +34,18 @@ static void multiply(const tutti_graph *g, uint64_t k, const double *p, double *
     }
 }
 
-/* *p := W_first+rounds-1 .. W_first; *q: scratch; *p and *q may be swapped on return. */
-static void product(const tutti_graph *g, uint64_t first, uint64_t rounds, double **p, double **q,
-                    double *w, int *index)
+/* p := W_first+rounds-1 .. W_first; q is scratch. p and q may be swapped. */
+static void product(const tutti_graph *g, uint64_t first, uint64_t rounds, workspace *s)
 {
     const size_t n = (size_t)g->n;
 
     for (size_t i = 0; i < n * n; i++)
-        (*p)[i] = i % (n + 1) == 0;
+        s->p[i] = i % (n + 1) == 0;
     for (uint64_t k = 0; k < rounds; k++) {
-        double *swap = *p;
-        multiply(g, first + k, *p, *q, index, w);
-        *p = *q;
-        *q = swap;
+        double *swap = s->p;
+        multiply(g, first + k, s->p, s->q, s->index, s->w);
+        s->p = s->q;
+        s->q = swap;
     }
 }
 
@@ -53,15 +56,15 @@ static double largest(double *a, size_t n, double *room)
     return fmax(fabs(low), fabs(high));
 }
 
-static double factor(const tutti_graph *g, double **p, double **q, double *w, int *index)
+static double factor(const tutti_graph *g, workspace *s)
 {
     const size_t n = (size_t)g->n;
     bool symmetric = true;
     double *b, *square, most = 0;
 
-    product(g, 0, g->period, p, q, w, index);
-    b = *p;
-    square = *q;
+    product(g, 0, g->period, s);
+    b = s->p;
+    square = s->q;
     for (size_t i = 0; i < n * n; i++) {
         b[i] -= 1.0 / (double)n;
         most = fmax(most, fabs(b[i]));
@@ -72,7 +75,7 @@ static double factor(const tutti_graph *g, double **p, double **q, double *w, in
         for (size_t j = 0; j < i; j++)
             symmetric = symmetric && fabs(b[i * n + j] - b[j * n + i]) <= 1e-15;
     if (symmetric)
-        return largest(b, n, w);
+        return largest(b, n, s->w);
     memset(square, 0, n * n * sizeof *square);
     for (size_t r = 0; r < n; r++)
         for (size_t i = 0; i < n; i++) {
@@ -81,10 +84,8 @@ static double factor(const tutti_graph *g, double **p, double **q, double *w, in
                 for (size_t j = 0; j < n; j++)
                     square[i * n + j] += here * b[r * n + j];
         }
-    return sqrt(largest(square, n, w));
+    return sqrt(largest(square, n, s->w));
 }
-
-typedef struct workspace { double *p, *q, *w; int *index; } workspace;
 
 static void workspace_close(workspace *s)
 {
@@ -135,7 +136,7 @@ tutti_status tutti_graph_gap(const tutti_graph *g, double *gap, tutti_error *err
             return status;
         }
     }
-    *gap = 1 - factor(g, &s.p, &s.q, s.w, s.index);
+    *gap = 1 - factor(g, &s);
     workspace_close(&s);
     return TUTTI_OK;
 }
@@ -147,7 +148,7 @@ tutti_status tutti_graph_product(const tutti_graph *g, uint64_t first, uint64_t 
     workspace s;
 
     TUTTI_TRY(workspace_open(&s, g, true, "product of rounds", err));
-    product(g, first, rounds, &s.p, &s.q, s.w, s.index);
+    product(g, first, rounds, &s);
     memcpy(w, s.p, n * n * sizeof *w);
     workspace_close(&s);
     return TUTTI_OK;

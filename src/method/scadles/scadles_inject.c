@@ -169,15 +169,12 @@ static int draw_sample(const tutti_method *m, const scadles_injection *s, int wo
     return giver - 1;
 }
 
-/* Chooses n samples of a class, from a random position on, wrapping around if the class has
-   fewer. */
-static void choose_samples(const tutti_method *m, const scadles_injection *s, int worker, int64_t j,
-                           int class, int64_t n, uint64_t *ids)
+/* Chooses n samples of a class, from the random position `draw` on, wrapping around if the class
+   has fewer. */
+static void choose_samples(const scadles_injection *s, uint64_t draw, int class, int64_t n,
+                           uint64_t *ids)
 {
-    const uint64_t held = (uint64_t)(s->first[class + 1] - s->first[class]),
-                   begin =
-                       tutti_random(m->rng, (uint64_t)worker * (uint64_t)s->draws + (uint64_t)j) %
-                       held;
+    const uint64_t held = (uint64_t)(s->first[class + 1] - s->first[class]), begin = draw % held;
 
     for (int64_t i = 0; i < n; i++)
         ids[i] = (uint64_t)s->own[s->first[class] + (int64_t)((begin + (uint64_t)i) % held)];
@@ -199,7 +196,8 @@ tutti_status tutti_scadles_inject(tutti_method *m, tutti_pass *p, scadles_inject
                 s->from[giver] += n;
             if (giver != m->rank)
                 continue;
-            choose_samples(m, s, w, j, class, n, s->gives + given);
+            choose_samples(s, tutti_random(m->rng, (uint64_t)w * (uint64_t)s->draws + (uint64_t)j),
+                           class, n, s->gives + given);
             s->to[w] += n;
             given += n;
         }
