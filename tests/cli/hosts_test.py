@@ -198,8 +198,8 @@ class Hosts(HostCase):
         done = tutti("train", "--data", self.data, "-H", TWO, "--rsh", "sh -c 'echo No route to host >&2; exit 255'",
                      "--out", self.out("a"))
         self.assertEqual(done.returncode, 1, done.stderr)
-        self.assertRegex(done.stderr, r"tutti: host 127\.0\.0\.1 \(rank 0\): 'sh' ended with code 255 before Tutti "
-                         r"answered there: No route to host; '[^']*tutti' agent must work there")
+        self.assertRegex(done.stderr, r"tutti: host 127\.0\.0\.(1 \(rank 0\)|2 \(ranks 1 to 2\)): 'sh' ended with "
+                         r"code 255 before Tutti answered there: No route to host; '[^']*tutti' agent must work there")
 
     def test_an_address_that_hosts_cannot_reach_is_named(self):
         done = tutti("train", "--data", self.data, "-H", TWO, "--rsh", HERE, "--meet", "nowhere.invalid",
