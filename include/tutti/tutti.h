@@ -922,11 +922,12 @@ int tutti_engine_metrics(const tutti_engine *e, const tutti_metric_record **metr
 
 /* what: "forward", "backward" (of unit index), "ready" (an instant: the gradient of tensor index is
    final), "queue", "exchange", "gather", "update" (of piece index), "wait" (the client thread waits
-   for others, a microsecond at least), and names of methods. */
+   for others, a microsecond at least), "checkpoint" (it is saved, or copied for a save in the
+   background, which is one on thread 2), and names of methods. */
 typedef struct tutti_trace_event {
     const char *what;
     int32_t index;                   /* -1: none */
-    uint8_t thread;                  /* 0: client, 1: lane */
+    uint8_t thread;                  /* 0: client, 1: lane, 2: writes checkpoints */
     uint64_t step;
     int64_t begin_ns, end_ns;        /* equal: an instant */
 } tutti_trace_event;

@@ -175,6 +175,7 @@ tutti_status tutti_engine_image(tutti_engine *e, const char *facts, tutti_image 
 tutti_status tutti_engine_save(tutti_engine *e, const char *directory, const char *facts, int keep,
                                tutti_error *err)
 {
+    const int64_t since = tutti_now_ns(e->rt);
     tutti_doing was;
     bool again;
     tutti_status status;
@@ -199,6 +200,7 @@ tutti_status tutti_engine_save(tutti_engine *e, const char *directory, const cha
                 status = tutti_engine_settle(e, status, &again, err);
         } while (status == TUTTI_OK && again);
     tutti_engine_doing(e, was);
+    tutti_engine_mark(e, "checkpoint", -1, 0, since, tutti_now_ns(e->rt));
     return status;
 }
 

@@ -212,6 +212,7 @@ tutti_status tutti_engine_saving_wait(tutti_engine *e, tutti_error *err)
     b->under_way = false;
     b->saves.wait_ns += tutti_now_ns(e->rt) - since;
     b->saves.write_ns += b->job.ended_ns - b->job.started_ns;
+    tutti_engine_mark_step(e, "checkpoint", -1, 2, b->step, b->job.started_ns, b->job.ended_ns);
     tutti_engine_doing(e, was);
     return ended(e, status, &why, err);
 }
@@ -244,6 +245,7 @@ tutti_status tutti_engine_save_begin(tutti_engine *e, const char *directory, con
 {
     items list = { 0 };
     extras x = { 0 };
+    const int64_t since = tutti_now_ns(e->rt);
     tutti_doing was;
     tutti_status status;
 
@@ -265,6 +267,7 @@ tutti_status tutti_engine_save_begin(tutti_engine *e, const char *directory, con
         status = start(e, &list, err);
     tutti_saved_drop(&list, &x);
     tutti_engine_doing(e, was);
+    tutti_engine_mark(e, "checkpoint", -1, 0, since, tutti_now_ns(e->rt));
     return status;
 }
 

@@ -9,7 +9,7 @@
 
 enum {
     THREADS = 1000,              /* most of a trace */
-    FIRST_THREAD = 2,            /* 0 and 1 are the engine's in other traces */
+    FIRST_THREAD = 3,            /* 0 to 2 are the engine's in other traces */
     SUMS = 256,                  /* kinds of calls that are counted apart */
     BUFFERED = 1 << 16           /* bytes of text from which on it is written */
 };

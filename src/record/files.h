@@ -37,7 +37,7 @@ int64_t tutti_record_clock_ahead(const tutti_record_clock *clocks, int n, int64_
 
 enum { TUTTI_RECORD_LINE = 320 };    /* bytes of a line, with the 0 at its end */
 /* Each writes lines to `to` and returns their length without the 0.
-   head: four lines, which name the rank and say by how much its clock was ahead. to: 4 lines. */
+   head: five lines, which name the rank and say by how much its clock was ahead. to: 5 lines. */
 size_t tutti_record_head(char *to, int rank, int workers, const tutti_record_clock *clock,
                          uint64_t lost);
 /* tensor: the name of tensor e->index, if there is one. ahead_ns: is subtracted from the times. */

@@ -87,15 +87,17 @@ size_t tutti_record_head(char *to, int rank, int workers, const tutti_record_clo
     char ahead[TUTTI_RECORD_US], within[TUTTI_RECORD_US];
 
     return (size_t)snprintf(
-        to, (size_t)4 * TUTTI_RECORD_LINE,
+        to, (size_t)5 * TUTTI_RECORD_LINE,
         "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":\"%s %d\"}},\n"
         "{\"name\":\"clock\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"ahead_us\":%s,\"within_us\":%s,"
         "\"lost\":%llu}},\n"
         "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":0,\"args\":{\"name\":"
         "\"compute\"}},\n"
         "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":1,\"args\":{\"name\":\"lane\"}},"
-        "\n",
+        "\n"
+        "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":2,\"args\":{\"name\":"
+        "\"checkpoints\"}},\n",
         rank, serves ? "server" : "worker", serves ? rank - workers : rank, rank,
         tutti_record_us(ahead, clock->ahead_ns), tutti_record_us(within, clock->within_ns),
-        (unsigned long long)lost, rank, rank);
+        (unsigned long long)lost, rank, rank, rank);
 }

@@ -151,7 +151,7 @@ static tutti_status make_files(tutti_record_trace *t, const tutti_record_options
     tutti_record_path(path, t->folder, TUTTI_RECORD_TRACE, t->rank);
     status = tutti_file_open(&t->file, t->rt, path, TUTTI_FILE_CREATE, err);
     if (status == TUTTI_OK)
-        status = tutti_record_trace_room(t, (size_t)5 * TUTTI_RECORD_LINE, err);
+        status = tutti_record_trace_room(t, (size_t)6 * TUTTI_RECORD_LINE, err);
     if (status == TUTTI_OK) {
         t->length = (size_t)snprintf(t->text, TUTTI_RECORD_LINE, "[\n");
         t->length += tutti_record_head(t->text + t->length, t->rank, t->workers, &t->clock, 0);

@@ -75,7 +75,7 @@ static tutti_status write_lines(const tutti_run *run, const tutti_record_clock *
     const tutti_trace_event *events;
     const size_t n = tutti_engine_trace(run->engine, &events);
 
-    *t = (lines){ .at = tutti_alloc((n + 4) * TUTTI_RECORD_LINE, 1) };
+    *t = (lines){ .at = tutti_alloc((n + 5) * TUTTI_RECORD_LINE, 1) };
     if (t->at == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing a trace of %zu events", n);
     t->length = tutti_record_head(t->at, run->rank, run->workers, end,

@@ -33,6 +33,7 @@ typedef struct leg {
     tutti_status (*at)(struct leg *l, tutti_engine *e, int step, tutti_error *err);
     float x[SIZE];               /* rank 0's, at the end */
     tutti_saves saves[RANKS];    /* at the end */
+    tutti_trace_event span[RANKS][3]; /* the last one of a save on each thread; step 0: none */
     tutti_status status[RANKS];  /* of what the test looks at */
     tutti_error err[RANKS];
     char events[RANKS][1000];
@@ -57,8 +58,13 @@ static void look(leg *l, tutti_engine *e)
     const int rank = tutti_engine_method(e)->rank;
     const tutti_event_record *events;
     const int n = tutti_engine_events(e, &events);
+    const tutti_trace_event *trace;
+    const size_t n_trace = tutti_engine_trace(e, &trace);
 
     tutti_engine_saves(e, &l->saves[rank]);
+    for (size_t k = 0; k < n_trace; k++)
+        if (strcmp(trace[k].what, "checkpoint") == 0)
+            l->span[rank][trace[k].thread] = trace[k];
     for (int k = 0; k < n; k++)
         if (strcmp(events[k].kind, "checkpoint") == 0)
             snprintf(l->events[rank], sizeof l->events[rank], "%s", events[k].text);
@@ -186,6 +192,33 @@ static void files_are_those_of_a_blocking_save_and_steps_go_on(void **state)
         scratch_remove(background);
         test_free(a);
         test_free(b);
+    }
+}
+
+static void trace_shows_the_call_and_the_thread_that_writes(void **state)
+{
+    char directory[SCRATCH_PATH];
+    leg *l;
+
+    (void)state;
+    for (int background = 0; background < 2; background++) {
+        scratch_make(directory);
+        l = leg_of("ddp", 2, directory);
+        l->j.options.trace_events = 4096;
+        l->at = background ? background_at_two : blocking_at_two;
+        disk_is_well();
+        run(l);
+        for (int r = 0; r < l->n; r++) {
+            const tutti_trace_event *called = &l->span[r][0], *wrote = &l->span[r][2];
+            assert_int_equal(called->step, 2);
+            assert_true(called->begin_ns < called->end_ns && called->index == -1);
+            assert_int_equal(l->span[r][1].step, 0);
+            assert_int_equal(wrote->step, background ? 2 : 0);
+            if (background) /* the disk waited for the client's next steps */
+                assert_true(wrote->begin_ns > called->begin_ns && wrote->end_ns > called->end_ns);
+        }
+        scratch_remove(directory);
+        test_free(l);
     }
 }
 
@@ -543,6 +576,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(files_are_those_of_a_blocking_save_and_steps_go_on),
+        cmocka_unit_test(trace_shows_the_call_and_the_thread_that_writes),
         cmocka_unit_test(messages_of_a_save_are_not_counted),
         cmocka_unit_test(second_save_waits_for_the_first),
         cmocka_unit_test(finish_waits_for_the_save),

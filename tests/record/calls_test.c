@@ -162,7 +162,7 @@ static int spans_of(const json_t *trace, int rank, const char *category, const c
         assert_true(number_of(args, "bytes") == 16 && number_of(args, "step") == n);
         if (strcmp(category, "call") == 0) {
             assert_true(number_of(e, "dur") == 5 && number_of(args, "queued_us") == 1);
-            assert_int_equal((int)number_of(e, "tid"), codec[0] == 0 ? 2 : 3);
+            assert_int_equal((int)number_of(e, "tid"), codec[0] == 0 ? 3 : 4);
         } else {
             assert_true(number_of(e, "dur") >= 50 && number_of(e, "tid") == 0);
         }
