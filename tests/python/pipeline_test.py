@@ -456,8 +456,8 @@ def saved(method, folder, rule, way):
     model = net()
     pipe = pipe_of(method, model, rule)
     pipe.epoch()
-    if way == "save":
-        pipe.save(folder, keep=1)
+    if way != "state_dict":
+        pipe.save(folder, keep=1, wait=way == "save")
     else:
         torch.save(pipe.state_dict(), f"{folder}/{pipe.world.rank}.pt")
     rest = pipe.step(4)
@@ -470,7 +470,7 @@ def loaded(method, folder, rule, way):
     for p in model.parameters():
         p.data.zero_()
     pipe = pipe_of(method, model, rule)
-    if way == "save":
+    if way != "state_dict":
         pipe.load(folder)
     else:
         pipe.load_state_dict(torch.load(f"{folder}/{pipe.world.rank}.pt"))
@@ -480,7 +480,7 @@ def loaded(method, folder, rule, way):
     return rest, values(model)
 
 
-@pytest.mark.parametrize("way", cases("save", "state_dict"))
+@pytest.mark.parametrize("way", cases("save", "save beside training", "state_dict"))
 @pytest.mark.parametrize(
     "method, n, rule",
     cases(("hetpipe(stages=2,in_flight=4)", 2, momentum), ("wavelet", 2, adam), ("heterps(stages=2)", 2, adam),

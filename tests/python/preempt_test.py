@@ -219,6 +219,19 @@ def trained(plan, signal_after=-1, method="ddp", steps=8, who=0, number=signal.S
     return [began, bytes_of(model), bytes_of(mean), *rates]
 
 
+@pytest.mark.parametrize("method", ["ddp", "wrapper"])
+def test_checkpoints_beside_training_are_those_that_are_waited_for(tmp_path, method):
+    """The signal comes while the one of step 6 may still be written; its own is waited for."""
+    whole = forked.ranks(2, trained, str(tmp_path / "a"), -1, method)
+    plan = Checkpoints(tmp_path / "b", every=3, wait=False)
+    assert forked.ranks(2, trained, plan, 7, method, 8, 1) == [{"exit": 143}] * 2
+    assert checkpoints(tmp_path / "b") == [f"step-{step:08}" for step in (3, 6, 7)]
+    for step in (3, 7):  # of the first, and of that of the signal
+        plan = Checkpoints(tmp_path / f"c{step}", every=3, wait=False, resume=tmp_path / "b" / f"step-{step:08}")
+        continued = forked.ranks(2, trained, plan, -1, method)
+        assert [one["value"] for one in continued] == [[step, *one["value"][1:]] for one in whole]
+
+
 @pytest.mark.parametrize("method", ["ddp", "zero(stage=1)", "wrapper"])
 def test_optimizer_and_objects_of_also_continue_to_the_same_bits(tmp_path, method):
     whole = forked.ranks(2, trained, str(tmp_path / "a"), -1, method)
@@ -241,8 +254,9 @@ def test_slurms_signal_is_asked_for_every_so_many_steps(tmp_path, monkeypatch):
     assert [one["value"][1:] for one in again] == [one["value"][1:] for one in whole]
 
 
-def test_every_saves_at_multiples_and_at_the_end_and_keep_removes(tmp_path):
-    plan = Checkpoints(tmp_path, every=3, keep=2)
+@pytest.mark.parametrize("wait", [True, False])
+def test_every_saves_at_multiples_and_at_the_end_and_keep_removes(tmp_path, wait):
+    plan = Checkpoints(tmp_path, every=3, keep=2, wait=wait)
     done = forked.ranks(2, trained, plan)
     assert checkpoints(tmp_path) == ["step-00000006", "step-00000008"]
     assert sorted(p.name for p in tmp_path.glob("*-optimizer")) == [c + "-optimizer" for c in checkpoints(tmp_path)]
@@ -388,6 +402,7 @@ class Odd:
 @pytest.mark.parametrize(("n", "method", "options", "objects", "words"), [
     (1, "ddp", {"plan": {"every": -1}}, [], "ValueError: Checkpoints: every is -1; it must be a number from 0"),
     (1, "ddp", {"plan": {"ask_every": 0}}, [], "ValueError: Checkpoints: ask_every is 0"),
+    (1, "ddp", {"plan": {"wait": 1}}, [], "ValueError: Checkpoints: wait is 1; it must be True or False"),
     (1, "ddp", {"plan": {"resume": "/none"}}, [], "ValueError: no checkpoint at '/none'"),
     (2, "ad-psgd", {}, [], "ValueError: checkpoint= with method 'ad-psgd': its workers make no step together"),
     (2, "parameter-server", {"servers": 1}, [], "ValueError: checkpoint= with servers="),

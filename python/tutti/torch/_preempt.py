@@ -64,6 +64,8 @@ class Checkpoints:
         and `directory` must have none. Else a checkpoint, or a directory of them.
     ask_every: steps after which ranks ask each other for a signal, under methods in which they do not wait for each
         other in every step anyway.
+    wait: False: checkpoints of `every` are copied to memory, and a thread writes them beside the next steps. What has
+        failed is raised by the next one. That of a signal and the last one are waited for.
     """
 
     directory: str | os.PathLike[str]
@@ -71,12 +73,15 @@ class Checkpoints:
     keep: int = 0
     resume: str | os.PathLike[str] = "auto"
     ask_every: int = 10
+    wait: bool = True
 
     def __post_init__(self) -> None:
         for name, least in (("every", 0), ("keep", 0), ("ask_every", 1)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise ValueError(f"Checkpoints: {name} is {value!r}; it must be a number from {least}")
+        if not isinstance(self.wait, bool):
+            raise ValueError(f"Checkpoints: wait is {self.wait!r}; it must be True or False")
         for name in ("directory", "resume"):
             value = getattr(self, name)
             if not isinstance(value, (str, os.PathLike)) or "\n" in os.fspath(value):
@@ -105,7 +110,7 @@ def fingerprint(plan: Checkpoints | None) -> str:
     if plan is None:
         return ""
     directory, resume = os.fspath(plan.directory), os.fspath(plan.resume)
-    return f"checkpoint={directory} {plan.every} {plan.keep} {resume} {plan.ask_every}\n"
+    return f"checkpoint={directory} {plan.every} {plan.keep} {resume} {plan.ask_every} {plan.wait}\n"
 
 
 # ---- signals ----
@@ -222,7 +227,10 @@ class Saves(Protocol):
     engine: Engine
     replicas_equal: bool
 
-    def save_here(self, directory: str, keep: int) -> None: ...
+    def save_here(self, directory: str, keep: int, wait: bool) -> None: ...
+
+    def save_ends_here(self) -> None:
+        """Waits for what save_here(wait=False) has begun."""
 
     def load(self, directory: str) -> None: ...
 
@@ -381,12 +389,14 @@ class Preemption:
         by = int(self._run.world.reduce([float(self._signals.first)], "max")[0]) if asks else 0
         due = every > 0 and (last or self._steps % every == 0)
         if (by or due) and self._steps != self._saved:
-            self._save()
+            self._save(self._plan.wait or by > 0 or last)
+        elif by or last:
+            self._run.save_ends_here()
         engine.doing(was)
         if by:
             self._end(by)
 
-    def _save(self) -> None:
+    def _save(self, wait: bool) -> None:
         run, tensors = self._run, {"random": torch.get_rng_state()}
         if self._device.type != "cpu":
             tensors["random-device"] = torch.get_device_module(self._device).get_rng_state(self._device)
@@ -396,7 +406,7 @@ class Preemption:
         path.parent.mkdir(parents=True, exist_ok=True)
         # before the checkpoint, so that each complete checkpoint has it
         _saved.write(path, tensors, {"workers": str(run.world.size), "objects": json.dumps(states)})
-        run.save_here(self._directory, self._plan.keep)
+        run.save_here(self._directory, self._plan.keep, wait)
         self._newest, self._saved = checkpoint, self._steps
 
     def _end(self, by: int) -> None:
@@ -421,14 +431,21 @@ class _Wrapped:
         self.ddp: DistributedDataParallel = weakref.proxy(ddp)
         self.world, self.engine = ddp.world, ddp.engine
         self.replicas_equal = bool(ddp.engine.method.traits & _abi.TUTTI_REPLICAS_EQUAL)
+        self._keep: tuple[str, int] | None = None  # of the last save
         # statistics of batch norms are stored with the other buffers: the engine has none here
         self._module: Any = SimpleNamespace(world=ddp.world, engine=ddp.engine, model=ddp.module, binding=ddp._binding,
                                             statistics=[], replicas_equal=frozen_equal)  # fmt: skip
 
-    def save_here(self, directory: str, keep: int) -> None:
+    def save_here(self, directory: str, keep: int, wait: bool) -> None:
         _saved.save_module(self._module, directory)
-        self.ddp.save(directory, keep=keep)
-        _saved.prune(self._module, directory, keep)
+        self.ddp.save(directory, keep=keep, wait=wait)
+        _saved.prune(self._module, directory, keep, None if wait else self.engine.figures()["steps"])
+        self._keep = (directory, keep)
+
+    def save_ends_here(self) -> None:
+        self.ddp.save_end()
+        if self._keep is not None:
+            _saved.prune(self._module, *self._keep)
 
     def load(self, directory: str) -> None:
         self.ddp.load(directory)

@@ -364,10 +364,15 @@ class Run(Steps):
             _saved.prune(self, *self._begun)
         self._begun = None
 
-    def save_here(self, directory: str, keep: int) -> None:
+    def save_here(self, directory: str, keep: int, wait: bool) -> None:
         """save(), where all workers are known to be between the same steps."""
         self._rest()
-        _saved.save(self, directory, keep)
+        _saved.save(self, directory, keep, wait)
+        self._begun = None if wait else (directory, keep, self.engine.figures()["steps"])
+
+    def save_ends_here(self) -> None:
+        self.engine.save_end()
+        self._prune()
 
     def load(self, directory: str) -> None:
         self.check_load()

@@ -313,13 +313,20 @@ class Pipeline:
         self._shown = False
         self.engine.eval_end()
 
-    def save(self, directory: str, *, keep: int = 0) -> None:
+    def save(self, directory: str, *, keep: int = 0, wait: bool = True) -> None:
         """Saves a checkpoint in a new folder of `directory`. All workers; each writes its stage. Keeps the newest
-        `keep` checkpoints (0: all). It can be loaded with other stages."""
+        `keep` checkpoints (0: all). It can be loaded with other stages. wait=False: returns when it is copied to
+        memory, and a thread writes it. It is there after the next save() or save_end(), which raise what has failed,
+        and after finish()."""
         self._meet("save()", self._between("save()"))
         _saved.save_module(self, directory)
-        self.engine.save(directory, keep=keep)
-        _saved.prune(self, directory, keep)
+        self.engine.save(directory, keep=keep, wait=wait)
+        _saved.prune(self, directory, keep, None if wait else self.engine.figures()["steps"])
+
+    def save_end(self) -> None:
+        """Waits for the checkpoint of save(wait=False), if one is under way. All workers."""
+        self._meet("save_end()", self._between("save_end()"))
+        self.engine.save_end()
 
     def load(self, directory: str) -> None:
         """Resumes from a checkpoint, or from the newest in that directory. All workers, before the first step."""
