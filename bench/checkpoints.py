@@ -4,15 +4,15 @@ stall     gpt of 101 M parameters with AdamW (1.2 GB a checkpoint) and resnet(de
           two workers of one thread, each with a core: the time that a checkpoint takes from the run, over 30 s, the
           time between two that a user would choose. It is what a run with checkpoints takes longer than one without,
           divided by their number, so it has what the thread that writes takes from training, too. The run's last
-          checkpoint is half an interval before its end, where nothing waits for it. In turns: without, in the call,
-          beside training. What bounds the last one is a copy of the state: 101 M x 12 B at the rate of memcpy.
+          checkpoint is half an interval before its end, where nothing waits for it. In turns: none, blocking, in the
+          background. The bound of the last one is a copy of the state: 101 M x 12 B at the rate of memcpy.
           DIR is TUTTI_TIER_DIR, or else the build's folder."""
 import os, statistics, subprocess, sys, tempfile
 
 from command import clean_environment, small_mnist, small_text, summary
 
-BETWEEN = 30.0 # seconds from one checkpoint to the next, of which a stall is a share
-FORMS = dict(none=(), blocking=("--checkpoint-async", "off"), beside=("--checkpoint-async", "on"))
+BETWEEN = 30.0 # seconds between two checkpoints: a stall is given in percent of it
+FORMS = dict(none=(), blocking=("--checkpoint-async", "off"), background=("--checkpoint-async", "on"))
 
 
 class Checkpoints:
@@ -59,11 +59,11 @@ class Checkpoints:
                 often = () if form == "none" else ("--checkpoint-every", every)
                 s = self.train(folder, *words, "--steps", steps, *often, *FORMS[form])
                 took[form].append(s["host_seconds"])
-                if form == "beside":
-                    beside = s["async_checkpoints"]
-        for form in ("blocking", "beside"):
+                if form == "background":
+                    copies = s["async_checkpoints"]
+        for form in ("blocking", "background"):
             stalls = [(ours - none) / self.saves for ours, none in zip(took[form], took["none"])]
-            more = dict(copies=beside) if form == "beside" else {}
-            self.record.row(f"{name}, {form}: share of a checkpoint each 30 s",
+            more = dict(copies=copies) if form == "background" else {}
+            self.record.row(f"{name}, {form}: a checkpoint each 30 s takes",
                             100 * statistics.median(stalls) / BETWEEN, "%", command="bench/run checkpoints",
                             stalls_s=stalls, seconds=took, steps=steps, every=every, **more)

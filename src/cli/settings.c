@@ -94,7 +94,7 @@ static tutti_status take_argument(tutti_cli_settings *s, int argc, char **argv, 
 {
     const char *arg = argv[*at];
     char long_name[64], where[72];
-    const char *name = long_name, *value;
+    const char *name = long_name, *value = NULL;
     const tutti_option *option;
 
     if (strcmp(arg, "-h") == 0) {

@@ -16,7 +16,8 @@ static inline void explore_place(const explore_case *c, char *out, size_t bytes)
              (unsigned long long)c->seed);
 }
 
-static inline int explore_remove_entry(const char *path, const struct stat *about, int kind, struct FTW *at)
+static inline int explore_remove_entry(const char *path, const struct stat *about, int kind,
+                                       struct FTW *at)
 {
     (void)about, (void)kind, (void)at;
     return remove(path);

@@ -348,7 +348,7 @@ static void the_projection_is_the_nearest_point_by_brute_force(void **state)
 /* Of r = |x|_p^2 / 2. */
 static double pnorm_divergence(int n, const double *u, const float *x)
 {
-    const double p = mirror_p((size_t)n), norm = mirror_norm((size_t)n, x, 0, 0, 0, NULL, p);
+    const double p = mirror_p((size_t)n), norm = mirror_norm((size_t)n, x, NULL, p);
     double sum = 0, dot = 0;
 
     for (int k = 0; k < n; k++) {

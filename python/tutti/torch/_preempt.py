@@ -64,7 +64,7 @@ class Checkpoints:
         and `directory` must have none. Else a checkpoint, or a directory of them.
     ask_every: steps after which ranks ask each other for a signal, under methods in which they do not wait for each
         other in every step anyway.
-    wait: False: checkpoints of `every` are copied to memory, and a thread writes them beside the next steps. What has
+    wait: False: checkpoints of `every` are copied to memory, and a thread writes them during the next steps. What has
         failed is raised by the next one. That of a signal and the last one are waited for.
     """
 
