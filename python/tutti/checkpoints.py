@@ -139,8 +139,10 @@ class Checkpoint(_Open):
                 yield item, (piece.dtype, piece.keep, piece.owner)
             k += 1
 
-    def read(self, state: str, tensor: str = "", owner: int | None = None) -> Any:
-        """Reads one item. The result has one dimension, since a checkpoint does not store shapes.
+    def read(self, state: str, tensor: str = "", owner: int | None = None, *, begin: int = 0,
+             end: int | None = None) -> Any:
+        """Reads one item, or its elements [begin, end). The result has one dimension, since a checkpoint does not store
+        shapes.
 
         owner: may be omitted if the state has only one. KeyError: there is no such item, or there are several.
         """
@@ -154,12 +156,16 @@ class Checkpoint(_Open):
         if len(fitting) > 1:
             raise KeyError(f"'{self.path}' has {what} of workers {', '.join(str(i.owner) for i in fitting)}: "
                            "choose one by owner=")
+        count = fitting[0].count
+        end = count if end is None else end
+        if not 0 <= begin <= end <= count:
+            raise ValueError(f"{what} of '{self.path}' has elements [0, {count}), and [{begin}, {end}) is asked for")
         dtype, keep, whose = self._kept[fitting[0]]
-        memory, address = _memory(dtype, fitting[0].count)
+        memory, address = _memory(dtype, end - begin)
         target = _abi.tutti_saved(state=state.encode(), tensor=tensor.encode(), keep=keep, dtype=dtype, owner=whose,
-                                  count=fitting[0].count, begin=0, end=fitting[0].count, data=address)
+                                  count=count, begin=begin, end=end, data=address)
         check(_c.tutti_checkpoint_read, at, target, 1)
-        return _shaped(memory, dtype, (fitting[0].count,))
+        return _shaped(memory, dtype, (end - begin,))
 
     def verify(self) -> None:
         """Reads everything and compares all hashes. CorruptError: one differs; it names file, tensor and range."""

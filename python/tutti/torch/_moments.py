@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _SLOTS = {torch.optim.SGD: ("momentum",), torch.optim.Adam: ("exp_avg", "exp_avg_sq"),
           torch.optim.AdamW: ("exp_avg", "exp_avg_sq")}  # fmt: skip
-_TORCHS = {"momentum": "momentum_buffer"}
+TORCHS = {"momentum": "momentum_buffer"}
 
 
 def _places(run: Run) -> list[tuple[int, Bound]]:
@@ -44,7 +44,7 @@ def to_engine(run: Run, path: str, theirs: dict[str, Any]) -> bool:
     slots = _SLOTS.get(type(run.optimizer), ()) if run.itself else ()
     kept = theirs["state"].values()
     with Checkpoint(path) as c:
-        if _ours(c) or not any(_TORCHS.get(s, s) in one for s in slots for one in kept):
+        if _ours(c) or not any(TORCHS.get(s, s) in one for s in slots for one in kept):
             return False
         if c.workers != run.world.size:
             raise ValueError(
@@ -63,7 +63,7 @@ def to_engine(run: Run, path: str, theirs: dict[str, Any]) -> bool:
             continue
         k, b = of[p.tensor.decode()]
         slot = p.state.decode().removeprefix("optim.")
-        value = theirs["state"].get(k, {}).get(_TORCHS.get(slot, slot))
+        value = theirs["state"].get(k, {}).get(TORCHS.get(slot, slot))
         if value is None:  # a parameter that was never used
             memory(p).zero_()
         else:
@@ -86,7 +86,7 @@ def from_engine(run: Run, path: str, theirs: dict[str, Any]) -> dict[str, Any]:
             )
         figures, state = run.engine.figures(), {}
         for k, b in _places(run):
-            one = {_TORCHS.get(s, s): _shaped(b, c.read(f"optim.{s}", b.name)) for s in slots}
+            one = {TORCHS.get(s, s): _shaped(b, c.read(f"optim.{s}", b.name)) for s in slots}
             if "exp_avg" in one:
                 one["step"] = torch.tensor(float(figures["steps"] - figures["skipped"]))
             state[k] = one

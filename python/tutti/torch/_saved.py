@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..errors import CorruptError
-from . import _moments
+from . import _described, _moments
 
 if TYPE_CHECKING:
     from ._run import Run
@@ -184,7 +184,8 @@ def save(run: Run, directory: str, keep: int, wait: bool = True) -> None:
         write(path, tensors, words | {"by": _BY_ENGINE if run.itself else "torch"})
     if not run.only_serves:
         save_module(run, directory)
-    run.engine.save(directory, keep=keep, wait=wait)
+    facts = _described.facts(run.binding, run.statistics, run.optimizer)
+    run.engine.save(directory, facts, keep=keep, wait=wait)
     prune(run, directory, keep, None if wait else run.engine.figures()["steps"])
 
 

@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel as _Torch
 from .. import _abi
 from .._library import library as _c
 from ..errors import Error, StateError
-from . import _arguments, _codec, _local, _log_to, _place, _preempt, _record
+from . import _arguments, _codec, _described, _local, _log_to, _place, _preempt, _record
 from ._backward import Joining
 from ._bind import Binding
 from ._buffers import Copies
@@ -323,7 +323,7 @@ class DistributedDataParallel(Joins):
         self._binding.check_module()
         self._binding.collect()
         with self._failing():
-            self.engine.save(directory, keep=keep, wait=wait)
+            self.engine.save(directory, _described.facts(self._binding), keep=keep, wait=wait)
 
     def save_end(self) -> None:
         """Waits for the checkpoint of save(wait=False), if one is under way. All workers."""
