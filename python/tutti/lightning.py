@@ -53,9 +53,13 @@ def _modules() -> tuple[Any, Any, Any]:
 
 
 _trainer, _fabric, _environments = _modules()
+_Environment: Any = _environments.ClusterEnvironment
+_TrainersDDP: Any = _trainer.DDPStrategy
+_FabricsDDP: Any = _fabric.DDPStrategy
+_Mixin: Any = object  # before one of the two
 
 
-class TuttiEnvironment(_environments.ClusterEnvironment):
+class TuttiEnvironment(_Environment):
     """The ranks that `tutti run` has started."""
 
     @staticmethod
@@ -110,7 +114,7 @@ def _reduced(by: Callable[..., Any], tensor: Any, group: dist.ProcessGroup | Non
     return total.copy_(total / dist.get_world_size(group)) if dist.is_initialized() else total
 
 
-class _Tutti:
+class _Tutti(_Mixin):
     """What both strategies have."""
 
     _ddp_kwargs: dict[str, Any]
@@ -130,8 +134,8 @@ class _Tutti:
 
     def _get_process_group_backend(self) -> str:
         """For barriers, metrics, objects. Tensors on a GPU keep the backend that torch has for them."""
-        own = self.process_group_backend is None and self.root_device.type == "cpu"  # type: ignore[attr-defined]
-        return "tutti" if own else super()._get_process_group_backend()  # type: ignore[misc]
+        own = self.process_group_backend is None and self.root_device.type == "cpu"
+        return "tutti" if own else str(super()._get_process_group_backend())
 
     def _wrapped(self, module: nn.Module, device_ids: list[int] | None) -> DistributedDataParallel:
         return DistributedDataParallel(module, device_ids=device_ids, **self._ddp_kwargs)
@@ -144,7 +148,7 @@ class _Tutti:
             )
 
 
-class TuttiStrategy(_Tutti, _trainer.DDPStrategy):
+class TuttiStrategy(_Tutti, _TrainersDDP):
     """strategy= of Lightning's Trainer: its DDPStrategy with tutti.torch.DistributedDataParallel.
 
     method, codec, transport, and others: the wrapper's, `clip_norm` say, or Lightning's. Arguments of PyTorch's wrapper
@@ -154,6 +158,8 @@ class TuttiStrategy(_Tutti, _trainer.DDPStrategy):
     An exception in fit() is what the other ranks' PeerError gives as the reason. The end of fit() leaves the run, so
     the module has memory of its own after it.
     """
+
+    model: Any  # Lightning's: the wrapper, then the module
 
     def _setup_model(self, model: nn.Module) -> DistributedDataParallel:
         return self._wrapped(model, self.determine_ddp_device_ids())
@@ -177,7 +183,7 @@ class TuttiStrategy(_Tutti, _trainer.DDPStrategy):
 class _Steps(Optimizer):
     """A prepared optimizer as Lightning steps it: by a closure that has forward and backward in it."""
 
-    def step(self, closure: Callable[[], Any] | None = None, **more: Any) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None, **more: Any) -> Any:
         if closure is None or self._run.again:
             return super().step(closure, **more)
         with torch.enable_grad():
@@ -203,6 +209,8 @@ class PreparedStrategy(TuttiStrategy):
     on_validation_start and _end, on_train_end, lightning_module_state_dict, optimizer_state. It calls
     _forward_redirection, by which a training_step begins with a call of the module.
     """
+
+    optimizers: Any  # Lightning's
 
     def __init__(self, method: str, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, method=method, **kwargs)
@@ -256,13 +264,17 @@ class PreparedStrategy(TuttiStrategy):
 
     def lightning_module_state_dict(self) -> dict[str, Any]:
         if self._prepared is None or self._prepared.is_over or self._evaluation is not None:
-            return super().lightning_module_state_dict()
+            now: dict[str, Any] = super().lightning_module_state_dict()
+            return now
         with self._prepared.evaluate():
             state = super().lightning_module_state_dict()
             return {name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in state.items()}
 
     def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
-        return super().optimizer_state(optimizer if self._prepared is None else self._prepared.optimizer)
+        state: dict[str, Any] = super().optimizer_state(
+            optimizer if self._prepared is None else self._prepared.optimizer
+        )
+        return state
 
     def on_exception(self, exception: BaseException) -> None:
         super().on_exception(exception)
@@ -276,7 +288,7 @@ class PreparedStrategy(TuttiStrategy):
         super().teardown()
 
 
-class TuttiFabricStrategy(_Tutti, _fabric.DDPStrategy):
+class TuttiFabricStrategy(_Tutti, _FabricsDDP):
     """strategy= of Lightning's Fabric, as TuttiStrategy is of its Trainer. A module that is no longer referenced leaves
     the run."""
 
