@@ -39,7 +39,9 @@ class Stages:
         samples. apart: several slots may be in progress at a time."""
         raise NotImplementedError
 
-    def forward(self, slot: int, now: _abi.tutti_pass, values: int | None, entered: int | None, leaves: int | None) -> bool:
+    def forward(
+        self, slot: int, now: _abi.tutti_pass, values: int | None, entered: int | None, leaves: int | None
+    ) -> bool:
         """Begins the forward of a micro-batch and computes its first unit. Returns whether that was the last one.
 
         entered: output of the previous stage; leaves: where the output is to be written; None in the first, last stage.
@@ -48,7 +50,7 @@ class Stages:
 
     def backward(
         self, slot: int, now: _abi.tutti_pass, values: int | None, slope: int | None, gradient: int | None,
-        back: int | None,
+        back: int | None
     ) -> tuple[bool, float]:  # fmt: skip
         """Begins the backward and computes its first unit. Returns whether that was the last one, and then the sum of
         the samples' losses (0 except in the last stage).

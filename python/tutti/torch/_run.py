@@ -39,11 +39,8 @@ _NONFINITE = {"stop": _abi.TUTTI_NONFINITE_STOP, "skip": _abi.TUTTI_NONFINITE_SK
 
 def statistics_of(module: nn.Module) -> list[torch.Tensor]:
     """Returns the running means and variances of batch norms, which are the engine's client state."""
-    found = []
-    for m in module.modules():
-        if isinstance(m, nn.modules.batchnorm._NormBase) and m.running_mean is not None:
-            found += [m.running_mean, m.running_var]
-    return found
+    norms = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._NormBase)]
+    return [t for m in norms for t in (m.running_mean, m.running_var) if t is not None]
 
 
 def _traits(method: str) -> int:
@@ -147,9 +144,10 @@ class Run(Steps):
         try:
             if sampler is not None:
                 options |= sampler.options(self.world.size - self.servers)
+            pinned = None if self._device is None else self._device.pinned
             self.engine = _place.open_engine(
                 self.world,
-                self.binding.params() if by_unit else self.binding.delivered(self._device and self._device.pinned),
+                self.binding.params() if by_unit else self.binding.delivered(pinned),
                 transport,
                 method=method,
                 needs=by_unit,
@@ -181,7 +179,7 @@ class Run(Steps):
         self._places = [] if by_unit else [b.param.data_ptr() for b in self.binding.bound]
         self._values = OnDevice(self._device, self.binding) if self._device else None
         self._staging = None
-        if self._values is not None:
+        if self._device is not None and self._values is not None:
             self._staging = HostStaging(self._device, weakly(self._announce), self._values.windows)
         self._stays = False  # the gradient of the last pass is on the device alone
         # Writes of the script to parameters that are apart are detected by their versions.
@@ -244,11 +242,11 @@ class Run(Steps):
     def _hook_spans(self, record: _record.Record) -> None:
         """After the other hooks: a forward's span has not what is waited for before it."""
 
-        @torch.compiler.disable
+        @torch.compiler.disable  # type: ignore[untyped-decorator]  # torch's has no types
         def begins(_module: nn.Module, _args: Any) -> None:
             record.forward_begins()
 
-        @torch.compiler.disable
+        @torch.compiler.disable  # type: ignore[untyped-decorator]  # torch's has no types
         def ends(_module: nn.Module, _args: Any, output: Any) -> None:
             record.forward_ends(_record.tensors(output))
 
@@ -304,6 +302,7 @@ class Run(Steps):
             )
         while self.within:
             p = self._begin_pass()
+            assert p is not None, "a pass that was announced (more) has not come"
             for k in range(p.samples if p.losses else 0):
                 p.losses[k] = math.inf  # these samples are not computed
             self.engine.pass_end()
@@ -350,7 +349,7 @@ class Run(Steps):
         self._notify_servers("save" if wait else "save_begin", directory, keep)
         self._resting = True
         _saved.save(self, directory, keep, wait)
-        self._begun = None if wait else (directory, keep, self.engine.figures()["steps"])
+        self._begun = None if wait else (directory, keep, int(self.engine.figures()["steps"]))
 
     def save_end(self) -> None:
         """Ranks that only serve need not wait."""
@@ -368,7 +367,7 @@ class Run(Steps):
         """save(), where all workers are known to be between the same steps."""
         self._rest()
         _saved.save(self, directory, keep, wait)
-        self._begun = None if wait else (directory, keep, self.engine.figures()["steps"])
+        self._begun = None if wait else (directory, keep, int(self.engine.figures()["steps"]))
 
     def save_ends_here(self) -> None:
         self.engine.save_end()
@@ -387,7 +386,7 @@ class Run(Steps):
             self._versions[b] = b.param._version
         if self._sampler is not None:
             made = self.engine.figures()
-            step = self._sampler.step_of(made["samples"]) if self.engine.takes() else made["steps"]
+            step = self._sampler.step_of(int(made["samples"])) if self.engine.takes() else int(made["steps"])
             self._sampler.load_state_dict({"step": step})
 
     def state_dict(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -23,6 +23,11 @@ from torch.nn.parallel import DistributedDataParallel as _Torch
 from .._library import library as _c
 from ..errors import StateError
 from ._arguments import Arguments, device_ids
+
+if TYPE_CHECKING:
+    from ..engine import Engine
+    from ..world import World
+    from ._bind import Binding
 
 _BROADCAST_BYTES = 250 << 20  # of torch's; a broadcast here is one message
 _BY_THE_ENGINE = "gradients are exchanged by Tutti's engine, which has no buckets of torch's Reducer"
@@ -143,9 +148,11 @@ class Torchs(_Torch):
 
     The wrapper adds `world` and `engine`, and overrides forward and join."""
 
-    world: Any
-    engine: Any
-    _binding: Any
+    world: World
+    engine: Engine
+    reducer: Any  # Reducer, in the place of torch's
+    logger: Any  # Logger, likewise
+    _binding: Binding
     _alone: bool
     _arm: Callable[[Iterable[torch.Tensor]], None]
     _check_ended: Callable[[], None]

@@ -10,7 +10,7 @@ import functools
 import os
 import warnings
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, SupportsIndex
 
 import torch
 import torch.distributed as dist
@@ -22,7 +22,7 @@ from .._library import library as _c
 from ..errors import Error, StateError
 from . import _arguments, _codec, _local, _log_to, _place, _preempt, _record
 from ._backward import Joining
-from ._bind import Binding
+from ._bind import Binding, Exchange
 from ._buffers import Copies
 from ._cuda import exchange_of
 from ._join import Joins
@@ -118,7 +118,7 @@ class DistributedDataParallel(Joins):
         self._open(exchange, method, codec, transport or "", arguments, told, opens)
 
         if arguments.torchs["init_sync"]:
-            untrained = [p for _, p in self._binding.frozen]
+            untrained: list[torch.Tensor] = [p for _, p in self._binding.frozen]
             if arguments.begins_with_buffers:
                 untrained += [b for _, b in self._binding.buffers()]
             self._copies.broadcast(untrained)
@@ -132,8 +132,8 @@ class DistributedDataParallel(Joins):
             self._resume(plan, arguments.torchs["init_sync"])
 
     def _open(
-        self, exchange: type, method: str, codec: str | None, transport: str, arguments: _arguments.Arguments,
-        told: str, opens: Callable[[Any], _record.Record | None],
+        self, exchange: Callable[..., Exchange] | None, method: str, codec: str | None, transport: str,
+        arguments: _arguments.Arguments, told: str, opens: Callable[[Any], _record.Record | None],
     ) -> None:  # fmt: skip
         binding, options, group, hosts = self._binding, arguments.engine, arguments.group, self._hosts
         self.world = _place.open_world(transport, group) if hosts is None else hosts.world
@@ -165,6 +165,7 @@ class DistributedDataParallel(Joins):
             raise
         self._copies = Copies(self.world)
         if local is None:
+            assert exchange is not None, "without a local_group the device determines it"
             binding.attach(self.engine)
             self._exchange = exchange(binding, self.engine, self.gradient_as_bucket_view)
             self._flat = torch.frombuffer(self.engine.gradients(), dtype=torch.float32)
@@ -214,6 +215,7 @@ class DistributedDataParallel(Joins):
     @torch._disable_dynamo
     def _moved(self, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Inputs on the device of device_ids, as torch's class moves them."""
+        assert self.device_ids is not None
         args, named = self.to_kwargs(inputs, kwargs, self.device_ids[0])
         return args[0], named[0]
 
@@ -292,7 +294,7 @@ class DistributedDataParallel(Joins):
         if hasattr(self, "buffer_hook"):
             self._assign_modules_buffers()
             if self.modules_buffers:
-                super()._sync_module_buffers(authoritative_rank)
+                super()._sync_module_buffers(authoritative_rank)  # type: ignore[no-untyped-call]  # torch's
         else:
             self._copies.broadcast([b for _, b in self._binding.buffers()], authoritative_rank)
 
@@ -416,7 +418,7 @@ class DistributedDataParallel(Joins):
             world.failure_report(self._failure or words)
         self.close()
 
-    def __reduce_ex__(self, protocol: int) -> NoReturn:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError(_NOT_PICKLED)
 
     def __deepcopy__(self, memo: object) -> NoReturn:

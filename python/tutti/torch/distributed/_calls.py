@@ -41,7 +41,8 @@ class Members:
         self.size, self.index = len(ranks), self._group.index
 
     def _own_copy(self) -> _abi.tutti_group:
-        return _c.tutti_group_of(self._world._at, self._array, len(self.ranks), self.context)
+        group: _abi.tutti_group = _c.tutti_group_of(self._world._at, self._array, len(self.ranks), self.context)
+        return group
 
     def _values(self, t: torch.Tensor) -> _abi.tutti_buffer:
         return self._world._host(t.data_ptr(), t.numel(), WIRE[t.dtype])
@@ -66,7 +67,7 @@ class Members:
                   self._values(mine))
 
     @staticmethod
-    def _array_of(counts: Sequence[int], element: int = 1) -> ctypes.Array:
+    def _array_of(counts: Sequence[int], element: int = 1) -> ctypes.Array[ctypes.c_ulong]:
         return (ctypes.c_ulong * len(counts))(*(n * element for n in counts))
 
     def allgather(self, mine: torch.Tensor, counts: Sequence[int], whole: torch.Tensor) -> None:

@@ -178,7 +178,8 @@ def _of(group: dist.ProcessGroup | None) -> Codec | None:
     group = dist.group.WORLD if group is None else group
     if not hasattr(group, "_codec"):
         raise ValueError(f"a group of the backend '{dist.get_backend(group)}' has no codec; only those of 'tutti' have")
-    return group._codec
+    codec: Codec | None = getattr(group, "_codec")
+    return codec
 
 
 def codec_of(group: dist.ProcessGroup | None = None) -> Codec:
