@@ -95,7 +95,7 @@ class _Open:
     _at = _runtime = None
 
     def __init__(self, path: str | os.PathLike[str], opens: Callable[..., int], closes: Callable[..., None]):
-        self.path = os.fspath(path)
+        self.path: str = os.fspath(path)
         self._closes = closes
         self._at, self._runtime = ctypes.c_void_p(), ctypes.POINTER(_abi.tutti_runtime)()
         check(_c.tutti_runtime_open_posix, self._runtime)

@@ -70,7 +70,7 @@ class Engine(Owner):
         self._options = self._options_of(options)
         hold = Held(_c.tutti_engine_close, world._hold)
         self.world = world
-        self.params = list(params)
+        self.params: list[Param] = list(params)
         self._calling(_c.tutti_engine_open, hold.at, world._at, self._params_of(params), len(params), self._options)
         self._hold = hold
         self.method: _abi.tutti_method = _c.tutti_engine_method(hold.at).contents

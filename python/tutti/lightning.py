@@ -28,7 +28,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -53,13 +53,16 @@ def _modules() -> tuple[Any, Any, Any]:
 
 
 _trainer, _fabric, _environments = _modules()
-_Environment: Any = _environments.ClusterEnvironment
-_TrainersDDP: Any = _trainer.DDPStrategy
-_FabricsDDP: Any = _fabric.DDPStrategy
-_Mixin: Any = object  # before one of the two
+if TYPE_CHECKING:
+    from lightning.fabric.plugins.environments import ClusterEnvironment
+    from lightning.fabric.strategies import DDPStrategy as FabricsDDPStrategy
+    from lightning.pytorch.strategies import DDPStrategy
+else:
+    ClusterEnvironment = _environments.ClusterEnvironment
+    DDPStrategy, FabricsDDPStrategy = _trainer.DDPStrategy, _fabric.DDPStrategy
 
 
-class TuttiEnvironment(_Environment):
+class TuttiEnvironment(ClusterEnvironment):
     """The ranks that `tutti run` has started."""
 
     @staticmethod
@@ -114,11 +117,13 @@ def _reduced(by: Callable[..., Any], tensor: Any, group: dist.ProcessGroup | Non
     return total.copy_(total / dist.get_world_size(group)) if dist.is_initialized() else total
 
 
-class _Tutti(_Mixin):
-    """What both strategies have."""
+class _Tutti:
+    """What both strategies have, before Lightning's class."""
 
     _ddp_kwargs: dict[str, Any]
     cluster_environment: Any
+    process_group_backend: Any
+    root_device: Any
 
     def __init__(
         self,
@@ -128,14 +133,15 @@ class _Tutti(_Mixin):
         transport: str | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(*args, method=method, codec=codec, transport=transport, **kwargs)
+        given = {"method": method, "codec": codec, "transport": transport, **kwargs}
+        super().__init__(*args, **given)
         if self.cluster_environment is None and TuttiEnvironment.detect():
             self.cluster_environment = TuttiEnvironment()
 
     def _get_process_group_backend(self) -> str:
         """For barriers, metrics, objects. Tensors on a GPU keep the backend that torch has for them."""
         own = self.process_group_backend is None and self.root_device.type == "cpu"
-        return "tutti" if own else str(super()._get_process_group_backend())
+        return "tutti" if own else str(super()._get_process_group_backend())  # type: ignore[misc]  # Lightning's
 
     def _wrapped(self, module: nn.Module, device_ids: list[int] | None) -> DistributedDataParallel:
         return DistributedDataParallel(module, device_ids=device_ids, **self._ddp_kwargs)
@@ -148,7 +154,7 @@ class _Tutti(_Mixin):
             )
 
 
-class TuttiStrategy(_Tutti, _TrainersDDP):
+class TuttiStrategy(_Tutti, DDPStrategy):
     """strategy= of Lightning's Trainer: its DDPStrategy with tutti.torch.DistributedDataParallel.
 
     method, codec, transport, and others: the wrapper's, `clip_norm` say, or Lightning's. Arguments of PyTorch's wrapper
@@ -288,7 +294,7 @@ class PreparedStrategy(TuttiStrategy):
         super().teardown()
 
 
-class TuttiFabricStrategy(_Tutti, _FabricsDDP):
+class TuttiFabricStrategy(_Tutti, FabricsDDPStrategy):
     """strategy= of Lightning's Fabric, as TuttiStrategy is of its Trainer. A module that is no longer referenced leaves
     the run."""
 

@@ -204,6 +204,13 @@ class Binding:
     units: the unit of each parameter; None: a unit is a module with parameters of its own.
     """
 
+    module: nn.Module
+    by_unit: bool
+    frozen: list[tuple[str, nn.Parameter]]
+    buffers_ignored: frozenset[str]
+    embeddings: list[tuple[str, Embedding]]
+    empty: list[tuple[str, nn.Parameter]]
+
     def __init__(self, module: nn.Module, ignore: frozenset[str] = frozenset(), by_unit: bool = False,
                  units: dict[torch.Tensor, int] | None = None):
         named = [(name, p) for name, p in module.named_parameters() if name not in ignore]

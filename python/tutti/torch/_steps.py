@@ -38,6 +38,8 @@ _NO_CLOSURE = (
 class Steps(Gradients):
     """The part of a Run that makes passes and steps."""
 
+    steps: int
+    within: bool
     preempt: _preempt.Preemption | None = None  # of checkpoint=
     optimizer: torch.optim.Optimizer
     servers: int

@@ -19,7 +19,9 @@ from torch.nn.parallel import DistributedDataParallel as _Torch
 
 from .. import _abi
 from .._library import library as _c
+from ..engine import Engine
 from ..errors import Error, StateError
+from ..world import World
 from . import _arguments, _codec, _local, _log_to, _place, _preempt, _record
 from ._backward import Joining
 from ._bind import Binding, Exchange
@@ -136,12 +138,12 @@ class DistributedDataParallel(Joins):
         arguments: _arguments.Arguments, told: str, opens: Callable[[Any], _record.Record | None],
     ) -> None:  # fmt: skip
         binding, options, group, hosts = self._binding, arguments.engine, arguments.group, self._hosts
-        self.world = _place.open_world(transport, group) if hosts is None else hosts.world
+        self.world: World = _place.open_world(transport, group) if hosts is None else hosts.world
         try:
             local = None
             if hosts is not None:
                 local = _local.LocalExchange(binding, hosts, self.gradient_as_bucket_view)
-            self.engine = _place.open_engine(
+            self.engine: Engine = _place.open_engine(
                 self.world if hosts is None else hosts.between,
                 binding.params() if local is None else local.shards.params(),
                 transport,
@@ -179,7 +181,7 @@ class DistributedDataParallel(Joins):
         self._alone = self.world.size == 1 and not seen and not options.get("clip_norm")
         if self._record is not None:
             self._record.close_at_end()
-        self.bucket_bytes_cap = max(self.engine.method.piece_bytes, 1 << 20)
+        self.bucket_bytes_cap: int = max(self.engine.method.piece_bytes, 1 << 20)
         n = len(binding.bound)
         self._probe = torch.tensor(self._firsts)  # of each tensor the place of an element that was not zero lately
         self._taken = bytearray(n)  # in this backward

@@ -79,6 +79,12 @@ class CommHookState:
     collectives.
     """
 
+    spec: str
+    epoch: int
+    lr: float
+    bytes_encoded: int
+    bytes_sent: int
+
     def __init__(self, spec: str, model: torch.nn.Module | None, process_group: dist.ProcessGroup | None,
                  seed: int) -> None:
         self.spec, self.epoch, self.lr = spec, 0, 0.0

@@ -31,8 +31,9 @@ from torch.utils.data import Dataset, default_collate
 from .. import _abi, catalogue
 from .._library import library as _c
 from .._owner import tenants
-from ..engine import Event
+from ..engine import Engine, Event
 from ..errors import StateError
+from ..world import World
 from . import _layers, _place, _saved, _state, _translate
 from ._bind import Binding, short, warn_unscaled
 from ._buffers import Copies
@@ -65,6 +66,17 @@ class _Away(nn.Parameter):
 class Pipeline:
     """A run in which each worker has a stage of the model; pipeline() makes it. All workers make the same calls in the
     same order."""
+
+    model: nn.Sequential
+    optimizer: torch.optim.Optimizer
+    method: str
+    servers: int
+    binding: Binding
+    world: World
+    engine: Engine
+    replicas_equal: bool
+    is_async: bool
+    finished: bool
 
     def __init__(
         self,
@@ -398,7 +410,9 @@ class Pipeline:
         if not getattr(self, "_ended", True):
             dropped(self)
 
-    finishes, needs_finish, in_pass = "finish", True, False
+    finishes: str = "finish"
+    needs_finish: bool = True
+    in_pass: bool = False
 
     @property
     def trained(self) -> bool:

@@ -43,7 +43,7 @@ class Optimizer(torch.optim.Optimizer):
 
     def __init__(self, run: Run) -> None:  # without super().__init__(), which would make other groups
         self._run = run
-        self.optimizer = run.optimizer
+        self.optimizer: torch.optim.Optimizer = run.optimizer
 
     def __getattr__(self, name: str) -> Any:
         if name in ("optimizer", "_run"):

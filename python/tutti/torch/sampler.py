@@ -34,6 +34,12 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
     Rank and number of workers are those of the run that it was given to (prepare(sampler=...)), else of the run that
     this process is in when it is first used."""
 
+    samples: int
+    batch: int
+    seed: int
+    accumulate: int
+    rank: int
+
     def __init__(
         self,
         samples: int,

@@ -34,6 +34,11 @@ def _bytes(t: torch.Tensor) -> int:
 class Members:
     """The members of a group: ranks of `world`, in the group's order. One thread at a time makes its calls."""
 
+    ranks: list[int]
+    context: int
+    size: int
+    index: int
+
     def __init__(self, world: World, ranks: Sequence[int], context: int):
         self._world, self.ranks, self.context = world, list(ranks), context
         self._array = (ctypes.c_int * len(ranks))(*ranks)  # which the library borrows

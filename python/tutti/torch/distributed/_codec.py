@@ -72,6 +72,14 @@ class Codec:
     `shapes`: matrices, as (rows, columns), that a call of so many elements is made of; `use_shapes_of` fills it.
     """
 
+    spec: str
+    minimum: int
+    epoch: int
+    lr: float
+    coded: int
+    exact: int
+    bytes_encoded: int
+
     def __init__(self, members: Members, options: Options, drain: Callable[[], None]):
         self.spec, self.minimum = options.codec, options.minimum
         self.epoch, self.lr = 0, 0.0

@@ -40,6 +40,9 @@ def seconds(limit: timedelta | None) -> float | None:
 class Work(TorchWork):
     """A call of a group. `tensors`: its results. number: of the group's collectives, from 1. label: in a profile."""
 
+    what: str
+    number: int
+
     def __init__(self, queue: Queue, what: str, number: int, tensors: Sequence[torch.Tensor], limit: float,
                  label: str = ""):
         super().__init__()
@@ -49,8 +52,8 @@ class Work(TorchWork):
         self.what, self.number = what, number
         self.run: Callable[[], Any] | None = None
         self._queue, self._tensors, self._limit = queue, list(tensors), limit
-        self.deadline = time.monotonic() + limit
-        self.half = time.monotonic() + limit / 2  # then its group's ranks write what they are in, once
+        self.deadline: float = time.monotonic() + limit
+        self.half: float = time.monotonic() + limit / 2  # then its group's ranks write what they are in, once
         self.error: BaseException | None = None
         self._over = threading.Event()
         self._lock = threading.Lock()
@@ -176,6 +179,12 @@ class Queue:
     explain: makes the library's exception into one with the ranks of the job. missing: says which ranks have not come
     to a collective of that number.
     """
+
+    members: Members
+    backward: Backward
+    record: CallRecord | None
+    name: str
+    issued: int
 
     def __init__(self, members: Members, name: str, explain: Callable[[BaseException], BaseException],
                  missing: Callable[[Queue, int, float], str], record: CallRecord | None = None):
