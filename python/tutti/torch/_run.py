@@ -166,7 +166,9 @@ class Run(Steps):
             )
             names = {"model": type(model).__name__, "optimizer": type(optimizer).__name__}
             counted = sampler is not None or options["batch"] > 1
-            self.record: _record.Record | None = _record.open_record(self.engine, folder, trace_overwrite, log_to, counted, **names)
+            self.record: _record.Record | None = _record.open_record(
+                self.engine, folder, trace_overwrite, log_to, counted, **names
+            )
             Copies(self.world).broadcast([t for _, t in self.binding.untrained()])
         except BaseException as e:
             _place.give_up(self.world, e)

@@ -207,8 +207,8 @@ class ProcessGroupTutti(dist.ProcessGroup):
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Work:
         return self._allreduce("all_reduce_coalesced", _listed(tensors), opts)
 
-    # torch's stub has two forms of some calls, the second one for scripts, and names of arguments. c10d calls a group
-    # that is made in Python by position, in the form with options.
+    # torch's stub has two forms of some calls, the second one for scripts, and names of arguments.
+    # c10d calls a group that is made in Python by position, in the form with options.
     def reduce(self, tensors: Any, opts: Any) -> Work:  # type: ignore[override]  # one form
         what, tensors, root = "reduce", _listed(tensors), opts.rootRank
         check(what, tensors)
