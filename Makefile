@@ -50,7 +50,7 @@ check-long: setup-test dev ## what make test leaves out: cases of tests that oth
 bench: setup release ## measure, with ratios
 	@bench/run
 
-lint: dev         ## clang-tidy, the house's own rules, ruff if it is there
+lint: dev         ## clang-tidy, the house's own rules, ruff and mypy if they are there
 	@tools/lint
 
 format:           ## clang-format every C file in place

@@ -1,7 +1,7 @@
 """What Python uses of the public headers, as ctypes. Made by tools/python-abi, which a test runs again."""
 # ruff: noqa
 from ctypes import (
-    CFUNCTYPE, POINTER, Structure, c_bool, c_char, c_char_p, c_double, c_float, c_int, c_int16, c_int8,
+    CDLL, CFUNCTYPE, POINTER, Structure, c_bool, c_char, c_char_p, c_double, c_float, c_int, c_int16, c_int8,
     c_long, c_longlong, c_uint, c_uint16, c_uint8, c_ulong, c_ulonglong, c_void_p,
 )
 
@@ -1093,7 +1093,7 @@ FUNCTIONS = {
 }
 
 
-def declare(library):
+def declare(library: CDLL) -> None:
     """Gives each function of a loaded library its arguments and its result."""
     for name, (result, arguments) in FUNCTIONS.items():
         function = getattr(library, name)

@@ -7,7 +7,7 @@ import sys
 from ._library import built
 
 
-def main():
+def main() -> None:
     program = built("bin", "tutti")
     if program is None:
         sys.exit("tutti: this installation has no tutti/bin/tutti, the command itself; install tutti again")

@@ -5,13 +5,15 @@ After `pip install -e .` the Python files are those of the source tree, and the 
 
 import ctypes
 import os
+from collections.abc import Iterator
+from typing import Any
 
 from . import _abi
 
 _SONAME = "libtutti.so." + _abi.ABI
 
 
-def built(*name):
+def built(*name: str) -> str | None:
     """Returns the path of a built file of this package, such as built("lib", "libtutti.so.0.3"); None: no such file."""
     beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), *name)
     if os.path.exists(beside):
@@ -19,28 +21,28 @@ def built(*name):
     from importlib import metadata  # not before it is needed: it takes as long as all the rest
 
     try:
-        installed = os.fspath(metadata.distribution("tutti").locate_file(os.path.join("tutti", *name)))
+        installed = str(metadata.distribution("tutti").locate_file(os.path.join("tutti", *name)))
     except metadata.PackageNotFoundError:
         return None
     return installed if os.path.exists(installed) else None
 
 
-def _find():
+def _find() -> str:
     return os.environ.get("TUTTI_LIBRARY") or built("lib", _SONAME) or _SONAME
 
 
-def _refused(path, why):
+def _refused(path: str, why: str) -> ImportError:
     named = "named by TUTTI_LIBRARY" if os.environ.get("TUTTI_LIBRARY") else "of this installation"
     return ImportError(f"tutti cannot use the library '{path}' {named}: {why}", name="tutti", path=path)
 
 
-def _interface(version):
+def _interface(version: str) -> str:
     """Returns the part of a version that stands for its interface (cmake/Install.cmake): 0.2 of 0.2.1, 3 of 3.1.0."""
     major, minor = version.split(".")[:2]
     return f"0.{minor}" if major == "0" else major
 
 
-def _load():
+def _load() -> ctypes.CDLL:
     path = _find()
     try:
         loaded = ctypes.CDLL(path)
@@ -63,7 +65,7 @@ def _load():
     raise _refused(path, why)
 
 
-def table(name):
+def table(name: str) -> Iterator[Any]:
     """Yields the entries of a NULL-ended table of the library, such as "tutti_methods"."""
     at = ctypes.addressof(ctypes.c_void_p.in_dll(library, name))
     entries = ctypes.cast(at, ctypes.POINTER(_abi.TABLES[name]))
@@ -71,6 +73,11 @@ def table(name):
     while entries[k]:
         yield entries[k].contents
         k += 1
+
+
+def members(struct: type[ctypes.Structure]) -> dict[str, Any]:
+    """Returns the types of a struct's members, by name."""
+    return {field[0]: field[1] for field in struct._fields_}
 
 
 library = _load()

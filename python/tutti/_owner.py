@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 from .errors import StateError
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from .world import World
 
 _held: "weakref.WeakSet[Held]" = weakref.WeakSet()
@@ -71,6 +73,10 @@ class Owner:
 
     @property
     def _at(self) -> ctypes.c_void_p:
+        return self._mine().at
+
+    def _mine(self) -> Held:
+        """Raises StateError if it is closed or belongs to another process."""
         hold = self._hold
         if hold is None or not hold.at:
             raise StateError(f"the {self._what} is closed")
@@ -79,11 +85,7 @@ class Owner:
                 f"the {self._what} belongs to process {hold.pid}, from which this one was forked; only that one is a "
                 "worker of the run"
             )
-        return hold.at
-
-    def _mine(self) -> None:
-        """Raises StateError if it is closed or belongs to another process."""
-        _ = self._at
+        return hold
 
     def is_mine(self) -> bool:
         """Returns whether it is open and belongs to this process."""
@@ -98,7 +100,7 @@ class Owner:
         """Releases it. It is closed at once, or when the last view of its memory is no longer referenced."""
         self._hold = None
 
-    def __enter__(self):
+    def __enter__(self) -> "Self":
         return self
 
     def __exit__(self, *_: object) -> None:

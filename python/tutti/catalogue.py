@@ -3,6 +3,7 @@
 import ctypes
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from . import _abi
 from ._library import library as _c
@@ -104,7 +105,7 @@ def _option(o: _abi.tutti_option) -> Option:
                   number(o.max) if number else None, choices, o.help.decode(), (o.when or b"").decode())
 
 
-def _options(at) -> tuple[Option, ...]:
+def _options(at: Any) -> tuple[Option, ...]:
     """Returns the options of a table that ends with zeros; none for NULL."""
     found: list[Option] = []
     while at and at[len(found)].name:
@@ -112,14 +113,14 @@ def _options(at) -> tuple[Option, ...]:
     return tuple(found)
 
 
-def _defaults(at) -> Iterator[ConditionalDefault]:
+def _defaults(at: Any) -> Iterator[ConditionalDefault]:
     k = 0
     while at and at[k].option:
         yield ConditionalDefault(at[k].option.decode(), at[k].value.decode(), (at[k].when or b"").decode())
         k += 1
 
 
-def _texts(at) -> Iterator[str]:
+def _texts(at: Any) -> Iterator[str]:
     k = 0
     while at and at[k]:
         yield at[k].decode()

@@ -13,18 +13,23 @@ neither has (bf16, and fp16 without NumPy) are returned as 16-bit integers with 
 all sizes in a file are checked before they are used.
 """
 
+from __future__ import annotations
+
 import builtins
 import ctypes
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _abi
 from ._library import library as _c
 from .errors import CorruptError, check
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 # tutti_dtype: format of a memoryview, NumPy's type.
 _FORMATS: dict[int, tuple[Any, str]] = {
@@ -66,7 +71,7 @@ class Found:
 
 
 def _name_of(dtype: int) -> str:
-    return _c.tutti_dtype_name(dtype).decode()
+    return str(_c.tutti_dtype_name(dtype).decode())
 
 
 def _memory(dtype: int, count: int) -> tuple[bytearray, ctypes.c_void_p]:
@@ -89,8 +94,8 @@ class _Open:
 
     _at = _runtime = None
 
-    def __init__(self, path: str | os.PathLike[str], opens: Callable, closes: Callable):
-        self.path = os.fspath(path)
+    def __init__(self, path: str | os.PathLike[str], opens: Callable[..., int], closes: Callable[..., None]):
+        self.path: str = os.fspath(path)
         self._closes = closes
         self._at, self._runtime = ctypes.c_void_p(), ctypes.POINTER(_abi.tutti_runtime)()
         check(_c.tutti_runtime_open_posix, self._runtime)
@@ -111,10 +116,12 @@ class _Open:
 
     __del__ = close
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None):
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 
@@ -129,7 +136,7 @@ class Checkpoint(_Open):
         self._kept = dict(self._pieces())
         self.items: tuple[Item, ...] = tuple(self._kept)
 
-    def _pieces(self):
+    def _pieces(self) -> Iterator[tuple[Item, tuple[int, int, int]]]:
         k, piece = 0, _abi.tutti_saved()
         while _c.tutti_checkpoint_piece(self._at, k, piece):
             if piece.begin == 0:
@@ -160,9 +167,9 @@ class Checkpoint(_Open):
         end = count if end is None else end
         if not 0 <= begin <= end <= count:
             raise ValueError(f"{what} of '{self.path}' has elements [0, {count}), and [{begin}, {end}) is asked for")
-        dtype, keep, whose = self._kept[fitting[0]]
+        dtype, keep, saver = self._kept[fitting[0]]
         memory, address = _memory(dtype, end - begin)
-        target = _abi.tutti_saved(state=state.encode(), tensor=tensor.encode(), keep=keep, dtype=dtype, owner=whose,
+        target = _abi.tutti_saved(state=state.encode(), tensor=tensor.encode(), keep=keep, dtype=dtype, owner=saver,
                                   count=count, begin=begin, end=end, data=address)
         check(_c.tutti_checkpoint_read, at, target, 1)
         return _shaped(memory, dtype, (end - begin,))

@@ -23,7 +23,7 @@ import sys
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 from .errors import CorruptError, Error
 
@@ -102,17 +102,17 @@ def _weighing(load: Any) -> Any:
     return loads
 
 
-class _Reader(pickle._Unpickler):  # type: ignore[name-defined]
+class _Reader(pickle._Unpickler):
     """The one in Python: in the one in C a few bytes ask for any amount of memory (a number of its memo). The text is
     in memory, so no length of a value can exceed it. It has no sets, and no BYTEARRAY8, which allocates before it
     reads."""
 
-    dispatch = {code: load for code, load in pickle._Unpickler.dispatch.items()  # type: ignore[attr-defined]
+    dispatch = {code: load for code, load in pickle._Unpickler.dispatch.items()
                 if code not in (pickle.BYTEARRAY8[0], pickle.EMPTY_SET[0], pickle.FROZENSET[0])}
     for _code in (pickle.TUPLE[0], pickle.TUPLE1[0], pickle.TUPLE2[0], pickle.TUPLE3[0]):
         dispatch[_code] = _weighing(dispatch[_code])
 
-    def __init__(self, file: BinaryIO, where: str, known: dict[tuple[str, str], Any]):
+    def __init__(self, file: IO[bytes], where: str, known: dict[tuple[str, str], Any]):
         super().__init__(io.BytesIO(file.read()))
         self._where, self._known = where, known
 
@@ -126,7 +126,7 @@ class _Reader(pickle._Unpickler):  # type: ignore[name-defined]
         return pid
 
 
-def _unpickled(file: BinaryIO, where: str, known: dict[tuple[str, str], Any]) -> Any:
+def _unpickled(file: IO[bytes], where: str, known: dict[tuple[str, str], Any]) -> Any:
     try:
         return _Reader(file, where, known).load()
     except CorruptError:
@@ -323,7 +323,7 @@ class _Window:
         return data
 
 
-def _layout_of(file: BinaryIO, where: str) -> tuple[str, int, tuple[int, ...], tuple[int, ...]]:
+def _layout_of(file: IO[bytes], where: str) -> tuple[str, int, tuple[int, ...], tuple[int, ...]]:
     """Reads data.pkl of an item: the storage's type, where the tensor begins in it, shape and strides, in elements."""
     known: dict[tuple[str, str], Any] = {("collections", "OrderedDict"): lambda: {}}
     known["torch._utils", "_rebuild_tensor_v2"] = lambda storage, at, size, strides, *rest: (
@@ -333,7 +333,7 @@ def _layout_of(file: BinaryIO, where: str) -> tuple[str, int, tuple[int, ...], t
     layout = _unpickled(file, where, known)
     try:
         storage, at, size, strides = layout
-        return _text(storage), *_counts((at,)), _counts(size), _counts(strides)
+        return _text(storage), _counts((at,))[0], _counts(size), _counts(strides)
     except (TypeError, ValueError):
         raise CorruptError(f"'{where}' is damaged: an item is no tensor") from None
 
@@ -355,12 +355,12 @@ def _contents(file: BinaryIO, tensor: _Stored, block: _Block) -> bytes:
     where, width = block.path, _WIDTHS[tensor.dtype]
     what = f"'{where}', tensor '{tensor.name}', block at {block.offsets}"
     try:
-        with zipfile.ZipFile(_Window(file, block.begin, block.length)) as archive:  # type: ignore[call-overload]
+        with zipfile.ZipFile(_Window(file, block.begin, block.length)) as archive:
             entries = _entries(archive, where)
             if archive.read(entries["byteorder"]) != b"little":
                 raise Error(f"{what}: its numbers are not little-endian; save it on such a machine")
             with archive.open(entries["data.pkl"]) as description:
-                storage, begin, shape, strides = _layout_of(description, where)  # type: ignore[arg-type]
+                storage, begin, shape, strides = _layout_of(description, where)
             data = archive.read(entries["data/0"])
     except Error:
         raise

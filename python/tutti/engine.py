@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from . import _abi
 from ._library import library as _c
+from ._library import members
 from ._owner import Held, Owner
 from ._signals import Signals
 from .errors import check
@@ -69,7 +70,7 @@ class Engine(Owner):
         self._options = self._options_of(options)
         hold = Held(_c.tutti_engine_close, world._hold)
         self.world = world
-        self.params = list(params)
+        self.params: list[Param] = list(params)
         self._calling(_c.tutti_engine_open, hold.at, world._at, self._params_of(params), len(params), self._options)
         self._hold = hold
         self.method: _abi.tutti_method = _c.tutti_engine_method(hold.at).contents
@@ -78,7 +79,8 @@ class Engine(Owner):
 
     # -- opening --
     @staticmethod
-    def _params_of(params: Sequence[Param]) -> ctypes.Array:
+    def _params_of(params: Sequence[Param]) -> ctypes.Array[_abi.tutti_param]:
+        kinds = members(_abi.tutti_param)
         array = (_abi.tutti_param * max(len(params), 1))()
         for to, p in zip(array, params, strict=False):
             shape = tuple(p.shape) or (1,)
@@ -91,14 +93,13 @@ class Engine(Owner):
             for member in ("values", "gradient"):
                 address = getattr(p, member)
                 if address is not None:
-                    kind = dict(_abi.tutti_param._fields_)[member]
-                    setattr(to, member, ctypes.cast(ctypes.c_void_p(address), kind))
+                    setattr(to, member, ctypes.cast(ctypes.c_void_p(address), kinds[member]))
             if p.dtype != "fp32":
                 to.dtype = _DTYPES[p.dtype]
         return array
 
     def _options_of(self, options: Mapping[str, Any]) -> _abi.tutti_engine_options:
-        kinds = dict(_abi.tutti_engine_options._fields_)
+        kinds = members(_abi.tutti_engine_options)
         o = _abi.tutti_engine_options()
         for name, value in options.items():
             if name not in kinds or name == "user":
@@ -177,50 +178,50 @@ class Engine(Owner):
                 raise raised
 
     # -- its memory --
-    def _memory(self, address: Any, count: int, kind: type) -> ctypes.Array:
+    def _memory(self, address: Any, count: int) -> ctypes.Array[ctypes.c_float]:
         if not address:
             raise ValueError(f"rank {self.rank} only serves, and has no such memory")
-        memory = (kind * count).from_address(ctypes.addressof(address.contents))
-        memory._hold = self._hold  # the engine stays while this can be read
+        memory = (ctypes.c_float * count).from_address(ctypes.addressof(address.contents))
+        setattr(memory, "_hold", self._hold)  # the engine stays while this can be read
         return memory
 
-    def values(self, tensor: int) -> ctypes.Array:
+    def values(self, tensor: int) -> ctypes.Array[ctypes.c_float]:
         """Returns a view of a tensor's values in the engine, float32, which keeps the engine open."""
-        return self._memory(_c.tutti_engine_values(self._at, tensor), self._count(tensor), ctypes.c_float)
+        return self._memory(_c.tutti_engine_values(self._at, tensor), self._count(tensor))
 
-    def gradient(self, tensor: int) -> ctypes.Array | None:
+    def gradient(self, tensor: int) -> ctypes.Array[ctypes.c_float] | None:
         """Returns a view of a tensor's gradient in the engine, float32; None: the engine has no memory for it, and
         gradients are handed over (grad_ready_from)."""
         address = _c.tutti_engine_gradient(self._at, tensor)
-        return self._memory(address, self._count(tensor), ctypes.c_float) if address else None
+        return self._memory(address, self._count(tensor)) if address else None
 
     def handed(self) -> int:
         """Returns how many times values were handed out so far (tutti_engine_handed)."""
-        return _c.tutti_engine_handed(self._at)
+        return int(_c.tutti_engine_handed(self._at))
 
     def vectors(self) -> list[tuple[int, int]]:
         """Returns address and bytes of all values and of all gradients, as far as the engine has them as a whole."""
         size = ctypes.sizeof(ctypes.c_float) * self.method.n
         return [(ctypes.addressof(v.contents), size) for v in (self.method.x, self.method.g) if v]
 
-    def gradients(self) -> ctypes.Array:
+    def gradients(self) -> ctypes.Array[ctypes.c_float]:
         """Returns a view of all gradients, one tensor after another."""
-        return self._memory(self.method.g, self.method.layout.contents.used, ctypes.c_float)
+        return self._memory(self.method.g, self.method.layout.contents.used)
 
     def firsts(self) -> list[int]:
         """Returns the index in gradients() at which each tensor begins."""
         return [self.method.layout.contents.tensor[k].first for k in range(len(self.params))]
 
-    def client_state(self) -> ctypes.Array | None:
+    def client_state(self) -> ctypes.Array[ctypes.c_float] | None:
         """Returns a view of the client state, own_values floats; None: there is none."""
         at = _c.tutti_engine_client_state(self._at)
-        return self._memory(at, self._options.own_values, ctypes.c_float) if at else None
+        return self._memory(at, self._options.own_values) if at else None
 
     def _count(self, tensor: int) -> int:
         self._mine()
         if not 0 <= tensor < len(self.params):
             raise IndexError(f"tensor {tensor}; there are {len(self.params)}")
-        return self.method.layout.contents.tensor[tensor].count
+        return int(self.method.layout.contents.tensor[tensor].count)
 
     # -- a step --
     def pass_begin(self) -> _abi.tutti_pass | None:
@@ -236,17 +237,17 @@ class Engine(Owner):
         return check(_c.tutti_engine_unit_release, self._at, unit, backward)
 
     @staticmethod
-    def _ids(ids: Sequence[int] | ctypes.Array) -> ctypes.Array:
+    def _ids(ids: Sequence[int] | ctypes.Array[ctypes.c_uint32]) -> ctypes.Array[ctypes.c_uint32]:
         return ids if isinstance(ids, ctypes.Array) else (ctypes.c_uint32 * len(ids))(*ids)
 
-    def rows_acquire(self, tensor: int, ids: Sequence[int] | ctypes.Array) -> None:
+    def rows_acquire(self, tensor: int, ids: Sequence[int] | ctypes.Array[ctypes.c_uint32]) -> None:
         """Call before this pass reads these rows of a table with asks_rows. ids: ascending; an array of c_uint32."""
         check(_c.tutti_engine_rows_acquire, self._at, tensor, self._ids(ids), len(ids))
 
     def _announce(self, call: Callable[..., int], *arguments: object) -> None:
-        at = self._at
-        self._hold.under_way = True
-        check(call, at, *arguments)
+        hold = self._mine()
+        hold.under_way = True
+        check(call, hold.at, *arguments)
 
     def grad_ready(self, tensor: int) -> None:
         self._announce(_c.tutti_engine_grad_ready, tensor)
@@ -255,12 +256,12 @@ class Engine(Owner):
         """grad_ready, with the gradient at `address`, which is read during the call only."""
         self._announce(_c.tutti_engine_grad_ready_from, tensor, address, _DTYPES[dtype])
 
-    def grad_ready_rows(self, tensor: int, ids: Sequence[int] | ctypes.Array) -> None:
+    def grad_ready_rows(self, tensor: int, ids: Sequence[int] | ctypes.Array[ctypes.c_uint32]) -> None:
         """grad_ready, for a table in which this pass has touched these rows only. ids: ascending."""
         self._announce(_c.tutti_engine_grad_ready_rows, tensor, self._ids(ids), len(ids))
 
     def grad_ready_rows_from(
-        self, tensor: int, ids: Sequence[int] | ctypes.Array, address: int, dtype: str = "fp32"
+        self, tensor: int, ids: Sequence[int] | ctypes.Array[ctypes.c_uint32], address: int, dtype: str = "fp32"
     ) -> None:
         """grad_ready_rows, with the rows, one after another, at `address`, which is read during the call only."""
         self._announce(_c.tutti_engine_grad_ready_rows_from, tensor, self._ids(ids), len(ids), address, _DTYPES[dtype])
@@ -269,9 +270,9 @@ class Engine(Owner):
         check(_c.tutti_engine_pass_end, self._at, loss_sum)
 
     def step(self) -> None:
-        at, hold = self._at, self._hold
+        hold = self._mine()
         try:
-            self._calling(_c.tutti_engine_step, at)
+            self._calling(_c.tutti_engine_step, hold.at)
         except Exception:  # the call has waited for all exchanges; an interrupt may come before the call
             hold.under_way = False
             raise
@@ -288,7 +289,7 @@ class Engine(Owner):
 
     def doing(self, what: int) -> int:
         """Tells the clock what the client does now (_abi.TUTTI_DOING_...), and returns what it did before."""
-        return _c.tutti_engine_doing(self._at, what)
+        return int(_c.tutti_engine_doing(self._at, what))
 
     # -- is there another? --
     def _more(self, call: Callable[..., int], until: int) -> bool:
@@ -306,7 +307,7 @@ class Engine(Owner):
         return self._more(_c.tutti_engine_more_samples, samples)
 
     def ended(self) -> bool:
-        return _c.tutti_engine_ended(self._at)
+        return bool(_c.tutti_engine_ended(self._at))
 
     def reshare(self, batch_of: Sequence[int]) -> None:
         check(_c.tutti_engine_reshare, self._at, (ctypes.c_int64 * len(batch_of))(*batch_of))
@@ -316,7 +317,8 @@ class Engine(Owner):
         return int(_c.tutti_engine_takes(self._at))
 
     def share(self) -> _abi.tutti_share:
-        return _c.tutti_engine_share(self._at).contents
+        found: _abi.tutti_share = _c.tutti_engine_share(self._at).contents
+        return found
 
     # -- the model --
     def finish(self) -> None:
@@ -338,12 +340,12 @@ class Engine(Owner):
             self.eval_end()
 
     def apart(self) -> float:
-        return _c.tutti_engine_apart(self._at)
+        return float(_c.tutti_engine_apart(self._at))
 
     def swap(self) -> bool:
-        return _c.tutti_engine_swap(self._at)
+        return bool(_c.tutti_engine_swap(self._at))
 
-    def save(self, directory: str | os.PathLike, facts: str = "{}", keep: int = 0, wait: bool = True) -> None:
+    def save(self, directory: str | os.PathLike[str], facts: str = "{}", keep: int = 0, wait: bool = True) -> None:
         """Saves a checkpoint. All ranks, between steps. facts: a JSON object that is stored in it. wait=False: returns
         when it is copied to memory, and a thread writes it. It is there after the next save(), save_end() or finish(),
         which raise what has failed."""
@@ -358,9 +360,9 @@ class Engine(Owner):
         """Returns figures of save(wait=False) on this rank: tutti_saves."""
         s = _abi.tutti_saves()
         _c.tutti_engine_saves(self._at, s)
-        return {name: getattr(s, name) for name, _ in s._fields_}
+        return {name: getattr(s, name) for name in members(_abi.tutti_saves)}
 
-    def load(self, checkpoint: str | os.PathLike) -> None:
+    def load(self, checkpoint: str | os.PathLike[str]) -> None:
         """Loads every declared state from a checkpoint. All ranks, before the first pass."""
         at = ctypes.c_void_p()
         check(_c.tutti_checkpoint_open, at, _c.tutti_world_runtime(self.world._at), os.fsencode(checkpoint))
@@ -382,10 +384,10 @@ class Engine(Owner):
 
     # -- fault-tolerant runs --
     def fault_tolerant(self) -> bool:
-        return _c.tutti_engine_fault_tolerant(self._at)
+        return bool(_c.tutti_engine_fault_tolerant(self._at))
 
     def has(self, worker: int) -> bool:
-        return _c.tutti_engine_has(self._at, worker)
+        return bool(_c.tutti_engine_has(self._at, worker))
 
     def part(self) -> None:
         check(_c.tutti_engine_part, self._at)
@@ -394,12 +396,12 @@ class Engine(Owner):
     def figures(self) -> dict[str, int | float]:
         f = _abi.tutti_figures()
         _c.tutti_engine_figures(self._at, f)
-        return {name: getattr(f, name) for name, _ in f._fields_ if name != "staleness"}
+        return {name: getattr(f, name) for name in members(_abi.tutti_figures) if name != "staleness"}
 
     def heard(self) -> dict[str, int | float]:
         h = _abi.tutti_received()
         _c.tutti_engine_received(self._at, h)
-        return {name: getattr(h, name) for name, _ in h._fields_}
+        return {name: getattr(h, name) for name in members(_abi.tutti_received)}
 
     def events(self, first: int = 0) -> list[Event]:
         """Returns the events, oldest first, from number `first` on."""

@@ -1,6 +1,7 @@
 """Exceptions for failures of the library. Their text is the sentence that the command would print."""
 
 import re
+from collections.abc import Callable
 
 from . import _abi
 
@@ -13,10 +14,11 @@ _HELD_OUT = "give --validation N, say 1000 (engine_options.evaluate)"
 _RULES = {"sgd": "torch.optim.SGD", "adam": "torch.optim.Adam", "adamw": "torch.optim.AdamW"}
 
 
-def _argument(option: re.Match) -> str:
-    name, value = option[1], option[2]
+def _argument(option: re.Match[str]) -> str:
+    name: str | None = option[1]
+    value: str | None = option[2]
     if name is None:
-        return option[0]
+        return str(option[0])
     rule = re.fullmatch(r"'(\w+)(\(.*\))'", value or "")
     if name == "optimizer" and rule and rule[1] in _RULES:
         return _RULES[rule[1]] + rule[2]
@@ -38,7 +40,7 @@ class Error(RuntimeError):
 class PeerError(Error):
     """A worker that this call needs is lost. rank: that worker."""
 
-    def __init__(self, text, rank):
+    def __init__(self, text: str, rank: int):
         super().__init__(text)
         self.rank = rank
 
@@ -55,8 +57,8 @@ class StateError(Error):
     """A call out of order."""
 
 
-def _exception(status, error):
-    text = in_python(error.text.decode(errors="replace"))
+def _exception(status: int, error: _abi.tutti_error) -> Exception:
+    text: str = in_python(error.text.decode(errors="replace"))
     if status == _abi.TUTTI_ERR_USAGE:
         return ValueError(text)
     if status == _abi.TUTTI_ERR_MEMORY:
@@ -74,7 +76,7 @@ def _exception(status, error):
     return StateError(text) if status == _abi.TUTTI_ERR_STATE else Error(text)
 
 
-def check(call, *arguments):
+def check(call: Callable[..., int], *arguments: object) -> bool:
     """Calls call(*arguments, err) and raises an exception if it failed. Returns False for TUTTI_CLOSED, else True."""
     error = _abi.tutti_error()
     status = call(*arguments, error)

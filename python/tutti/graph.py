@@ -81,7 +81,7 @@ class Graph:
                  "exact")
         if fact not in known:
             raise ValueError(f"a graph cannot be asked whether it is '{fact}', only {', '.join(known)}")
-        return _c.tutti_graph_is(self._at, fact.encode())
+        return bool(_c.tutti_graph_is(self._at, fact.encode()))
 
     def require(self, fact: str) -> None:
         """Raises ValueError unless has(fact). The text names a round, a member or a sum that shows it."""

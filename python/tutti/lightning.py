@@ -28,7 +28,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -53,9 +53,16 @@ def _modules() -> tuple[Any, Any, Any]:
 
 
 _trainer, _fabric, _environments = _modules()
+if TYPE_CHECKING:
+    from lightning.fabric.plugins.environments import ClusterEnvironment
+    from lightning.fabric.strategies import DDPStrategy as FabricsDDPStrategy
+    from lightning.pytorch.strategies import DDPStrategy
+else:
+    ClusterEnvironment = _environments.ClusterEnvironment
+    DDPStrategy, FabricsDDPStrategy = _trainer.DDPStrategy, _fabric.DDPStrategy
 
 
-class TuttiEnvironment(_environments.ClusterEnvironment):
+class TuttiEnvironment(ClusterEnvironment):
     """The ranks that `tutti run` has started."""
 
     @staticmethod
@@ -111,10 +118,12 @@ def _reduced(by: Callable[..., Any], tensor: Any, group: dist.ProcessGroup | Non
 
 
 class _Tutti:
-    """What both strategies have."""
+    """What both strategies have, before Lightning's class."""
 
     _ddp_kwargs: dict[str, Any]
     cluster_environment: Any
+    process_group_backend: Any
+    root_device: Any
 
     def __init__(
         self,
@@ -124,14 +133,15 @@ class _Tutti:
         transport: str | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(*args, method=method, codec=codec, transport=transport, **kwargs)
+        given = {"method": method, "codec": codec, "transport": transport, **kwargs}
+        super().__init__(*args, **given)
         if self.cluster_environment is None and TuttiEnvironment.detect():
             self.cluster_environment = TuttiEnvironment()
 
     def _get_process_group_backend(self) -> str:
         """For barriers, metrics, objects. Tensors on a GPU keep the backend that torch has for them."""
-        own = self.process_group_backend is None and self.root_device.type == "cpu"  # type: ignore[attr-defined]
-        return "tutti" if own else super()._get_process_group_backend()  # type: ignore[misc]
+        own = self.process_group_backend is None and self.root_device.type == "cpu"
+        return "tutti" if own else str(super()._get_process_group_backend())  # type: ignore[misc]  # Lightning's
 
     def _wrapped(self, module: nn.Module, device_ids: list[int] | None) -> DistributedDataParallel:
         return DistributedDataParallel(module, device_ids=device_ids, **self._ddp_kwargs)
@@ -144,7 +154,7 @@ class _Tutti:
             )
 
 
-class TuttiStrategy(_Tutti, _trainer.DDPStrategy):
+class TuttiStrategy(_Tutti, DDPStrategy):
     """strategy= of Lightning's Trainer: its DDPStrategy with tutti.torch.DistributedDataParallel.
 
     method, codec, transport, and others: the wrapper's, `clip_norm` say, or Lightning's. Arguments of PyTorch's wrapper
@@ -154,6 +164,8 @@ class TuttiStrategy(_Tutti, _trainer.DDPStrategy):
     An exception in fit() is what the other ranks' PeerError gives as the reason. The end of fit() leaves the run, so
     the module has memory of its own after it.
     """
+
+    model: Any  # Lightning's: the wrapper, then the module
 
     def _setup_model(self, model: nn.Module) -> DistributedDataParallel:
         return self._wrapped(model, self.determine_ddp_device_ids())
@@ -177,7 +189,7 @@ class TuttiStrategy(_Tutti, _trainer.DDPStrategy):
 class _Steps(Optimizer):
     """A prepared optimizer as Lightning steps it: by a closure that has forward and backward in it."""
 
-    def step(self, closure: Callable[[], Any] | None = None, **more: Any) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None, **more: Any) -> Any:
         if closure is None or self._run.again:
             return super().step(closure, **more)
         with torch.enable_grad():
@@ -203,6 +215,8 @@ class PreparedStrategy(TuttiStrategy):
     on_validation_start and _end, on_train_end, lightning_module_state_dict, optimizer_state. It calls
     _forward_redirection, by which a training_step begins with a call of the module.
     """
+
+    optimizers: Any  # Lightning's
 
     def __init__(self, method: str, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, method=method, **kwargs)
@@ -256,13 +270,17 @@ class PreparedStrategy(TuttiStrategy):
 
     def lightning_module_state_dict(self) -> dict[str, Any]:
         if self._prepared is None or self._prepared.is_over or self._evaluation is not None:
-            return super().lightning_module_state_dict()
+            now: dict[str, Any] = super().lightning_module_state_dict()
+            return now
         with self._prepared.evaluate():
             state = super().lightning_module_state_dict()
             return {name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in state.items()}
 
     def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
-        return super().optimizer_state(optimizer if self._prepared is None else self._prepared.optimizer)
+        state: dict[str, Any] = super().optimizer_state(
+            optimizer if self._prepared is None else self._prepared.optimizer
+        )
+        return state
 
     def on_exception(self, exception: BaseException) -> None:
         super().on_exception(exception)
@@ -276,7 +294,7 @@ class PreparedStrategy(TuttiStrategy):
         super().teardown()
 
 
-class TuttiFabricStrategy(_Tutti, _fabric.DDPStrategy):
+class TuttiFabricStrategy(_Tutti, FabricsDDPStrategy):
     """strategy= of Lightning's Fabric, as TuttiStrategy is of its Trainer. A module that is no longer referenced leaves
     the run."""
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import _abi
+from ._library import members
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,9 @@ class Stages:
         samples. apart: several slots may be in progress at a time."""
         raise NotImplementedError
 
-    def forward(self, slot: int, now: _abi.tutti_pass, values: int, entered: int | None, leaves: int | None) -> bool:
+    def forward(
+        self, slot: int, now: _abi.tutti_pass, values: int | None, entered: int | None, leaves: int | None
+    ) -> bool:
         """Begins the forward of a micro-batch and computes its first unit. Returns whether that was the last one.
 
         entered: output of the previous stage; leaves: where the output is to be written; None in the first, last stage.
@@ -46,8 +49,9 @@ class Stages:
         raise NotImplementedError
 
     def backward(
-        self, slot: int, now: _abi.tutti_pass, values: int, slope: int | None, gradient: int, back: int | None
-    ) -> tuple[bool, float]:
+        self, slot: int, now: _abi.tutti_pass, values: int | None, slope: int | None, gradient: int | None,
+        back: int | None
+    ) -> tuple[bool, float]:  # fmt: skip
         """Begins the backward and computes its first unit. Returns whether that was the last one, and then the sum of
         the samples' losses (0 except in the last stage).
 
@@ -86,7 +90,7 @@ def described(stages: Stages, guard: Callable[[Callable[..., None]], Callable[..
     def go_on(slot: int, over: Any, loss: Any) -> None:
         over[0], loss[0] = stages.go_on(slot)
 
-    kinds = dict(_abi.tutti_model._fields_)
+    kinds = members(_abi.tutti_model)
     unit = (_abi.tutti_model_unit * max(len(stages.units), 1))()
     for to, u in zip(unit, stages.units, strict=False):
         to.cut, to.forward, to.backward, to.enters = u.cut, u.forward, u.backward, u.enters

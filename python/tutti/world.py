@@ -66,7 +66,7 @@ class World(Owner):
 
     def survives(self) -> bool:
         """Returns whether the transport reports each loss of a rank and continues after it."""
-        return _c.tutti_world_survives(self._at)
+        return bool(_c.tutti_world_survives(self._at))
 
     def lost(self, rank: int) -> str | None:
         """Returns why a rank was lost; None: it is not lost."""
@@ -75,9 +75,9 @@ class World(Owner):
 
     def host(self, rank: int) -> int:
         """Returns the number of a rank's host. Ranks with equal numbers share a host."""
-        return _c.tutti_world_host(self._at, rank)
+        return int(_c.tutti_world_host(self._at, rank))
 
-    def find_checkpoint(self, path: str | os.PathLike) -> str:
+    def find_checkpoint(self, path: str | os.PathLike[str]) -> str:
         """Returns `path` if it is a checkpoint, else the newest valid one in that directory (tutti.h). Local."""
         found = ctypes.create_string_buffer(4096)
         check(_c.tutti_checkpoint_find, _c.tutti_world_runtime(self._at), os.fsencode(path), found, len(found), None, 0)
@@ -98,7 +98,7 @@ class World(Owner):
 
     def abandon(self) -> None:
         """It stays open until the process ends: a thread is within a call of it whose end is up to the peers."""
-        self._hold._above += 1
+        self._mine()._above += 1
 
     def folder(self, path: str) -> None:
         """Names the run's directory, by which `tutti why DIR` finds this rank."""
@@ -122,10 +122,10 @@ class World(Owner):
         """Call on failure, before close(): reports why this rank ends to its launcher and its peers."""
         words = _abi.tutti_error(status=_abi.TUTTI_ERR_STATE, rank=self.rank)
         text = f"{type(error).__name__}: {error}" if not isinstance(error, Error) else str(error)
-        if isinstance(error, Error) and getattr(error, "rank", None) is not None:
-            words.status, words.rank = _abi.TUTTI_ERR_PEER, error.rank  # it fails because of that rank
+        if isinstance(error, Error) and (lost := getattr(error, "rank", None)) is not None:
+            words.status, words.rank = _abi.TUTTI_ERR_PEER, lost  # it fails because of that rank
         words.text = text.splitlines()[0].encode()[:479] if text.strip() else type(error).__name__.encode()
         _c.tutti_world_failure_report(self._at, words)
         if isinstance(error, (PeerError, TimeoutError)) and (path := self.flight()):
             print(f"tutti: the last events of rank {self.rank} are in {path}", file=sys.stderr, flush=True)
-        self._hold.failed = True
+        self._mine().failed = True

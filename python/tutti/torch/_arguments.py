@@ -20,6 +20,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel as _Torch
 
 from .. import _abi
+from .._library import members
 
 _DEFAULTS = {name: of.default for name, of in list(inspect.signature(_Torch.__init__).parameters.items())[2:]}
 # What an older torch does not know, as a newer one has it by default.
@@ -46,7 +47,7 @@ _NOT_OF_USE = {
     "own_values", "batch", "accumulate", "batch_of", "parts", "data_samples", "elastic_shares", "servers",
     "fingerprint", "nonfinite", "whole_batches",
 }  # fmt: skip
-_ENGINE = {name for name, _ in _abi.tutti_engine_options._fields_} - _NOT_OF_USE
+_ENGINE = set(members(_abi.tutti_engine_options)) - _NOT_OF_USE
 _warned: set[str] = set()  # names of arguments
 
 
@@ -73,7 +74,8 @@ class Arguments:
     @property
     def group(self) -> dist.ProcessGroup | None:
         mesh = self.torchs["device_mesh"]
-        return self.torchs["process_group"] if mesh is None else mesh.get_group(mesh_dim=0)
+        group: dist.ProcessGroup | None = self.torchs["process_group"] if mesh is None else mesh.get_group(mesh_dim=0)
+        return group
 
     def warn(self) -> None:
         """Names arguments without effect: each once a process."""

@@ -85,6 +85,7 @@ class Backward(Torchs):
                 )
             )
         grad = b.param.grad
+        assert grad is not None, "a gradient that was announced is not there"
         if grad.requires_grad:
             self._fail(
                 StateError(
@@ -159,7 +160,7 @@ class Backward(Torchs):
             for b in missing:  # what an earlier backward has left in .grad counts, as it does under torch
                 if b.param.grad is not None:
                     if b.lies_in(b.param.grad):
-                        kept[b.index] = b.g.clone()
+                        kept[b.index] = b.gradient.clone()
                     self._exchange.take(b)
         self._exchange.end()
         nobodys = self._used_by_nobody()
@@ -167,7 +168,7 @@ class Backward(Torchs):
             if b.index not in nobodys:
                 self._exchange.give(b)
             elif b.index in kept:
-                b.g.copy_(kept[b.index])
+                b.gradient.copy_(kept[b.index])
 
     def _used_by_nobody(self) -> frozenset[int]:
         """The same on all workers: see the head of this file."""

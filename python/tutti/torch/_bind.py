@@ -28,6 +28,7 @@ from ..errors import StateError
 
 _LINE = 16  # elements of a cache line
 DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
+Embedding = nn.Embedding | nn.EmbeddingBag
 
 
 @dataclass(slots=True, eq=False)
@@ -58,11 +59,24 @@ class Bound:
         """Returns whether grad is the engine's memory for this gradient."""
         return not grad.is_sparse and grad.data_ptr() == self.at
 
+    @property
+    def values(self) -> torch.Tensor:
+        """x, which is attached."""
+        assert self.x is not None, "the parameter has no values in the engine now"
+        return self.x
+
+    @property
+    def gradient(self) -> torch.Tensor:
+        """g, which the engine has."""
+        assert self.g is not None, "the engine has no memory for this gradient"
+        return self.g
+
     def sparse(self) -> torch.Tensor:
         """Returns the exchanged gradient of a table: the rows of g that have an element other than 0."""
-        ids = self.g.ne(0).any(1).nonzero().flatten()
+        g = self.gradient
+        ids = g.ne(0).any(1).nonzero().flatten()
         return torch.sparse_coo_tensor(
-            ids.unsqueeze(0), self.g[ids].to(self.param.dtype), self.param.shape, is_coalesced=True,
+            ids.unsqueeze(0), g[ids].to(self.param.dtype), self.param.shape, is_coalesced=True,
             check_invariants=False,
         )
 
@@ -77,7 +91,7 @@ class Bound:
 
     def window(self) -> torch.Tensor:
         """Returns the host memory between a parameter on a device and the engine, with the shape of the parameter."""
-        return self.x if self.host is None else self.outside()
+        return self.values if self.host is None else self.outside()
 
 
 def is_compiled(module: nn.Module) -> bool:
@@ -96,10 +110,11 @@ def short(dtype: torch.dtype) -> str:
 
 def memory_order(p: torch.Tensor) -> tuple[int, ...] | None:
     """Returns its dimensions from the slowest in memory to the fastest; None: its memory has gaps."""
-    order = tuple(sorted(range(p.dim()), key=lambda d: (-p.stride(d), d)))
+    strides = p.stride()
+    order = tuple(sorted(range(p.dim()), key=lambda d: (-strides[d], d)))
     step = 1
     for d in reversed(order):
-        if p.size(d) != 1 and p.stride(d) != step:
+        if p.size(d) != 1 and strides[d] != step:
             return None
         step *= p.size(d)
     return order
@@ -127,7 +142,7 @@ def check_trainable(name: str, p: torch.Tensor) -> None:
         raise ValueError(f"parameter '{name}' is on the meta device and has no values; materialise the module first")
 
 
-def words(ids: torch.Tensor) -> ctypes.Array:
+def words(ids: torch.Tensor) -> ctypes.Array[ctypes.c_uint32]:
     """Returns row numbers as an array of c_uint32, for the engine."""
     array = (ctypes.c_uint32 * len(ids))()
     if len(ids) > 0:
@@ -135,12 +150,13 @@ def words(ids: torch.Tensor) -> ctypes.Array:
     return array
 
 
-def _embeddings(module: nn.Module) -> tuple[set[torch.Tensor], list[tuple[str, nn.Module]]]:
+def _embeddings(module: nn.Module) -> tuple[set[torch.Tensor], list[tuple[str, Embedding]]]:
     """Returns the weights that only embeddings with sparse=True have, and the names and modules of these embeddings."""
-    found, elsewhere = [], set()
+    found: list[tuple[str, Embedding]] = []
+    elsewhere: set[torch.Tensor] = set()
     for name, child in module.named_modules():
         sparse = isinstance(child, (nn.Embedding, nn.EmbeddingBag)) and child.sparse
-        if sparse:
+        if isinstance(child, (nn.Embedding, nn.EmbeddingBag)) and sparse:
             found.append((name, child))
         elsewhere |= {p for key, p in child._parameters.items() if p is not None and not (sparse and key == "weight")}
     found = [(name, child) for name, child in found if child.weight not in elsewhere]
@@ -188,6 +204,13 @@ class Binding:
     units: the unit of each parameter; None: a unit is a module with parameters of its own.
     """
 
+    module: nn.Module
+    by_unit: bool
+    frozen: list[tuple[str, nn.Parameter]]
+    buffers_ignored: frozenset[str]
+    embeddings: list[tuple[str, Embedding]]
+    empty: list[tuple[str, nn.Parameter]]
+
     def __init__(self, module: nn.Module, ignore: frozenset[str] = frozenset(), by_unit: bool = False,
                  units: dict[torch.Tensor, int] | None = None):
         named = [(name, p) for name, p in module.named_parameters() if name not in ignore]
@@ -225,7 +248,7 @@ class Binding:
 
     def ask(self) -> bool:
         """Marks tables as such whose rows are acquired before a pass reads them. Returns whether there is one."""
-        of = {b.param: b for b in self.bound if b.table}
+        of: dict[torch.Tensor, Bound] = {b.param: b for b in self.bound if b.table}
         for name, child in self.embeddings:
             if child.weight in of and child.max_norm is not None:
                 raise ValueError(
@@ -291,23 +314,23 @@ class Binding:
             return  # parameters have values only while their unit is acquired
         with torch.no_grad():
             for b in self.bound:
-                b.x = b.view(engine.values(b.index))
+                x = b.x = b.view(engine.values(b.index))
                 memory = engine.gradient(b.index)
                 if memory is not None:
-                    b.g = b.view(memory)
-                    b.at = b.g.data_ptr()
+                    g = b.g = b.view(memory)
+                    b.at = g.data_ptr()
                 if b.apart:
-                    b.param.copy_(b.x)
+                    b.param.copy_(x)
                     if b.host is not None:
-                        b.outside().copy_(b.x)
+                        b.outside().copy_(x)
                 else:
-                    b.param.data = b.x
+                    b.param.data = x
 
     def _elsewhere(self) -> Iterator[Bound]:
         """Yields parameters whose values are not in the engine's memory: those that are apart, and those to which the
         script has assigned other memory (p.data = ..., vector_to_parameters)."""
         for b in self.bound:
-            p, x = b.param, b.x
+            p, x = b.param, b.values
             if p.shape != x.shape:
                 raise StateError(
                     f"parameter '{b.name}' has the shape {tuple(p.shape)} by now, and its run has {tuple(x.shape)}; "
@@ -320,13 +343,13 @@ class Binding:
     def collect(self) -> None:
         """Copies values of parameters that are not in the engine's memory to the engine."""
         for b in self._elsewhere():
-            b.x.copy_(b.param)
+            b.values.copy_(b.param)
 
     @torch.no_grad()
     def hand_out(self) -> None:
         """Copies the engine's values to parameters that are not in its memory."""
         for b in self._elsewhere():
-            b.param.copy_(b.x)
+            b.param.copy_(b.values)
 
     def detach(self) -> None:
         """Moves values and gradients to memory of their own. Afterwards the engine may be closed."""
@@ -340,7 +363,7 @@ class Binding:
                 if grad is not None and b.lies_in(grad):
                     p.grad = None
                     grad = grad.clone()
-                if p.data_ptr() == b.x.data_ptr():
+                if p.data_ptr() == b.values.data_ptr():
                     p.data = p.data.clone()
                 p.grad = grad
                 b.x = b.g = b.host = None
@@ -364,7 +387,8 @@ class Binding:
 
     def _find_places(self) -> list[tuple[dict[str, Any], str, object]]:
         """Returns the dictionaries, keys and values by which a forward finds the modules and the parameters."""
-        mine, found = {b.param for b in self.bound}, []
+        mine = {b.param for b in self.bound}
+        found: list[tuple[dict[str, Any], str, object]] = []
         for m in self.module.modules():
             found += [(m._modules, key, child) for key, child in m._modules.items()]
             found += [(m._parameters, key, p) for key, p in m._parameters.items() if p in mine]
@@ -408,10 +432,11 @@ class Exchange:
     def take(self, b: Bound) -> None:
         """Hands over the parameter's .grad, which is final. The engine uses its memory in g until `end` returns."""
         grad = b.param.grad
+        assert grad is not None, "a gradient that was announced is not there"
         if grad.is_sparse and b.table:
             grad = grad.coalesce()
             ids = grad.indices()[0]
-            b.g.index_copy_(0, ids, grad.values().float())
+            b.gradient.index_copy_(0, ids, grad.values().float())
             self.engine.grad_ready_rows(b.index, words(ids))
             return
         if grad.is_sparse:
@@ -422,7 +447,7 @@ class Exchange:
         elif grad.stride() == b.strides and grad.dtype in DTYPES:
             self.engine.grad_ready_from(b.index, at, DTYPES[grad.dtype])
         else:
-            b.g.copy_(grad)
+            b.gradient.copy_(grad)
             self.engine.grad_ready(b.index)
 
     def end(self) -> None:
@@ -445,9 +470,9 @@ class Exchange:
             if p.grad is None or not b.lies_in(p.grad):
                 p.grad = b.g
         elif p.grad is not None and not b.lies_in(p.grad) and not p.grad.is_sparse:
-            p.grad.copy_(b.g)
+            p.grad.copy_(b.gradient)
         else:
-            p.grad = b.g.to(p.dtype, copy=True)
+            p.grad = b.gradient.to(p.dtype, copy=True)
 
     def close(self) -> None:
         """Ends threads. The last call."""

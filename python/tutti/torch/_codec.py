@@ -20,8 +20,8 @@ _COSTS = {
 
 def cost(value: object) -> int:
     """Returns the engine's option of codec_cost=."""
-    if value in _COSTS.values() and not isinstance(value, bool):
-        return int(value)  # type: ignore[call-overload]
+    if isinstance(value, int) and value in _COSTS.values() and not isinstance(value, bool):
+        return int(value)
     if not isinstance(value, str) or value not in _COSTS:
         raise ValueError(f"codec_cost is {value!r}; it must be 'off', 'explain' or 'auto-off'")
     return _COSTS[value]

@@ -162,7 +162,8 @@ class Windows:
 def _pages(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Returns begin and end of the pages of each piece that has pages to itself (tutti_alloc), those that touch as one:
     no page can be locked twice."""
-    page, found = mmap.PAGESIZE, []
+    page = mmap.PAGESIZE
+    found: list[tuple[int, int]] = []
     for begin, size in sorted(ranges):
         if size < page or begin % page != 0:
             continue
@@ -292,11 +293,13 @@ class CudaExchange(Exchange):
         b = self.binding.bound[tensor]
         if not b.lies_in(host):
             with torch.no_grad():
-                b.g.copy_(host)
+                b.gradient.copy_(host)
         self.engine.grad_ready(tensor)
 
     def take(self, b: Bound) -> None:
-        self._staging.to_host(b.index, b.param.grad, b.g)
+        grad = b.param.grad
+        assert grad is not None, "a gradient that was announced is not there"
+        self._staging.to_host(b.index, grad, b.g)
 
     def end(self) -> None:
         self._staging.wait_announced()
@@ -307,7 +310,7 @@ class CudaExchange(Exchange):
         p = b.param
         if p.grad is None:
             p.grad = torch.empty_like(p)
-        self._staging.to_device(b.index, b.g, p.grad)
+        self._staging.to_device(b.index, b.gradient, p.grad)
 
     def close(self) -> None:
         self._staging.close()

@@ -45,7 +45,7 @@ class Gradients:
     # ---- tables whose rows are acquired ----
 
     def _hook_tables(self) -> None:
-        of = {b.param: b for b in self.binding.bound if b.asks}
+        of: dict[torch.Tensor, Bound] = {b.param: b for b in self.binding.bound if b.asks}
         if not of:
             return
         for _, child in self.binding.embeddings:
@@ -73,7 +73,7 @@ class Gradients:
                 )
 
     @torch._disable_dynamo
-    def _before_rows(self, b: Bound, args: tuple, named: dict[str, Any]) -> None:
+    def _before_rows(self, b: Bound, args: tuple[Any, ...], named: dict[str, Any]) -> None:
         """Called before an embedding reads rows: acquires them."""
         if self._pass is None or self._given[b.index]:
             self._check_rows([b], "a forward outside a pass")
@@ -83,7 +83,7 @@ class Gradients:
             self.engine.rows_acquire(b.index, words(ids))
 
     def _announce_rows(self, b: Bound, grad: torch.Tensor) -> None:
-        keep, grad = self._pass.keep, grad.coalesce()
+        keep, grad = self._current().keep, grad.coalesce()
         ids, rows = grad.indices()[0], grad.values()
         if self._factor == 0:  # a batch that does not count
             ids, rows = ids[:0], rows[:0]
@@ -115,16 +115,21 @@ class Gradients:
                 "before its forward, and True after the backward"
             )
 
+    def _current(self) -> _abi.tutti_pass:
+        """The pass in progress: there is one."""
+        assert self._pass is not None, "outside a pass"
+        return self._pass
+
     def _on_gradient(self, tensor: int, _param: torch.Tensor) -> None:
         b = self.binding.bound[tensor]
         self._check_backward(self._pass is not None and bool(self._given[b.index]))
-        now = self._pass
+        now = self._current()
         if now.exchange or now.keep or now.more or self.units is not None:
             self._give(b, during_backward=True)  # else in step(), and until then the script may change it
 
     def _give(self, b: Bound, during_backward: bool = False) -> None:
         """Hands the final gradient of a parameter over to the engine."""
-        now, p = self._pass, b.param
+        now, p = self._current(), b.param
         # gone: the step has several passes, and the next backward must not add to this gradient
         gone = now.keep or now.more
         if during_backward and self.units is None:
@@ -135,6 +140,7 @@ class Gradients:
             grad = p.grad
             if gone or self.units is not None:
                 p.grad = None
+        assert grad is not None, "the gradient that is handed over is not there"
         if self._staging is not None:
             self._staging.to_host(b.index, grad, None if now.keep else b.g)
         else:
@@ -145,7 +151,7 @@ class Gradients:
 
     def _announce(self, tensor: int, grad: torch.Tensor) -> None:
         """Gives the engine a gradient that is in host memory."""
-        now, b = self._pass, self.binding.bound[tensor]
+        now, b = self._current(), self.binding.bound[tensor]
         if grad.is_sparse and b.table:
             self._announce_rows(b, grad)
             return
@@ -197,9 +203,9 @@ class Gradients:
         if b.table:
             return b.sparse()
         if self._staging is None:
-            return b.g if b.param.dtype == torch.float32 else b.g.to(b.param.dtype)
+            return b.gradient if b.param.dtype == torch.float32 else b.gradient.to(b.param.dtype)
         grad = torch.empty_like(b.param)
-        self._staging.to_device(b.index, b.g, grad)
+        self._staging.to_device(b.index, b.gradient, grad)
         return grad
 
     # ---- values of parameters that are apart, and running statistics ----
@@ -235,8 +241,8 @@ class Gradients:
                 )
             self._versions[b] = b.param._version
             with torch.no_grad():
-                now, handed = b.param.cpu(), b.x.to(b.param.dtype)
-                b.x.copy_(torch.where(now == handed, b.x, now.float()))
+                now, x = b.param.cpu(), b.values
+                x.copy_(torch.where(now == x.to(b.param.dtype), x, now.float()))
                 if b.host is not None:
                     b.outside().copy_(now)
 

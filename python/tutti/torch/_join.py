@@ -17,6 +17,7 @@ class Joins(Backward):
     def _meet(self, sync: bool, send: bool) -> int:
         """All workers, before a forward of those that have inputs. Returns the rank whose buffers count."""
         join = self._join
+        assert join is not None, "outside of join()"
         n = self.world.size
         said = self.world.reduce([float(r == self.world.rank) for r in range(n)] + [float(sync), float(send)])
         join.active = [r for r in range(n) if said[r] > 0]

@@ -51,12 +51,14 @@ OF_VALUES = ("local-sgd", "diloco")
 
 def _reduce_scatter(mine: torch.Tensor, whole: torch.Tensor, group: dist.ProcessGroup) -> dist.Work:
     call = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor  # before PyTorch 2.13
-    return call(mine, whole, group=group, async_op=True)
+    work: dist.Work = call(mine, whole, group=group, async_op=True)
+    return work
 
 
 def _all_gather(whole: torch.Tensor, mine: torch.Tensor, group: dist.ProcessGroup) -> dist.Work:
     call = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-    return call(whole, mine, group=group, async_op=True)
+    work: dist.Work = call(whole, mine, group=group, async_op=True)
+    return work
 
 
 # ---- what cannot be had ----
@@ -176,7 +178,9 @@ class Hosts:
                              "own; leave transport= out, or give 'tcp' or 'shm'")
         self.every = list(range(dist.get_world_size())) if group is None else dist.get_process_group_ranks(group)
         said = {"ranks": mine, "wrong": wrong, "alike": hashlib.sha256(alike.encode()).hexdigest()}
-        store, hosts = _meet(_place._members(group), said, self.every)
+        members = _place._members(group)
+        assert members is not None, "_ranks_of() has asked"
+        store, hosts = _meet(members, said, self.every)
         me = dist.get_rank()
         self.group, self.local, self.size, self.index = local_group, mine, len(mine), mine.index(me)
         self.ranks = [host[self.index] for host in hosts]
@@ -216,9 +220,9 @@ class Hosts:
 
     def _of_job(self, error: Error) -> Error:
         """The engine's exception with the ranks of the job."""
-        def of(found: re.Match) -> str:
+        def of(found: re.Match[str]) -> str:
             rank = int(found[2])
-            return f"{found[1]} {self.ranks[rank]}" if rank < len(self.ranks) else found[0]
+            return f"{found[1]} {self.ranks[rank]}" if rank < len(self.ranks) else str(found[0])
 
         text = re.sub(r"\b([Rr]ank|[Ww]orker) (\d+)\b", of, str(error))
         if not isinstance(error, PeerError):
@@ -231,15 +235,14 @@ class Hosts:
         try:
             yield
         except RuntimeError as e:
-            of_torch = not isinstance(e, Error)
-            if not of_torch and not isinstance(e, PeerError):
+            if isinstance(e, Error) and not isinstance(e, PeerError):
                 raise self._of_job(e) from None
             end = time.monotonic() + _NEWS
             while (lost := self._lost()) is None and time.monotonic() < end:
                 time.sleep(0.01)
             if lost is not None:
                 raise lost from None
-            if of_torch:
+            if not isinstance(e, Error):  # torch's
                 raise
             raise self._of_job(e) from None
 
@@ -323,7 +326,7 @@ class Shards:
         if grad.is_sparse:
             grad = grad.to_dense()
         if not b.lies_in(grad):
-            b.g.copy_(grad)
+            b.gradient.copy_(grad)
         self._filled[b.index] = 1
         self.buckets[self._of[b.index]].left -= 1
         self._reduce()
@@ -348,7 +351,7 @@ class Shards:
         """There are no more gradients: the others are zero."""
         for b in self.bound:
             if not self._filled[b.index]:
-                b.g.zero_()
+                b.gradient.zero_()
                 self._filled[b.index] = 1
                 self.buckets[self._of[b.index]].left -= 1
         self._reduce()
@@ -420,7 +423,7 @@ class Shards:
         """Brings shards of host memory, one a bucket, together in `whole`, memory of all buckets; None: gradients'."""
         whole = self.flat if whole is None else whole
         works = []
-        if self._up is not None:
+        if self._streams is not None and self._up is not None:
             self._streams.synchronize(self._up)  # of the last call: the host's memory is written again
         for bucket, values in zip(self.buckets, shards, strict=True):
             if values is not bucket.host:
@@ -474,7 +477,9 @@ class LocalExchange(Exchange):
         self.shards.begin()
 
     def take(self, b: Bound) -> None:
-        self.shards.fill(b, b.param.grad)
+        grad = b.param.grad
+        assert grad is not None, "a gradient that was announced is not there"
+        self.shards.fill(b, grad)
 
     def end(self) -> None:
         self.shards.flush()

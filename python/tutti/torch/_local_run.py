@@ -125,13 +125,17 @@ class LocalRun(Run):
         if not self._through:
             if not any(map(self._shards.filled, self._module.bound)):
                 Variable._execution_engine.queue_callback(weakly(self._make_mean))
+            grad = b.param.grad
+            assert grad is not None, "a gradient that was announced is not there"
             with torch.no_grad():
-                self._shards.fill(b, b.param.grad)
+                self._shards.fill(b, grad)
             return
-        sent = Sent(b, self.method, bool(self._pass.keep or self._pass.more))
+        now = self._current()
+        sent = Sent(b, self.method, bool(now.keep or now.more))
         self._sent.append(sent)
         grad = sent.grad
-        if self._pass.keep or self._pass.more:
+        assert grad is not None
+        if now.keep or now.more:
             sent.grad = None  # other passes of the step are added to it in the engine
         with torch.no_grad():
             self._shards.fill(b, grad)
@@ -145,7 +149,7 @@ class LocalRun(Run):
             self._shards.flush()
             self._shards.mean()
             for b in self._module.bound:
-                b.param.grad = b.g if b.param.dtype == torch.float32 else b.g.to(b.param.dtype)
+                b.param.grad = b.gradient if b.param.dtype == torch.float32 else b.gradient.to(b.param.dtype)
 
     def _came(self, k: int, shard: torch.Tensor) -> None:
         self._announce(k, shard)
@@ -177,14 +181,14 @@ class LocalRun(Run):
         grads, rates = [b.param.grad for b in bound], [group["lr"] for group in groups]
         with torch.no_grad():
             if self._through:
-                self._shards.gather([b.g for b in self.binding.bound])
+                self._shards.gather([b.gradient for b in self.binding.bound])
             elif not torch.isfinite(self._shards.flat.sum()):
                 raise NumberError(f"a gradient of this host is not finite in step {self.steps + 1}; use a smaller "
                                   "learning rate, or clip it (clip_norm)")
         try:
             if self._through:
                 for b in bound:
-                    b.param.grad = b.g if b.param.dtype == torch.float32 else b.g.to(b.param.dtype)
+                    b.param.grad = b.gradient if b.param.dtype == torch.float32 else b.gradient.to(b.param.dtype)
             if self._clip_norm > 0:
                 torch.nn.utils.clip_grad_norm_([b.param for b in bound], self._clip_norm)
             for group in groups if factor != 1 else ():
@@ -201,7 +205,7 @@ class LocalRun(Run):
     def _bring(self) -> None:
         """The engine's callback: this rank's shard of the parameters comes to the engine."""
         for b in self.binding.bound:
-            b.x.copy_(self._shards.values(b.index))
+            b.values.copy_(self._shards.values(b.index))
         self._brought = True
 
     @torch.no_grad()
@@ -213,7 +217,7 @@ class LocalRun(Run):
             return
         self._handed = handed
         whole = torch.empty_like(self._shards.flat)
-        self._shards.gather([b.x for b in self.binding.bound], whole)
+        self._shards.gather([b.values for b in self.binding.bound], whole)
         for b in self._module.bound:
             b.param.copy_(self._shards.view(whole, b))
 

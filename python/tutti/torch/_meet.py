@@ -17,6 +17,7 @@ from ..errors import Error, PeerError, StateError, check
 
 if TYPE_CHECKING:
     from ._run import Run
+    from .pipeline import Pipeline
 
 _COMES, _TOO_EARLY, _ENDS = 1, 2, 3
 _OF_UNITS = ("model.state_dict()", "a forward without training")  # these gather values of all workers
@@ -29,7 +30,7 @@ _PORT = b"python: meetings"
 class Meetings:
     """The meetings of a run, on one worker."""
 
-    def __init__(self, run: Run):
+    def __init__(self, run: Run | Pipeline):
         self._method, self._world = run.method, run.world  # not the run, which the thread would keep open
         self._others = [r for r in range(run.engine.workers) if r != run.world.rank]
         self._changed = threading.Condition()

@@ -89,7 +89,7 @@ def _found(environment: Mapping[str, str]) -> _abi.tutti_launch_place:
     return place
 
 
-def _halves() -> dict[str, None]:
+def _halves() -> dict[str, str | None]:
     """Variables of torch's that do not give a place: a launcher of a framework's sets one of the two, and its script
     tells the rest to init_process_group."""
     names = ("RANK", "WORLD_SIZE")
@@ -150,7 +150,7 @@ def _host() -> str:
 def _free_port() -> int:
     with socket.socket() as s:
         s.bind(("", 0))
-        return s.getsockname()[1]
+        return int(s.getsockname()[1])
 
 
 def _address(store: dist.Store) -> str:

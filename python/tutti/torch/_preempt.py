@@ -32,7 +32,7 @@ import warnings
 import weakref
 from collections.abc import Mapping
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import torch
 
@@ -179,7 +179,7 @@ def _spare(_: object) -> None:
 
 
 os.register_at_fork(after_in_child=_forked)
-multiprocessing.util.register_after_fork(_Signals, _spare)  # type: ignore[attr-defined]
+multiprocessing.util.register_after_fork(_Signals, _spare)
 
 
 # ---- a script's objects ----
@@ -355,7 +355,7 @@ class Preemption:
 
     def _first(self) -> None:
         """Before the first step of this process."""
-        self._steps = self._saved = self._run.engine.figures()["steps"]
+        self._steps = self._saved = int(self._run.engine.figures()["steps"])
         if self._loaded:
             warnings.warn(
                 f"checkpoint '{self._newest}' also has the state of {', '.join(self._loaded)}, and this script has not "
@@ -428,7 +428,7 @@ class _Wrapped:
     """A DistributedDataParallel as Saves."""
 
     def __init__(self, ddp: DistributedDataParallel, frozen_equal: bool):
-        self.ddp: DistributedDataParallel = weakref.proxy(ddp)
+        self.ddp = cast("DistributedDataParallel", weakref.proxy(ddp))
         self.world, self.engine = ddp.world, ddp.engine
         self.replicas_equal = bool(ddp.engine.method.traits & _abi.TUTTI_REPLICAS_EQUAL)
         self._keep: tuple[str, int] | None = None  # of the last save
@@ -439,7 +439,7 @@ class _Wrapped:
     def save_here(self, directory: str, keep: int, wait: bool) -> None:
         _saved.save_module(self._module, directory)
         self.ddp.save(directory, keep=keep, wait=wait)
-        _saved.prune(self._module, directory, keep, None if wait else self.engine.figures()["steps"])
+        _saved.prune(self._module, directory, keep, None if wait else int(self.engine.figures()["steps"]))
         self._keep = (directory, keep)
 
     def save_ends_here(self) -> None:

@@ -39,7 +39,7 @@ class ProfiledEngine(Engine):
 
 
 def _method(engine: Engine, *_: Any) -> str:
-    return engine.method.ops.contents.name.decode()
+    return str(engine.method.ops.contents.name.decode())
 
 
 def _tensor(engine: Engine, tensor: int, *_: Any) -> str:

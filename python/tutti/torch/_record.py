@@ -141,7 +141,7 @@ class Begun:
         """The end of the process closes the record, if nothing else has done so."""
         _at_end.add(self)
         if multiprocessing.parent_process() is not None and not getattr(_end, "hears", False):
-            _end.hears = True  # type: ignore[attr-defined]
+            _end.hears = True  # type: ignore[attr-defined]  # once a process
             multiprocessing.util.Finalize(None, _end, exitpriority=100)  # a forked process has no atexit
 
     def _call(self, call: Any, *arguments: object) -> None:

@@ -19,6 +19,7 @@ from torch import nn
 
 from .. import _abi
 from .._library import library as _c
+from ..engine import Engine
 from ..errors import StateError
 from ..world import World
 from . import _codec, _log_to, _place, _preempt, _record, _saved, _state, _translate, _units
@@ -39,11 +40,8 @@ _NONFINITE = {"stop": _abi.TUTTI_NONFINITE_STOP, "skip": _abi.TUTTI_NONFINITE_SK
 
 def statistics_of(module: nn.Module) -> list[torch.Tensor]:
     """Returns the running means and variances of batch norms, which are the engine's client state."""
-    found = []
-    for m in module.modules():
-        if isinstance(m, nn.modules.batchnorm._NormBase) and m.running_mean is not None:
-            found += [m.running_mean, m.running_var]
-    return found
+    norms = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._NormBase)]
+    return [t for m in norms for t in (m.running_mean, m.running_var) if t is not None]
 
 
 def _traits(method: str) -> int:
@@ -116,20 +114,22 @@ class Run(Steps):
             raise ValueError(f"nonfinite is '{nonfinite}'; it must be 'stop' or 'skip'")
         if world is None:
             check(model, optimizer)
-        self.model, self.optimizer, self.method = model, optimizer, method
-        self.servers = options["servers"]
+        self.model: nn.Module = model
+        self.optimizer: torch.optim.Optimizer = optimizer
+        self.method: str = method
+        self.servers: int = options["servers"]
         by_unit = bool(_traits(method) & _abi.TUTTI_SHARDED_PARAMETERS)
-        self.binding = Binding(model, by_unit=by_unit)
+        self.binding: Binding = Binding(model, by_unit=by_unit)
         self._device = _device(self.binding)  # None: the host
         if by_unit:
             _units.check(model, self.binding.bound, self._device is not None)
-        self.statistics = statistics_of(model)
+        self.statistics: list[torch.Tensor] = statistics_of(model)
         self._validation, self._sampler = validation, sampler
         traits = _traits(method)
         if checkpoint is not None:
             self._check_checkpoint(traits)
         # the engine refuses pipelines
-        self.itself = bool(traits & _UPDATES_ITSELF) and not traits & _abi.TUTTI_PIPELINE_SCHEDULE
+        self.itself: bool = bool(traits & _UPDATES_ITSELF) and not traits & _abi.TUTTI_PIPELINE_SCHEDULE
         if _asks(method) and self.binding.ask():
             self.itself = True  # the method makes the updates, those of tables at servers
         self._lr = optimizer.param_groups[0]["lr"]
@@ -143,13 +143,14 @@ class Run(Steps):
         log_to.check_folder(folder)
         told = _record.fingerprint(folder, log_to) + _preempt.fingerprint(checkpoint)
         options["codec_cost"] = self._costs = _codec.cost(options["codec_cost"])
-        self.world = world or _place.open_world(transport)
+        self.world: World = world or _place.open_world(transport)
         try:
             if sampler is not None:
                 options |= sampler.options(self.world.size - self.servers)
-            self.engine = _place.open_engine(
+            pinned = None if self._device is None else self._device.pinned
+            self.engine: Engine = _place.open_engine(
                 self.world,
-                self.binding.params() if by_unit else self.binding.delivered(self._device and self._device.pinned),
+                self.binding.params() if by_unit else self.binding.delivered(pinned),
                 transport,
                 method=method,
                 needs=by_unit,
@@ -165,15 +166,17 @@ class Run(Steps):
             )
             names = {"model": type(model).__name__, "optimizer": type(optimizer).__name__}
             counted = sampler is not None or options["batch"] > 1
-            self.record = _record.open_record(self.engine, folder, trace_overwrite, log_to, counted, **names)
+            self.record: _record.Record | None = _record.open_record(
+                self.engine, folder, trace_overwrite, log_to, counted, **names
+            )
             Copies(self.world).broadcast([t for _, t in self.binding.untrained()])
         except BaseException as e:
             _place.give_up(self.world, e)
             raise
-        self.only_serves = self.world.rank >= self.world.size - self.servers
-        self.replicas_equal = bool(self.engine.method.traits & _abi.TUTTI_REPLICAS_EQUAL)
-        self.is_async = bool(self.engine.method.traits & _abi.TUTTI_ASYNC)
-        self.again = bool(self.engine.method.traits & _abi.TUTTI_RECOMPUTES)
+        self.only_serves: bool = self.world.rank >= self.world.size - self.servers
+        self.replicas_equal: bool = bool(self.engine.method.traits & _abi.TUTTI_REPLICAS_EQUAL)
+        self.is_async: bool = bool(self.engine.method.traits & _abi.TUTTI_ASYNC)
+        self.again: bool = bool(self.engine.method.traits & _abi.TUTTI_RECOMPUTES)
         if self.only_serves:
             return
         self.binding.attach(self.engine)
@@ -181,7 +184,7 @@ class Run(Steps):
         self._places = [] if by_unit else [b.param.data_ptr() for b in self.binding.bound]
         self._values = OnDevice(self._device, self.binding) if self._device else None
         self._staging = None
-        if self._values is not None:
+        if self._device is not None and self._values is not None:
             self._staging = HostStaging(self._device, weakly(self._announce), self._values.windows)
         self._stays = False  # the gradient of the last pass is on the device alone
         # Writes of the script to parameters that are apart are detected by their versions.
@@ -194,20 +197,22 @@ class Run(Steps):
         self._begun: tuple[str, int, int] | None = None
         self._of_all = False  # the gradients of the update are those of all workers
         self._draws: torch.Tensor | None = None  # state of torch's generator before the first pass of the step
-        self.within = False  # a step has begun, and has more passes
-        self.steps = 0
-        self._ended = self._shown = self.finished = self._failed = False
+        self.within: bool = False  # a step has begun, and has more passes
+        self.steps: int = 0
+        self.finished: bool = False
+        self._ended = self._shown = self._failed = False
         self._resting = True  # ranks that only serve wait for the next call, which rank 0 has to send
         # The method decides during the run which samples are this worker's.
-        self.decides = self.is_async or bool(self.engine.share().passes_of) or self.engine.takes() > 0
-        self.closes = self.engine.takes() == 3  # only after a pass it is known whether it was the step's last
+        self.decides: bool = self.is_async or bool(self.engine.share().passes_of) or self.engine.takes() > 0
+        self.closes: bool = self.engine.takes() == 3  # only after a pass it is known whether it was the step's last
         if sampler is not None:
             sampler.bind(self)
         together = not self.is_async and self.engine.workers > 1 and self.world.transport in ("tcp", "shm")
         self._meetings = Meetings(self) if together else None
         self._tell_lr()
-        self.overlaps = bool(self.engine.method.ops.contents.exchange)
-        self.binding.units = self.units = _units.Units(self) if by_unit else None
+        self.overlaps: bool = bool(self.engine.method.ops.contents.exchange)
+        self.units: _units.Units | None = _units.Units(self) if by_unit else None
+        self.binding.units = self.units
         self._hooks: list[Any] = [] if by_unit else [model.register_forward_pre_hook(self._before_forward)]
         if self.overlaps:
             for b in self.binding.bound:
@@ -233,10 +238,9 @@ class Run(Steps):
 
     def _resume(self, checkpoint: _preempt.Checkpoints) -> None:
         try:
-            self.preempt = _preempt.Preemption(
-                checkpoint, weakref.proxy(self), device_of(self.binding), self.optimizer
-            )
-            self.preempt.resume()
+            preempt = _preempt.Preemption(checkpoint, weakref.proxy(self), device_of(self.binding), self.optimizer)
+            self.preempt: _preempt.Preemption | None = preempt
+            preempt.resume()
         except BaseException as e:
             self.fail(e)
             raise
@@ -244,11 +248,11 @@ class Run(Steps):
     def _hook_spans(self, record: _record.Record) -> None:
         """After the other hooks: a forward's span has not what is waited for before it."""
 
-        @torch.compiler.disable
+        @torch.compiler.disable  # type: ignore[untyped-decorator]  # torch's has no types
         def begins(_module: nn.Module, _args: Any) -> None:
             record.forward_begins()
 
-        @torch.compiler.disable
+        @torch.compiler.disable  # type: ignore[untyped-decorator]  # torch's has no types
         def ends(_module: nn.Module, _args: Any, output: Any) -> None:
             record.forward_ends(_record.tensors(output))
 
@@ -304,6 +308,7 @@ class Run(Steps):
             )
         while self.within:
             p = self._begin_pass()
+            assert p is not None, "a pass that was announced (more) has not come"
             for k in range(p.samples if p.losses else 0):
                 p.losses[k] = math.inf  # these samples are not computed
             self.engine.pass_end()
@@ -350,7 +355,7 @@ class Run(Steps):
         self._notify_servers("save" if wait else "save_begin", directory, keep)
         self._resting = True
         _saved.save(self, directory, keep, wait)
-        self._begun = None if wait else (directory, keep, self.engine.figures()["steps"])
+        self._begun = None if wait else (directory, keep, int(self.engine.figures()["steps"]))
 
     def save_end(self) -> None:
         """Ranks that only serve need not wait."""
@@ -368,7 +373,7 @@ class Run(Steps):
         """save(), where all workers are known to be between the same steps."""
         self._rest()
         _saved.save(self, directory, keep, wait)
-        self._begun = None if wait else (directory, keep, self.engine.figures()["steps"])
+        self._begun = None if wait else (directory, keep, int(self.engine.figures()["steps"]))
 
     def save_ends_here(self) -> None:
         self.engine.save_end()
@@ -387,7 +392,7 @@ class Run(Steps):
             self._versions[b] = b.param._version
         if self._sampler is not None:
             made = self.engine.figures()
-            step = self._sampler.step_of(made["samples"]) if self.engine.takes() else made["steps"]
+            step = self._sampler.step_of(int(made["samples"])) if self.engine.takes() else int(made["steps"])
             self._sampler.load_state_dict({"step": step})
 
     def state_dict(self) -> dict[str, Any]:

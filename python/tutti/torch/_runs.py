@@ -63,7 +63,7 @@ def opened(run: Any) -> None:
     _with_servers = _with_servers or run.servers > 0
     _open[id(run.model)] = run
     if multiprocessing.parent_process() is not None and not getattr(opened, "hears", False):
-        opened.hears = True  # type: ignore[attr-defined]
+        opened.hears = True  # type: ignore[attr-defined]  # once a process
         multiprocessing.util.Finalize(None, _at_childs_exit, exitpriority=100)  # a forked one has no atexit
 
 

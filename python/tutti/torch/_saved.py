@@ -27,6 +27,7 @@ from ..errors import CorruptError
 from . import _described, _moments
 
 if TYPE_CHECKING:
+    from ._preempt import Saves
     from ._run import Run
     from .pipeline import Pipeline
 
@@ -110,7 +111,7 @@ def _untrained(run: Run | Pipeline) -> tuple[dict[str, torch.Tensor], dict[str, 
     elsewhere = {id(t) for t in run.statistics}
     for prefix, module in run.model.named_modules():
         elsewhere |= {id(module._buffers[name]) for name in module._non_persistent_buffers_set}
-    frozen = {name: p for name, p in run.binding.frozen if p.numel() > 0}
+    frozen: dict[str, torch.Tensor] = {name: p for name, p in run.binding.frozen if p.numel() > 0}
     return frozen, {name: t for name, t in run.binding.buffers() if id(t) not in elsewhere}
 
 
@@ -120,7 +121,7 @@ def _as_bytes(t: torch.Tensor) -> torch.Tensor:
     return t if t.dtype in DTYPES else t.flatten().view(torch.uint8)
 
 
-def next_of(run: Run | Pipeline, directory: str) -> str:
+def next_of(run: Run | Pipeline | Saves, directory: str) -> str:
     """Returns the path of the checkpoint that is saved there next."""
     return f"{directory}/step-{run.engine.figures()['steps']:08d}"
 
@@ -140,7 +141,8 @@ def save_module(run: Run | Pipeline, directory: str) -> None:
 def load_module(run: Run | Pipeline, checkpoint: str) -> None:
     frozen, buffers = _untrained(run)
     mine = frozen | buffers
-    found, kinds = {}, {}
+    found: dict[str, torch.Tensor] = {}
+    kinds: dict[str, str] = {}
     for rank in dict.fromkeys((0, run.world.rank)):
         path = _module_file(checkpoint, rank)
         if path.exists():
@@ -186,7 +188,7 @@ def save(run: Run, directory: str, keep: int, wait: bool = True) -> None:
         save_module(run, directory)
     facts = _described.facts(run.binding, run.statistics, run.optimizer)
     run.engine.save(directory, facts, keep=keep, wait=wait)
-    prune(run, directory, keep, None if wait else run.engine.figures()["steps"])
+    prune(run, directory, keep, None if wait else int(run.engine.figures()["steps"]))
 
 
 def prune(run: Run | Pipeline, directory: str, keep: int, before: int | None = None) -> None:

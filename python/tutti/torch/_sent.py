@@ -40,7 +40,7 @@ class Handed(torch.Tensor):
 
     @classmethod
     def __torch_function__(
-        cls, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         if func not in FACTS:
@@ -63,6 +63,7 @@ def _fresh() -> tuple[int, int]:
     p = torch.zeros(1, requires_grad=True)
     p.grad = torch.zeros(1)
     grad = p.grad
+    assert grad is not None
     return _holders(grad)
 
 
@@ -88,6 +89,7 @@ class Sent:
 
     def __init__(self, b: Bound, method: str, gone: bool) -> None:
         grad = b.param.grad
+        assert grad is not None, "a gradient that was announced is not there"
         alone = not grad.is_sparse and _holders(grad) == _ALONE  # before this object refers to it, too
         self.bound, self._method = b, method
         self.grad: torch.Tensor | None = grad
@@ -122,9 +124,9 @@ class Sent:
         p, shown = self.bound.param, self._shown
         now = p.grad
         with torch._C.DisableTorchFunctionSubclass():
-            same = now is shown and self._version in (-1, now._version)
-            same = same and (now.is_sparse or now.data_ptr() == self._at)
-        if not same or (self._copy is not None and not _same(self._copy, self.grad)):
+            same = now is not None and now is shown and self._version in (-1, now._version)
+            same = now is not None and same and (now.is_sparse or now.data_ptr() == self._at)
+        if not same or (self._copy is not None and self.grad is not None and not _same(self._copy, self.grad)):
             how = "taken away" if now is None else "replaced" if now is not shown else "changed"
             name = self.bound.name
             raise StateError(f"the gradient of '{name}' was {how} between backward and step(): {self._why()}")

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .. import _abi
 from .._library import library as _c
@@ -15,16 +15,17 @@ from . import _saved
 
 if TYPE_CHECKING:
     from ._run import Run
+    from ._steps import Steps
 
 _ROOM = 8192
 _FOREVER = 2**63 - 1
 
 
 def _port() -> int:
-    return _c.tutti_port_of(b"python: what comes next", 0, 0)
+    return int(_c.tutti_port_of(b"python: what comes next", 0, 0))
 
 
-def notify(run: Run, what: str, directory: str = "", keep: int = 0) -> None:
+def notify(run: Steps, what: str, directory: str = "", keep: int = 0) -> None:
     """On rank 0: sends the next call to all ranks that only serve."""
     figures = run.engine.figures()
     words = json.dumps({"what": what, "directory": directory, "keep": keep, "steps": figures["steps"]}).encode()
@@ -36,12 +37,13 @@ def notify(run: Run, what: str, directory: str = "", keep: int = 0) -> None:
         check(_c.tutti_send, run.world._at, rank, _port(), _abi.tutti_header(), payload)
 
 
-def _receive(run: Run) -> dict:
+def _receive(run: Run) -> dict[str, Any]:
     """Returns the next message of rank 0. Blocks."""
     memory, note = ctypes.create_string_buffer(_ROOM), _abi.tutti_header()
     room = _abi.tutti_buffer(data=ctypes.addressof(memory), count=_ROOM, dtype=_abi.TUTTI_U8)
     check(_c.tutti_recv, run.world._at, 0, _port(), note, room, _FOREVER)
-    return json.loads(memory.raw[:note.bytes])
+    said: dict[str, Any] = json.loads(memory.raw[:note.bytes])
+    return said
 
 
 def until_finished(run: Run) -> None:
@@ -52,7 +54,7 @@ def until_finished(run: Run) -> None:
             said = _receive(run)
             if said["what"] == "train":  # in asynchronous methods it returns when all have stopped
                 resting = run.is_async
-                run.engine.more((run.engine.figures()["gradients"] if run.is_async else said["steps"]) + 1)
+                run.engine.more(int(run.engine.figures()["gradients"] if run.is_async else said["steps"]) + 1)
                 continue
             if not resting:
                 run.engine.more(said["steps"])

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -48,7 +48,7 @@ class _Slot:
     loss: float = 0.0  # sum over the samples
     back: bool = False  # backward has begun
     slope: torch.Tensor | None = None  # gradient of the output of the unit whose backward is next; None: 1
-    gradient: int = 0  # address for the gradient of the values
+    gradient: int | None = None  # address for the gradient of the values
     entered: int | None = None  # address for the gradient of the stage's input; None: the first stage
     written: set[Bound] = field(default_factory=set)  # parameters to whose gradient the next one is added
 
@@ -59,7 +59,7 @@ class Stage(model.Stages):
     def __init__(
         self,
         units: list[Layers],
-        costs: list[float] | None,
+        costs: Sequence[float] | None,
         bound: list[Bound],
         samples: int,
         loss: Callable[[Any, Any], Any],
@@ -71,7 +71,7 @@ class Stage(model.Stages):
         self._bound = bound
         self._engine: Engine | None = None
         self._slots: dict[int, _Slot] = {}
-        self._leaves: dict[int, dict[Bound, nn.Parameter]] = {}  # address of values: leaves on them
+        self._leaves: dict[int | None, dict[Bound, nn.Parameter]] = {}  # address of values: leaves on them
         self._places: list[list[tuple[nn.Module, str, Bound]]] = []
         self.lost = [0.0, 0.0]  # sum of losses; number of their samples
 
@@ -93,7 +93,9 @@ class Stage(model.Stages):
                 [(m, name, of[p]) for m in dict.fromkeys(inner) for name, p in m._parameters.items() if p in of]
             )
 
-    def forward(self, slot: int, now: _abi.tutti_pass, values: int, entered: int | None, leaves: int | None) -> bool:
+    def forward(
+        self, slot: int, now: _abi.tutti_pass, values: int | None, entered: int | None, leaves: int | None
+    ) -> bool:
         x = y = None
         if self.first == 0 or self.end == len(self._layers):
             x, y = self._fetch(now)
@@ -104,8 +106,9 @@ class Stage(model.Stages):
         return self._forward(s)
 
     def backward(
-        self, slot: int, now: _abi.tutti_pass, values: int, slope: int | None, gradient: int, back: int | None
-    ) -> tuple[bool, float]:
+        self, slot: int, now: _abi.tutti_pass, values: int | None, slope: int | None, gradient: int | None,
+        back: int | None
+    ) -> tuple[bool, float]:  # fmt: skip
         s = self._slots[slot]
         s.back, s.gradient, s.entered = True, gradient, back
         s.written = set(self._own()) if now.keep else set()
@@ -130,14 +133,15 @@ class Stage(model.Stages):
     def _own(self) -> list[Bound]:
         return [b for b in self._bound if self.first <= b.unit < self.end]
 
-    def _at(self, address: int, b: Bound) -> torch.Tensor:
+    def _at(self, address: int | None, b: Bound) -> torch.Tensor:
         """Returns a parameter's part of the memory of this stage's range, with the shape of the parameter."""
+        assert self._engine is not None and address is not None, "a stage has an engine, and its parameters memory"
         m = self._engine.method
         first = m.layout.contents.tensor[b.index].first - m.own.first
         flat = _view(address + 4 * first, b.param.numel())
         return flat.as_strided(b.param.shape, b.strides)
 
-    def _leaves_at(self, values: int) -> dict[Bound, nn.Parameter]:
+    def _leaves_at(self, values: int | None) -> dict[Bound, nn.Parameter]:
         leaves = self._leaves.get(values)
         if leaves is None:
             leaves = {b: nn.Parameter(self._at(values, b)) for b in self._own()}
@@ -193,6 +197,7 @@ class Stage(model.Stages):
         if u > self.first:
             return False, 0.0
         if s.entered is not None:
+            assert s.slope is not None, "a stage with an input has a gradient of it"
             _view(s.entered, x.numel()).view(x.shape).copy_(s.slope)
         for b in self._own():
             if b not in s.written:

@@ -22,6 +22,7 @@ from .. import _abi
 
 if TYPE_CHECKING:
     from ._run import Run
+    from .pipeline import Pipeline
 
 KEY = "tutti"
 _FORMAT = 1
@@ -55,7 +56,7 @@ def memory(piece: _abi.tutti_saved) -> torch.Tensor:
     return torch.frombuffer((ctypes.c_char * (n * dtype.itemsize)).from_address(piece.data), dtype=dtype)
 
 
-def _pieces(run: Run) -> dict[str, _abi.tutti_saved]:
+def _pieces(run: Run | Pipeline) -> dict[str, _abi.tutti_saved]:
     whole = run.replicas_equal and not run.binding.by_unit
     modules = {b.name.encode() for b in run.binding.bound if whole and not b.apart}
     return {
@@ -70,7 +71,7 @@ def _own(pieces: dict[str, _abi.tutti_saved]) -> bool:
     return any(p.keep != _abi.TUTTI_SAME for p in pieces.values())
 
 
-def get(run: Run) -> dict[str, Any]:
+def get(run: Run | Pipeline) -> dict[str, Any]:
     pieces = _pieces(run)
     return {
         "format": _FORMAT,
@@ -86,7 +87,7 @@ def _name(method: object) -> str:
     return str(method).split("(")[0].strip()
 
 
-def fit(run: Run, said: Any) -> dict[str, _abi.tutti_saved]:
+def fit(run: Run | Pipeline, said: Any) -> dict[str, _abi.tutti_saved]:
     """Returns the pieces that write() has to fill. ValueError: the dictionary does not match this run."""
     if not isinstance(said, dict) or said.get("format") != _FORMAT or not isinstance(said.get("state"), dict):
         raise ValueError(
@@ -124,7 +125,7 @@ def fit(run: Run, said: Any) -> dict[str, _abi.tutti_saved]:
     return pieces
 
 
-def write(run: Run, pieces: dict[str, _abi.tutti_saved], said: dict[str, Any]) -> None:
+def write(run: Run | Pipeline, pieces: dict[str, _abi.tutti_saved], said: dict[str, Any]) -> None:
     for name, p in pieces.items():
         memory(p).copy_(said["state"][name])
     run.engine.state_written()

@@ -38,6 +38,8 @@ _NO_CLOSURE = (
 class Steps(Gradients):
     """The part of a Run that makes passes and steps."""
 
+    steps: int
+    within: bool
     preempt: _preempt.Preemption | None = None  # of checkpoint=
     optimizer: torch.optim.Optimizer
     servers: int
@@ -110,12 +112,13 @@ class Steps(Gradients):
         while dealt and p.more:
             self.engine.pass_end()
             p = self._begin_pass()
+            assert p is not None, "a pass that was announced (more) has not come"
             self._spans.append((p.epoch, p.position, p.samples))
         samples = self.engine.method.samples if dealt else p.samples
         self._factor = samples / p.divisor if p.divisor else 0.0
         if self.engine.share().logical:  # what a share draws does not depend on the worker that computes it
             torch.manual_seed(self._seed_of(p))
-        self._pass, self._given = p, [None] * len(self.binding.bound)
+        self._pass, self._given = p, [False] * len(self.binding.bound)
         if self.units is not None:
             self.units.pass_begins()
         if self.again and not p.again:
@@ -174,14 +177,14 @@ class Steps(Gradients):
                 self.engine.grad_ready_rows(b.index, ())
             else:
                 with torch.no_grad():
-                    b.g.zero_()
+                    b.gradient.zero_()
                 self.engine.grad_ready(b.index)
             self._given[b.index] = True
         self._end_pass(None)
         return True
 
     def loss_scale(self) -> float:
-        return self.begin().scale
+        return float(self.begin().scale)
 
     def _check_training(self) -> None:
         if self._ended or self.finished:
@@ -232,7 +235,7 @@ class Steps(Gradients):
 
     def _write(self, losses: torch.Tensor) -> None:
         """Gives the method the loss of each sample, if it uses them."""
-        p = self._pass
+        p = self._current()
         if losses.dim() != 1 or len(losses) != max(p.samples, 1):  # a batch of one that does not count
             raise ValueError(
                 f"step(losses=...): losses are of shape {tuple(losses.shape)}, and this batch has {max(p.samples, 1)} "
@@ -249,11 +252,12 @@ class Steps(Gradients):
             b.param.grad = None
         self.begin()
         with torch.random.fork_rng(devices=[]), torch.enable_grad():
+            assert self._draws is not None, "the step's first pass has noted it"
             torch.set_rng_state(self._draws)
             closure()
         with torch.no_grad():
-            for b, was in buffers:
-                b.copy_(was)
+            for buffer, was in buffers:
+                buffer.copy_(was)
         self._end_pass(None)
 
     def _end_pass(self, loss: float | None) -> None:
@@ -284,7 +288,7 @@ class Steps(Gradients):
             self._begin_or_close()
 
     def _end_step(self) -> None:
-        self.optimizer._opt_called = True  # torch's schedulers warn if no update came before them
+        self.optimizer._opt_called = True  # type: ignore[attr-defined]  # torch's schedulers warn if no update came
         self._tell_lr()
         self.engine.step()
         if self.engine.share().logical:  # the mean over the shares
@@ -319,6 +323,7 @@ class Steps(Gradients):
                 elif self._of_all or self.within or grad is not None or self._given[b.index]:
                     b.param.grad = self._exchanged(b)
             if self._stays:
+                assert self._values is not None, "gradients stay on a device"
                 self._values.finite.note(
                     [(b, b.param.grad) for b in self.binding.bound if b.param.grad is not None], self.steps
                 )
@@ -336,6 +341,7 @@ class Steps(Gradients):
             self._versions[b] = b.param._version
 
     def _evaluate(self) -> float:
+        assert self._validation is not None, "the engine was given it"
         training = self.model.training
         self._deliver()
         try:

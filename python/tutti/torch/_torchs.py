@@ -12,7 +12,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -23,6 +23,11 @@ from torch.nn.parallel import DistributedDataParallel as _Torch
 from .._library import library as _c
 from ..errors import StateError
 from ._arguments import Arguments, device_ids
+
+if TYPE_CHECKING:
+    from ..engine import Engine
+    from ..world import World
+    from ._bind import Binding
 
 _BROADCAST_BYTES = 250 << 20  # of torch's; a broadcast here is one message
 _BY_THE_ENGINE = "gradients are exchanged by Tutti's engine, which has no buckets of torch's Reducer"
@@ -143,9 +148,11 @@ class Torchs(_Torch):
 
     The wrapper adds `world` and `engine`, and overrides forward and join."""
 
-    world: Any
-    engine: Any
-    _binding: Any
+    world: World
+    engine: Engine
+    reducer: Any  # Reducer, in the place of torch's
+    logger: Any  # Logger, likewise
+    _binding: Binding
     _alone: bool
     _arm: Callable[[Iterable[torch.Tensor]], None]
     _check_ended: Callable[[], None]
@@ -158,7 +165,7 @@ class Torchs(_Torch):
         Joinable.__init__(self)
         given = arguments.torchs
         self.module = module
-        self.parameters_to_ignore = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
+        self.parameters_to_ignore: set[str] = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
         self._module_parameters = [p for name, p in module.named_parameters() if name not in self.parameters_to_ignore]
         for name in ("dim", "find_unused_parameters", "static_graph", "gradient_as_bucket_view", "batched_grad_copy",
                      "skip_all_reduce_unused_params", "mixed_precision"):  # fmt: skip
@@ -166,7 +173,7 @@ class Torchs(_Torch):
         for name, value in (("process_group", arguments.group), ("device_mesh", given["device_mesh"])):
             if value is not None:
                 setattr(self, name, value)
-        self.forward_sync_buffers = arguments.syncs_buffers
+        self.forward_sync_buffers: bool = arguments.syncs_buffers
         self.require_backward_grad_sync = self.require_forward_param_sync = True
         self._comm_hooks: list[tuple[Callable[..., Any], object]] = []
         self.reducer, self.logger = Reducer(self), Logger(self)
@@ -185,15 +192,15 @@ class Torchs(_Torch):
         self.broadcast_bucket_size = _BROADCAST_BYTES
         self.bucket_bytes_cap_list: list[int] = []
         self.bucket_bytes_cap_default = True
-        self.use_side_stream_for_tensor_copies = os.environ.get("PYTORCH_DDP_USE_SIDE_STREAM", "1") == "1"
+        self.use_side_stream_for_tensor_copies: bool = os.environ.get("PYTORCH_DDP_USE_SIDE_STREAM", "1") == "1"
         self._assign_modules_buffers()
 
     def _place_devices(self, arguments: Arguments) -> None:
         """Where the module is, which has parameters by now that were looked at."""
-        self.device = self._module_parameters[0].device
-        self.device_type = self.device.type
-        self.device_ids = device_ids(arguments, self.module)
-        self.output_device = None if self.device_ids is None else self.device_ids[0]
+        self.device: torch.device = self._module_parameters[0].device
+        self.device_type: str = self.device.type
+        self.device_ids: list[int] | None = device_ids(arguments, self.module)
+        self.output_device: int | None = None if self.device_ids is None else self.device_ids[0]
 
     def __getattr__(self, name: str) -> Any:
         if name in ("process_group", "join_process_group") and dist.is_available() and dist.is_initialized():

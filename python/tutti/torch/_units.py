@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ._run import Run
 
 _T = torch.Tensor
+_GRAD: Any = _T.grad  # the descriptor
 FACTS = {
     getattr(_T, name).__get__
     for name in (
@@ -49,11 +50,11 @@ FACTS = {
 } | {getattr(_T, name) for name in (
     "size", "dim", "ndimension", "numel", "nelement", "element_size", "is_floating_point", "is_complex",
     "register_hook", "register_post_accumulate_grad_hook", "requires_grad_", "get_device", "__len__", "is_inference",
-)} | {torch.numel, torch.is_floating_point, torch.is_complex, _T.grad.__set__, _T.grad.__delete__}  # fmt: skip
+)} | {torch.numel, torch.is_floating_point, torch.is_complex, _GRAD.__set__, _GRAD.__delete__}  # fmt: skip
 """Functions that are allowed on a parameter without values."""
 
 
-_GRADS = (_T.grad.__get__, _T.grad.__set__, _T.grad.__delete__)
+_GRADS = (_GRAD.__get__, _GRAD.__set__, _GRAD.__delete__)
 
 
 class Cut(nn.Parameter):
@@ -64,7 +65,7 @@ class Cut(nn.Parameter):
 
     @classmethod
     def __torch_function__(
-        cls, func: Callable[..., Any], types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+        cls, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         if func not in FACTS:
@@ -86,7 +87,11 @@ class _Saved(NamedTuple):
     bound: Bound
     size: torch.Size
     stride: tuple[int, ...]
-    offset: int
+    offset: int | torch.SymInt
+
+
+_Pack = Callable[[torch.Tensor], Any]
+_Unpack = Callable[[Any], torch.Tensor]
 
 
 @dataclass(slots=True, eq=False)
@@ -143,7 +148,8 @@ class Units:
             b.kind = type(b.param)
             b.empty = torch.full((), float("nan"), dtype=b.param.dtype).expand(b.param.shape)
             self._empty[b.empty.untyped_storage().data_ptr()] = b
-            b.param._bound, b.param._units = b, self
+            cut: Any = b.param  # what it is after _hide()
+            cut._bound, cut._units = b, self
             self._hide(b)
         self._places = [
             (module, name, b) for b in self._bound for module in self._model.modules()
@@ -175,6 +181,7 @@ class Units:
     def _hide(self, b: Bound) -> None:
         if b.x is not None:
             del self._where[b.x.untyped_storage().data_ptr()]
+        assert b.empty is not None
         b.param.data = b.empty
         b.param.__class__ = Cut
         b.x = None
@@ -292,13 +299,13 @@ class Units:
 
     # ---- what autograd saves ----
 
-    def _pair(self, outer_pack: Callable | None, outer_unpack: Callable | None) -> tuple[Callable, Callable]:
+    def _pair(self, outer_pack: _Pack | None, outer_unpack: _Unpack | None) -> tuple[_Pack, _Unpack]:
         """Returns hooks for saved tensors. Tensors that are no parameters are passed to the outer hooks, if any (those
         of torch.utils.checkpoint)."""
 
         def pack(t: torch.Tensor) -> Any:
             b = self._where.get(t.untyped_storage().data_ptr()) if t.layout == torch.strided else None
-            if b is not None and t.dtype == b.x.dtype:
+            if b is not None and t.dtype == b.values.dtype:
                 return _Saved(b, t.size(), t.stride(), t.storage_offset())
             if b is not None:  # a view of another type
                 t = t.clone()
@@ -309,9 +316,10 @@ class Units:
                 b = saved.bound
                 if b.x is None:
                     self._acquire_in_backward(b)
-                return b.x.as_strided(saved.size, saved.stride, saved.offset)
+                return b.values.as_strided(saved.size, saved.stride, saved.offset)
             if outer_unpack is not None:
                 return outer_unpack(saved)
+            t: torch.Tensor
             t, version = saved
             if t._version != version:  # with hooks autograd does not check versions
                 raise RuntimeError(
@@ -321,7 +329,7 @@ class Units:
                 )
             return t
 
-        pack.units = self
+        setattr(pack, "units", self)
         return pack, unpack
 
     # ---- backward ----
@@ -386,12 +394,12 @@ class Units:
             )
         self._gathered = None
         looks = self._run.look("model.state_dict()")
-        gathered = {}
+        gathered: dict[Bound, torch.Tensor] = {}
         try:
             for unit, of in enumerate(self._of):
                 self._acquire(unit)
                 if self._run.world.rank == 0:
-                    gathered |= {b: b.x.clone() for b in of}
+                    gathered |= {b: b.values.clone() for b in of}
                 self._release(unit)
         finally:
             if looks:
@@ -422,6 +430,7 @@ class Units:
                 f"'{self._run.method}' each worker has a part of its values; write before the first step, the same on "
                 "all workers (model.load_state_dict()), or continue from a checkpoint (optimizer.load())"
             )
+        assert b.empty is not None
         if source.shape != b.empty.shape:
             raise ValueError(f"values of shape {list(source.shape)} for parameter '{b.name}' {list(b.empty.shape)}")
         dtype = b.empty.dtype

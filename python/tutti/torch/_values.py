@@ -84,6 +84,7 @@ class OnDevice:
     """The values of a binding whose parameters are on a device."""
 
     def __init__(self, device: Device, binding: Binding) -> None:
+        assert binding.engine is not None, "a binding that is not attached"
         self._device, self._bound, self._engine = device, binding.bound, binding.engine
         self.windows = Windows(device, self._engine.vectors())
         self.finite = Finite(device, self._engine.rank)

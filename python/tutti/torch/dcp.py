@@ -12,6 +12,7 @@ hash, which PyTorch's own checkpoints do not have. Nothing of the files is unpic
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import math
@@ -65,6 +66,10 @@ def _strides(shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
         strides[d] = step
         step *= shape[d]
     return tuple(strides)
+
+
+def _between(flat: torch.Tensor, begin: int, end: int) -> torch.Tensor:
+    return flat[begin:end]
 
 
 class CheckpointReader(StorageReader):
@@ -181,14 +186,14 @@ class CheckpointReader(StorageReader):
         for name, shape in self._described.statistics if self._described is not None else ():
             self._tensors[self._model + name] = _Tensor(
                 shape, _strides(shape, tuple(range(len(shape)))), torch.float32,
-                lambda begin, end, at=at: self._running(at + begin, at + end))
+                functools.partial(self._running, at))
             at += math.prod(shape)
 
-    def _running(self, begin: int, end: int) -> torch.Tensor:
+    def _running(self, at: int, begin: int, end: int) -> torch.Tensor:
         """The mean over the workers that have computed samples; the last number of the state is 1 for those."""
         each = [self._one(item, torch.float32, 0, item.count) for items in self._by_tensor("client") for item in items]
         used = [one for one in each if one[-1] > 0] or each[:1]
-        return torch.stack([one[begin:end].double() for one in used]).mean(0).float()
+        return torch.stack([one[at + begin:at + end].double() for one in used]).mean(0).float()
 
     def _module_name(self, name: str) -> str:
         return self._model + name
@@ -203,7 +208,7 @@ class CheckpointReader(StorageReader):
             if kinds.get(name, str(t.dtype)).split(" ")[0] == str(t.dtype):
                 flat = t.reshape(-1)
                 self._tensors[named(name)] = _Tensor(tuple(t.shape), t.stride(), t.dtype,
-                                                     lambda begin, end, flat=flat: flat[begin:end])
+                                                     functools.partial(_between, flat))
         return words
 
     def _list_torch_optimizer(self, path: pathlib.Path) -> None:

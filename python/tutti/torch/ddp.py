@@ -10,7 +10,7 @@ import functools
 import os
 import warnings
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, SupportsIndex
 
 import torch
 import torch.distributed as dist
@@ -19,10 +19,12 @@ from torch.nn.parallel import DistributedDataParallel as _Torch
 
 from .. import _abi
 from .._library import library as _c
+from ..engine import Engine
 from ..errors import Error, StateError
+from ..world import World
 from . import _arguments, _codec, _described, _local, _log_to, _place, _preempt, _record
 from ._backward import Joining
-from ._bind import Binding
+from ._bind import Binding, Exchange
 from ._buffers import Copies
 from ._cuda import exchange_of
 from ._join import Joins
@@ -118,7 +120,7 @@ class DistributedDataParallel(Joins):
         self._open(exchange, method, codec, transport or "", arguments, told, opens)
 
         if arguments.torchs["init_sync"]:
-            untrained = [p for _, p in self._binding.frozen]
+            untrained: list[torch.Tensor] = [p for _, p in self._binding.frozen]
             if arguments.begins_with_buffers:
                 untrained += [b for _, b in self._binding.buffers()]
             self._copies.broadcast(untrained)
@@ -132,16 +134,16 @@ class DistributedDataParallel(Joins):
             self._resume(plan, arguments.torchs["init_sync"])
 
     def _open(
-        self, exchange: type, method: str, codec: str | None, transport: str, arguments: _arguments.Arguments,
-        told: str, opens: Callable[[Any], _record.Record | None],
+        self, exchange: Callable[..., Exchange] | None, method: str, codec: str | None, transport: str,
+        arguments: _arguments.Arguments, told: str, opens: Callable[[Any], _record.Record | None],
     ) -> None:  # fmt: skip
         binding, options, group, hosts = self._binding, arguments.engine, arguments.group, self._hosts
-        self.world = _place.open_world(transport, group) if hosts is None else hosts.world
+        self.world: World = _place.open_world(transport, group) if hosts is None else hosts.world
         try:
             local = None
             if hosts is not None:
                 local = _local.LocalExchange(binding, hosts, self.gradient_as_bucket_view)
-            self.engine = _place.open_engine(
+            self.engine: Engine = _place.open_engine(
                 self.world if hosts is None else hosts.between,
                 binding.params() if local is None else local.shards.params(),
                 transport,
@@ -165,6 +167,7 @@ class DistributedDataParallel(Joins):
             raise
         self._copies = Copies(self.world)
         if local is None:
+            assert exchange is not None, "without a local_group the device determines it"
             binding.attach(self.engine)
             self._exchange = exchange(binding, self.engine, self.gradient_as_bucket_view)
             self._flat = torch.frombuffer(self.engine.gradients(), dtype=torch.float32)
@@ -178,7 +181,7 @@ class DistributedDataParallel(Joins):
         self._alone = self.world.size == 1 and not seen and not options.get("clip_norm")
         if self._record is not None:
             self._record.close_at_end()
-        self.bucket_bytes_cap = max(self.engine.method.piece_bytes, 1 << 20)
+        self.bucket_bytes_cap: int = max(self.engine.method.piece_bytes, 1 << 20)
         n = len(binding.bound)
         self._probe = torch.tensor(self._firsts)  # of each tensor the place of an element that was not zero lately
         self._taken = bytearray(n)  # in this backward
@@ -214,6 +217,7 @@ class DistributedDataParallel(Joins):
     @torch._disable_dynamo
     def _moved(self, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Inputs on the device of device_ids, as torch's class moves them."""
+        assert self.device_ids is not None
         args, named = self.to_kwargs(inputs, kwargs, self.device_ids[0])
         return args[0], named[0]
 
@@ -292,7 +296,7 @@ class DistributedDataParallel(Joins):
         if hasattr(self, "buffer_hook"):
             self._assign_modules_buffers()
             if self.modules_buffers:
-                super()._sync_module_buffers(authoritative_rank)
+                super()._sync_module_buffers(authoritative_rank)  # type: ignore[no-untyped-call]  # torch's
         else:
             self._copies.broadcast([b for _, b in self._binding.buffers()], authoritative_rank)
 
@@ -416,7 +420,7 @@ class DistributedDataParallel(Joins):
             world.failure_report(self._failure or words)
         self.close()
 
-    def __reduce_ex__(self, protocol: int) -> NoReturn:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError(_NOT_PICKLED)
 
     def __deepcopy__(self, memo: object) -> NoReturn:

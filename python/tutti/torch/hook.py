@@ -79,6 +79,12 @@ class CommHookState:
     collectives.
     """
 
+    spec: str
+    epoch: int
+    lr: float
+    bytes_encoded: int
+    bytes_sent: int
+
     def __init__(self, spec: str, model: torch.nn.Module | None, process_group: dist.ProcessGroup | None,
                  seed: int) -> None:
         self.spec, self.epoch, self.lr = spec, 0, 0.0
@@ -192,7 +198,7 @@ class CommHookState:
             self._cuda[buffer.device] = Cuda(buffer.device)
         cuda = self._cuda.get(buffer.device)
         future: torch.futures.Future[Any] = torch.futures.Future(devices=[buffer.device] if cuda else None)
-        spans = [(p, g.storage_offset() - buffer.storage_offset())
+        spans = [(p, int(g.storage_offset() - buffer.storage_offset()))
                  for p, g in zip(bucket.parameters(), bucket.gradients(), strict=True) if p.numel() > 0]
         self._held.append(_Bucket(bucket.index() == 0, buffer, spans, future, cuda, cuda and cuda.record()))
         if self._relay is not None or bucket.is_last():
@@ -215,11 +221,12 @@ class CommHookState:
     def _encode(self, bucket: _Bucket) -> None:
         if bucket.first:
             check(_c.tutti_relay_begin, self._relay, self.epoch, self.lr, self._sum, None)
+        source = bucket.buffer
         if bucket.cuda is not None:
-            bucket.staged = bucket.cuda.pinned(bucket.buffer.shape, bucket.buffer.dtype)
-            bucket.cuda.synchronize(bucket.cuda.copy(bucket.staged, bucket.buffer, bucket.ready))
-        bucket.host = (bucket.buffer if bucket.cuda is None else bucket.staged).to(torch.float32)
-        n, at = len(bucket.spans), bucket.host.data_ptr()
+            source = bucket.staged = bucket.cuda.pinned(bucket.buffer.shape, bucket.buffer.dtype)
+            bucket.cuda.synchronize(bucket.cuda.copy(source, bucket.buffer, bucket.ready))
+        host = bucket.host = source.to(torch.float32)
+        n, at = len(bucket.spans), host.data_ptr()
         tensors = (ctypes.c_int * n)(*(self._tensor[p] for p, _ in bucket.spans))
         gradients = (ctypes.POINTER(ctypes.c_float) * n)(
             *(ctypes.cast(at + 4 * first, ctypes.POINTER(ctypes.c_float)) for _, first in bucket.spans))
@@ -243,13 +250,15 @@ class CommHookState:
                 freight = None
             del theirs
         self._parcels.put(bucket.parcel)
-        if bucket.cuda is not None:
-            if bucket.host is not bucket.staged:
-                bucket.staged.copy_(bucket.host)
-            bucket.cuda.settle(bucket.future, bucket.buffer, bucket.cuda.copy(bucket.buffer, bucket.staged, None))
+        host, staged = bucket.host, bucket.staged
+        assert host is not None, "_encode() has made it"
+        if bucket.cuda is not None and staged is not None:
+            if host is not staged:
+                staged.copy_(host)
+            bucket.cuda.settle(bucket.future, bucket.buffer, bucket.cuda.copy(bucket.buffer, staged, None))
             return
-        if bucket.host is not bucket.buffer:
-            bucket.buffer.copy_(bucket.host)
+        if host is not bucket.buffer:
+            bucket.buffer.copy_(host)
         bucket.future.set_result(bucket.buffer)
 
     def _parcel(self) -> ctypes.c_void_p:
@@ -316,7 +325,7 @@ class CommHookState:
 
 
 def _result(future: "torch.futures.Future[Any]") -> torch.Tensor:
-    value = future.value()
+    value: torch.Tensor | BaseException = future.value()
     if isinstance(value, BaseException):
         raise value
     return value

@@ -21,8 +21,8 @@ finish(), the module has all values.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence, Sized
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -31,8 +31,9 @@ from torch.utils.data import Dataset, default_collate
 from .. import _abi, catalogue
 from .._library import library as _c
 from .._owner import tenants
-from ..engine import Event
+from ..engine import Engine, Event
 from ..errors import StateError
+from ..world import World
 from . import _layers, _place, _saved, _state, _translate
 from ._bind import Binding, short, warn_unscaled
 from ._buffers import Copies
@@ -50,7 +51,7 @@ class _Away(nn.Parameter):
 
     @classmethod
     def __torch_function__(
-        cls, func: Callable[..., Any], types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+        cls, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if func not in FACTS:
             name = next((a._name for a in args if type(a) is _Away), "")
@@ -66,17 +67,28 @@ class Pipeline:
     """A run in which each worker has a stage of the model; pipeline() makes it. All workers make the same calls in the
     same order."""
 
+    model: nn.Sequential
+    optimizer: torch.optim.Optimizer
+    method: str
+    servers: int
+    binding: Binding
+    world: World
+    engine: Engine
+    replicas_equal: bool
+    is_async: bool
+    finished: bool
+
     def __init__(
         self,
         model: nn.Module | Sequence[nn.Module],
         optimizer: torch.optim.Optimizer,
         loss: Callable[[Any, Any], torch.Tensor],
-        dataset: Dataset,
+        dataset: Dataset[Any],
         method: str,
         *,
         micro_batch: int,
         costs: Sequence[float] | None,
-        collate: Callable[[list], Any],
+        collate: Callable[[list[Any]], Any],
         transport: str | None,
         **options: Any,
     ):
@@ -97,7 +109,8 @@ class Pipeline:
         _layers.check(model)
         if not model.training:
             raise ValueError("the model is in eval mode; call model.train() before")
-        samples = min(2, len(dataset))
+        number = len(cast(Sized, dataset))
+        samples = min(2, number)
         if samples == 0:
             raise ValueError("the data set is empty")
         x, y = self._pair(range(samples))
@@ -121,7 +134,7 @@ class Pipeline:
                 method=method,
                 optimizer=spec,
                 lr_schedule="constant",
-                data_samples=len(dataset),
+                data_samples=number,
                 initial=self.binding.initial,
                 fingerprint=self.binding.fingerprint() + self._fingerprint(),
                 model=self._stage,
@@ -208,7 +221,7 @@ class Pipeline:
         for b in self.binding.bound:
             b.param.data = torch.full((), float("nan")).expand(b.param.shape)
             b.param.__class__ = _Away
-            b.param._name = b.name
+            setattr(b.param, "_name", b.name)
 
     @torch.no_grad()
     def _there(self) -> None:
@@ -267,7 +280,7 @@ class Pipeline:
         self._meet("step()", until)
         warn_unscaled(self.engine)
         self._stage.lost = [0.0, 0.0]
-        self.optimizer._opt_called = True  # type: ignore[attr-defined] # schedulers ask
+        self.optimizer._opt_called = True  # type: ignore[attr-defined]  # torch's schedulers ask
         try:
             self.engine.drive(until)
             lost, samples = self.world.reduce(self._stage.lost)
@@ -321,7 +334,7 @@ class Pipeline:
         self._meet("save()", self._between("save()"))
         _saved.save_module(self, directory)
         self.engine.save(directory, keep=keep, wait=wait)
-        _saved.prune(self, directory, keep, None if wait else self.engine.figures()["steps"])
+        _saved.prune(self, directory, keep, None if wait else int(self.engine.figures()["steps"]))
 
     def save_end(self) -> None:
         """Waits for the checkpoint of save(wait=False), if one is under way. All workers."""
@@ -343,7 +356,7 @@ class Pipeline:
         """Returns this worker's state: values of its stage, the optimiser's state of them, versions. All workers. It
         can be loaded by the same worker of the same number only; for others use save()."""
         self._meet("state_dict()", self._between("state_dict()"))
-        return _state.get(self)  # type: ignore[arg-type]
+        return _state.get(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Loads a state_dict(). All workers, before the first step."""
@@ -351,7 +364,7 @@ class Pipeline:
             raise StateError(
                 "state is loaded before the first step: after it workers would continue from different models"
             )
-        _state.write(self, _state.fit(self, state), state)  # type: ignore[arg-type]
+        _state.write(self, _state.fit(self, state), state)
 
     def figures(self) -> dict[str, int | float]:
         """Returns times, bytes, steps and samples of this rank so far (tutti_figures)."""
@@ -397,7 +410,9 @@ class Pipeline:
         if not getattr(self, "_ended", True):
             dropped(self)
 
-    finishes, needs_finish, in_pass = "finish", True, False
+    finishes: str = "finish"
+    needs_finish: bool = True
+    in_pass: bool = False
 
     @property
     def trained(self) -> bool:
@@ -426,7 +441,7 @@ def pipeline(
     model: nn.Module | Sequence[nn.Module],
     optimizer: torch.optim.Optimizer,
     loss: Callable[[Any, Any], torch.Tensor],
-    dataset: Dataset,
+    dataset: Dataset[Any],
     method: str = "hetpipe",
     *,
     batch: int = 64,
@@ -434,7 +449,7 @@ def pipeline(
     seed: int = 0,
     micro_batch: int = 0,
     costs: Sequence[float] | None = None,
-    collate: Callable[[list], Any] = default_collate,
+    collate: Callable[[list[Any]], Any] = default_collate,
     transport: str | None = None,
 ) -> Pipeline:
     """Joins the run that this process was started in, and returns a Pipeline of all its workers that trains the model.

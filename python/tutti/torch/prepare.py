@@ -43,7 +43,7 @@ class Optimizer(torch.optim.Optimizer):
 
     def __init__(self, run: Run) -> None:  # without super().__init__(), which would make other groups
         self._run = run
-        self.optimizer = run.optimizer
+        self.optimizer: torch.optim.Optimizer = run.optimizer
 
     def __getattr__(self, name: str) -> Any:
         if name in ("optimizer", "_run"):
@@ -65,15 +65,15 @@ class Optimizer(torch.optim.Optimizer):
         self._run.log(loss)
 
     @property
-    def state(self) -> Any:  # type: ignore[override]
+    def state(self) -> Any:  # type: ignore[override]  # torch has an attribute
         return self.optimizer.state
 
     @property
-    def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
+    def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]  # torch has an attribute
         return self.optimizer.param_groups
 
     @property
-    def defaults(self) -> dict[str, Any]:  # type: ignore[override]
+    def defaults(self) -> dict[str, Any]:  # type: ignore[override]  # torch has an attribute
         return self.optimizer.defaults
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -83,7 +83,7 @@ class Optimizer(torch.optim.Optimizer):
     def zero_grad(self, set_to_none: bool = True) -> None:
         self.optimizer.zero_grad(set_to_none)
 
-    def step(  # type: ignore[override]
+    def step(
         self, closure: Callable[[], Any] | None = None, *, loss: Any = None, losses: torch.Tensor | None = None
     ) -> Any:
         """Ends the pass; after the last pass of a step makes the step.
@@ -162,7 +162,7 @@ class Optimizer(torch.optim.Optimizer):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if kind is None:
+        if error is None:
             self.finish()
         else:
             self._run.fail(error)

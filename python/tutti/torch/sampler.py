@@ -34,6 +34,12 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
     Rank and number of workers are those of the run that it was given to (prepare(sampler=...)), else of the run that
     this process is in when it is first used."""
 
+    samples: int
+    batch: int
+    seed: int
+    accumulate: int
+    rank: int
+
     def __init__(
         self,
         samples: int,
@@ -145,6 +151,7 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
                     "first, or give rank and workers"
                 )
             self._place(*places.pop())
+        assert self._share is not None
         return self._share
 
     # ---- batches ----
@@ -153,7 +160,7 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         """Returns the batches of an epoch; for asynchronous methods: if all workers were equally fast."""
         share = self._settle()
         last = _c.tutti_share_steps(share) - 1
-        return last * _c.tutti_share_passes(share, self.rank) + sum(1 for _ in self._passes(share, last))
+        return int(last * _c.tutti_share_passes(share, self.rank)) + sum(1 for _ in self._passes(share, last))
 
     def __iter__(self) -> Iterator[list[int]]:
         share = self._settle()
@@ -216,7 +223,7 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         samples a step has."""
         share = self._settle()
         epochs, rest = divmod(samples, self.samples)
-        return epochs * _c.tutti_share_steps(share) + rest // (share.workers * self.batch * self.accumulate)
+        return int(epochs * _c.tutti_share_steps(share) + rest // (share.workers * self.batch * self.accumulate))
 
     def state_dict(self) -> dict[str, int]:
         """Returns the step with which the next batch begins. With a loader that reads ahead it is later than the loop's
@@ -253,4 +260,5 @@ def sampler(
     if (rank is None) != (workers is None):
         raise ValueError("sampler: give both rank and workers, or neither")
     n = dataset if isinstance(dataset, int) else len(dataset)
-    return BatchSampler(n, batch, seed, shares, parts, accumulate, None if rank is None else (rank, workers))
+    place = None if rank is None or workers is None else (rank, workers)
+    return BatchSampler(n, batch, seed, shares, parts, accumulate, place)

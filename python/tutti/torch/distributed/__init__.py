@@ -16,7 +16,7 @@ One world a job or one a group? _worlds.py says which, and why.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch.distributed as dist
 
@@ -33,7 +33,7 @@ options = Options
 def log(*, loss: Any, group: dist.ProcessGroup | None = None) -> None:
     """Adds the mean loss of a batch of this rank to the record (trace=) of a group; None: the default group. Without a
     record it does nothing."""
-    record = (dist.group.WORLD if group is None else group)._shared.record
+    record = cast(ProcessGroupTutti, dist.group.WORLD if group is None else group)._shared.record
     if record is not None:
         record.loss(loss)
 

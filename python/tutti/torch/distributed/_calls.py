@@ -34,6 +34,11 @@ def _bytes(t: torch.Tensor) -> int:
 class Members:
     """The members of a group: ranks of `world`, in the group's order. One thread at a time makes its calls."""
 
+    ranks: list[int]
+    context: int
+    size: int
+    index: int
+
     def __init__(self, world: World, ranks: Sequence[int], context: int):
         self._world, self.ranks, self.context = world, list(ranks), context
         self._array = (ctypes.c_int * len(ranks))(*ranks)  # which the library borrows
@@ -41,7 +46,8 @@ class Members:
         self.size, self.index = len(ranks), self._group.index
 
     def _own_copy(self) -> _abi.tutti_group:
-        return _c.tutti_group_of(self._world._at, self._array, len(self.ranks), self.context)
+        group: _abi.tutti_group = _c.tutti_group_of(self._world._at, self._array, len(self.ranks), self.context)
+        return group
 
     def _values(self, t: torch.Tensor) -> _abi.tutti_buffer:
         return self._world._host(t.data_ptr(), t.numel(), WIRE[t.dtype])
@@ -66,7 +72,7 @@ class Members:
                   self._values(mine))
 
     @staticmethod
-    def _array_of(counts: Sequence[int], element: int = 1) -> ctypes.Array:
+    def _array_of(counts: Sequence[int], element: int = 1) -> ctypes.Array[ctypes.c_ulong]:
         return (ctypes.c_ulong * len(counts))(*(n * element for n in counts))
 
     def allgather(self, mine: torch.Tensor, counts: Sequence[int], whole: torch.Tensor) -> None:

@@ -72,6 +72,14 @@ class Codec:
     `shapes`: matrices, as (rows, columns), that a call of so many elements is made of; `use_shapes_of` fills it.
     """
 
+    spec: str
+    minimum: int
+    epoch: int
+    lr: float
+    coded: int
+    exact: int
+    bytes_encoded: int
+
     def __init__(self, members: Members, options: Options, drain: Callable[[], None]):
         self.spec, self.minimum = options.codec, options.minimum
         self.epoch, self.lr = 0, 0.0
@@ -178,7 +186,8 @@ def _of(group: dist.ProcessGroup | None) -> Codec | None:
     group = dist.group.WORLD if group is None else group
     if not hasattr(group, "_codec"):
         raise ValueError(f"a group of the backend '{dist.get_backend(group)}' has no codec; only those of 'tutti' have")
-    return group._codec
+    codec: Codec | None = getattr(group, "_codec")
+    return codec
 
 
 def codec_of(group: dist.ProcessGroup | None = None) -> Codec:

@@ -47,7 +47,7 @@ def traits_of(spec: str) -> int:
     """Those of a codec. ValueError: it is none; the sentence has near names."""
     relay = _opened(spec, [(64, 64)], 0, 1, 0)
     try:
-        return _c.tutti_relay_traits(relay)
+        return int(_c.tutti_relay_traits(relay))
     finally:
         _c.tutti_relay_close(relay)
 
@@ -129,7 +129,8 @@ class Coder:
         return None
 
     def _states(self) -> list[tuple[str, torch.Tensor]]:
-        found, memory = [], ctypes.c_void_p()
+        found: list[tuple[int, str, torch.Tensor]] = []
+        memory = ctypes.c_void_p()
         while state := _c.tutti_relay_state(self._relay, len(found), memory):
             found.append((state.contents.keep, state.contents.name.decode(),
                           _memory(memory.value or 0, state.contents.count, _DTYPES[state.contents.dtype])))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.distributed as dist
@@ -28,6 +28,9 @@ from ._sparse import SparseSum, is_sparse
 from ._streams import Several, Staged
 from ._tensors import KINDS, alike, check, flat, joined, plain, put, room, spread
 from ._work import Queue, Work, seconds
+
+if TYPE_CHECKING:
+    from torch.distributed.distributed_c10d import GroupName
 
 _CPU = torch.device("cpu")
 _SEVERAL = "coalesced calls"
@@ -58,8 +61,8 @@ class ProcessGroupTutti(dist.ProcessGroup):
     supports_splitting = supports_coalescing = supports_time_estimate = supports_shrinking = False
 
     def __init__(self, opts: Any, options: Options):
-        super().__init__(opts.group_rank, opts.group_size)
-        self._store = opts.store
+        super().__init__(opts.group_rank, opts.group_size)  # type: ignore[call-arg]  # the stub has a store's form only
+        self._store: dist.Store = opts.store
         self._name, self._desc, self._timeout = str(opts.group_id), "", opts.timeout
         self._coalesced: list[Work] | None = None
         self._shared, ranks = _worlds.of_group(opts, options)
@@ -89,8 +92,8 @@ class ProcessGroupTutti(dist.ProcessGroup):
         self._desc = desc
 
     @property
-    def group_name(self) -> str:
-        return self._name
+    def group_name(self) -> GroupName:
+        return cast("GroupName", self._name)
 
     @property
     def group_desc(self) -> str:
@@ -100,7 +103,7 @@ class ProcessGroupTutti(dist.ProcessGroup):
     def _device_types(self) -> list[torch.device]:
         return _devices()
 
-    def _get_backend(self, device: torch.device) -> ProcessGroupTutti:
+    def _get_backend(self, device: torch.device) -> ProcessGroupTutti:  # type: ignore[override]  # it is its own
         if torch.device(device).type not in KINDS:
             raise RuntimeError(f"the backend 'tutti' serves no tensors on {device}, only those on {', '.join(KINDS)}")
         return self
@@ -144,7 +147,8 @@ class ProcessGroupTutti(dist.ProcessGroup):
                staged: Staged | None = None, how: Sequence[object] = ()) -> Work:
         self._shared.world._mine()  # in a process that was forked from this one it raises
         limit = seconds(getattr(opts, "timeout", None)) or self._timeout.total_seconds()
-        codec = self._codec.spec if any(isinstance(of_it, Coded) for of_it in how) else ""
+        coded = self._codec is not None and any(isinstance(of_it, Coded) for of_it in how)
+        codec = self._codec.spec if self._codec is not None and coded else ""
         called = None
         if self._shared.record is not None and what != _SEVERAL:
             size = staged.bytes() if staged is not None else 0
@@ -203,7 +207,9 @@ class ProcessGroupTutti(dist.ProcessGroup):
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Work:
         return self._allreduce("all_reduce_coalesced", _listed(tensors), opts)
 
-    def reduce(self, tensors: Any, opts: Any) -> Work:
+    # torch's stub has two forms of some calls, the second one for scripts, and names of arguments.
+    # c10d calls a group that is made in Python by position, in the form with options.
+    def reduce(self, tensors: Any, opts: Any) -> Work:  # type: ignore[override]  # one form
         what, tensors, root = "reduce", _listed(tensors), opts.rootRank
         check(what, tensors)
         how = [reduction(what, opts.reduceOp, t.dtype) for t in tensors]
@@ -244,7 +250,7 @@ class ProcessGroupTutti(dist.ProcessGroup):
 
         return self._issue(what, run, outs, opts, staged, how)
 
-    def reduce_scatter(self, outs: Any, ins: Any, opts: Any = None) -> Work:
+    def reduce_scatter(self, outs: Any, ins: Any, opts: Any = None) -> Work:  # type: ignore[override]  # one form
         ins = [ins] if ins and isinstance(ins[0], Tensor) else ins
         return self._reduce_scatter("reduce_scatter", _listed(outs), ins, opts)
 
@@ -254,8 +260,8 @@ class ProcessGroupTutti(dist.ProcessGroup):
     def reduce_scatter_single_coalesced(self, outs: Any, ins: Any, opts: Any = None) -> Work:
         return self._reduce_scatter("reduce_scatter_single_coalesced", outs, [[x] for x in ins], opts)
 
-    _reduce_scatter_base = reduce_scatter_single
-    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+    _reduce_scatter_base = reduce_scatter_single  # type: ignore[assignment]  # names of arguments
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced  # type: ignore[assignment]  # likewise
 
     # ---- gathers ----
 
@@ -285,8 +291,8 @@ class ProcessGroupTutti(dist.ProcessGroup):
     def all_gather_single_coalesced(self, outs: Any, ins: Any, opts: Any = None) -> Work:
         return self._gather_single("all_gather_single_coalesced", outs, ins, opts)
 
-    _allgather_base = all_gather_single
-    allgather_into_tensor_coalesced = all_gather_single_coalesced
+    _allgather_base = all_gather_single  # type: ignore[assignment]  # names of arguments
+    allgather_into_tensor_coalesced = all_gather_single_coalesced  # type: ignore[assignment]  # likewise
 
     def _allgather(self, what: str, outs: Sequence[Sequence[Tensor]], ins: Sequence[Tensor], opts: Any) -> Work:
         """outs: of each input what comes of each member; ranks may have inputs of different sizes."""
@@ -322,7 +328,7 @@ class ProcessGroupTutti(dist.ProcessGroup):
         """outs: of each member what comes of its tensors."""
         return self._allgather("all_gather_coalesced", [list(of_all) for of_all in zip(*outs, strict=True)], ins, opts)
 
-    def gather(self, outs: Any, ins: Any, opts: Any) -> Work:
+    def gather(self, outs: Any, ins: Any, opts: Any) -> Work:  # type: ignore[override]  # one form
         what, root, x = "gather", opts.rootRank, _one("gather", _listed(ins))
         parts = _one(what, outs) if self.rank() == root else []
         if self.rank() == root:
@@ -335,7 +341,7 @@ class ProcessGroupTutti(dist.ProcessGroup):
         def run() -> None:
             whole = torch.empty(sum(t.numel() for t in hosts), dtype=x.dtype) if hosts else None
             self._members.gather(flat(mine), whole, root)
-            if hosts:
+            if whole is not None:
                 spread(whole, hosts)
 
         return self._issue(what, run, parts, opts, staged)
@@ -345,7 +351,7 @@ class ProcessGroupTutti(dist.ProcessGroup):
         if len({t.numel() for t in parts}) > 1:
             raise ValueError(f"{what}: tensors of {sorted({t.numel() for t in parts})} elements; all have equally many")
 
-    def scatter(self, outs: Any, ins: Any, opts: Any) -> Work:
+    def scatter(self, outs: Any, ins: Any, opts: Any) -> Work:  # type: ignore[override]  # one form
         what, root, out = "scatter", opts.rootRank, _one("scatter", _listed(outs))
         parts = _one(what, ins) if self.rank() == root else []
         if self.rank() == root:
@@ -362,7 +368,7 @@ class ProcessGroupTutti(dist.ProcessGroup):
 
         return self._issue(what, run, [out], opts, staged)
 
-    def broadcast(self, tensors: Any, opts: Any = None) -> Work:
+    def broadcast(self, tensors: Any, opts: Any = None) -> Work:  # type: ignore[override]  # one form
         what, tensors, root = "broadcast", _listed(tensors), getattr(opts, "rootRank", opts or 0)
         check(what, tensors)
         staged, sends = Staged(), self.rank() == root
@@ -407,7 +413,7 @@ class ProcessGroupTutti(dist.ProcessGroup):
 
         return self._issue(what, run, [out], opts, staged)
 
-    alltoall_base = all_to_all_single
+    alltoall_base = all_to_all_single  # type: ignore[assignment]  # names of arguments
 
     def alltoall(self, outs: Any, ins: Any, opts: Any = None) -> Work:
         what, outs, ins = "all_to_all", list(outs), list(ins)
@@ -426,7 +432,7 @@ class ProcessGroupTutti(dist.ProcessGroup):
 
         return self._issue(what, run, outs, opts, staged)
 
-    def barrier(self, opts: Any = None, timeout: timedelta | None = None) -> Work:
+    def barrier(self, opts: Any = None, timeout: timedelta | None = None) -> Work:  # type: ignore[override]  # one form
         return self._issue("barrier", self._members.barrier, [], opts)
 
     # ---- one to one ----
@@ -434,7 +440,7 @@ class ProcessGroupTutti(dist.ProcessGroup):
     def _point(self, what: str, tensors: Any) -> Tensor:
         self._shared.world._mine()
         self._queue.check(what)
-        tensor = _one(what, _listed(tensors))
+        tensor: Tensor = _one(what, _listed(tensors))
         check(what, [tensor])
         return tensor
 

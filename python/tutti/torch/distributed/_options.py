@@ -26,6 +26,14 @@ class Options(Backend.Options):
     tutti.torch.prepare.
     """
 
+    transport: str
+    codec: str
+    minimum: int
+    seed: int
+    trace: str | os.PathLike[str] | None
+    trace_overwrite: bool
+    log_to: _log_to.LogTo
+
     def __init__(self, transport: str = "", timeout: timedelta = default_pg_timeout, *, codec: str = "",
                  minimum: int = 1024, seed: int = 0, trace: str | os.PathLike[str] | None = None,
                  trace_overwrite: bool = False, log_to: _log_to.Given = None, metrics_port: int | str | None = None):

@@ -9,7 +9,9 @@ from __future__ import annotations
 import ctypes
 import threading
 import time
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import torch
 
@@ -34,9 +36,10 @@ class Point(Work):
 
     def __init__(self, points: Points, what: str, tensor: torch.Tensor, comes: bool):
         super().__init__(points.queue, what, 0, [tensor], points.limit)
-        self.staged = Staged()
-        host = self.staged.writes(tensor) if comes else self.staged.reads(tensor)
-        self.staged.enter()  # what is sent is posted at once
+        staged = self.staged = Staged()
+        host = staged.writes(tensor) if comes else staged.reads(tensor)
+        staged.enter()  # what is sent is posted at once
+        self._staged = staged
         x, self._host = room(host) if comes else flat(host), host
         self.request = _abi.tutti_request()
         self._points, self.x, self._comes = points, x, comes
@@ -59,7 +62,7 @@ class Point(Work):
         if self._comes:
             with torch.inference_mode():
                 put(self.x, self._host)
-                self.staged.leave()
+                self._staged.leave()
 
     def test(self, until: float = 0.0, patient: bool = True) -> bool:
         """Is it over? Waits for it until then (time.monotonic), unless another thread does and this is not patient."""
@@ -111,9 +114,9 @@ class Point(Work):
                 self._queue.fail(error)
                 self.cancel(error)
         self._raise()
-        self.staged.wait()
+        self._staged.wait()
 
-    def get_future(self) -> torch.futures.Future:
+    def get_future(self) -> torch.futures.Future[Any]:
         future = super().get_future()
         if not self._over.is_set():
             threading.Thread(target=self._wait_for_future, name="tutti message", daemon=True).start()
@@ -149,9 +152,9 @@ class Points:
             self._open.discard(point)
 
     def _port(self, tag: int) -> int:
-        return _c.tutti_port_of(_PORT, self.queue.members.context, tag % 2**64)
+        return int(_c.tutti_port_of(_PORT, self.queue.members.context, tag % 2**64))
 
-    def _post(self, point: Point, call: object, *arguments: object) -> Point:
+    def _post(self, point: Point, call: Callable[..., int], *arguments: object) -> Point:
         with self._lock:
             before = list(self._open)
         for other in before:  # those that nobody waits for are over some time, too

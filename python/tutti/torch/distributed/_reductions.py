@@ -17,6 +17,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.distributed import ReduceOp
@@ -26,10 +27,11 @@ from ._calls import WIRE, Members
 from ._tensors import flat, plain, put
 
 Change = Callable[[torch.Tensor], torch.Tensor]
+Fold = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 _NATIVE = {"SUM": _abi.TUTTI_SUM, "AVG": _abi.TUTTI_MEAN, "MAX": _abi.TUTTI_MAX, "MIN": _abi.TUTTI_MIN}
 _OF_BOOL = {"SUM": "MAX", "PRODUCT": "MIN", "MAX": "MAX", "MIN": "MIN", "BAND": "MIN", "BOR": "MAX", "BXOR": "SUM"}
-_FOLDS = {
+_FOLDS: dict[str, Fold] = {
     "PRODUCT": torch.Tensor.mul_,
     "BAND": torch.Tensor.bitwise_and_,
     "BOR": torch.Tensor.bitwise_or_,
@@ -63,7 +65,7 @@ class Reduction:
     argument. before: from the tensor's values to those that travel, flat; after: back. None: they are the same."""
 
     native: int | None
-    fold: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None
+    fold: Fold | None = None
     before: Change | None = None
     after: Change | None = None
 
@@ -78,6 +80,7 @@ class Reduction:
 
     def _folded(self, members: Members, x: torch.Tensor, counts: Sequence[int]) -> torch.Tensor:
         """This member's part of the result."""
+        assert self.fold is not None, "the library does it"
         mine = counts[members.index]
         come = x.new_empty(mine * members.size)
         members.alltoall(x, counts, come, [mine] * members.size)
@@ -176,18 +179,19 @@ def _reduction(name: str, dtype: torch.dtype) -> Reduction | None:
     if dtype == torch.bool:
         return _of_bool(name)
     if dtype in _REAL:
-        return _of_complex(_of_float(name, _REAL[dtype])) if name in ("SUM", "AVG") else None
+        real = _of_float(name, _REAL[dtype]) if name in ("SUM", "AVG") else None
+        return None if real is None else _of_complex(real)
     if dtype in _FLOATS:
         return _of_float(name, dtype)
     return _of_int(name, dtype)
 
 
-def reduction(what: str, op: object, dtype: torch.dtype) -> Reduction:
+def reduction(what: str, op: Any, dtype: torch.dtype) -> Reduction:
     """Refuses by name what there is not. It depends on the arguments alone, so all ranks refuse alike."""
     name = name_of(op)
     if name == "PREMUL_SUM" and (dtype in _FLOATS or dtype in _REAL):
-        found = _premultiplied(_REAL.get(dtype, dtype), op.factor)
-        return _of_complex(found) if dtype in _REAL else found
+        multiplied = _premultiplied(_REAL.get(dtype, dtype), op.factor)
+        return _of_complex(multiplied) if dtype in _REAL else multiplied
     found = _reduction(name, dtype) if name in NAMES else None
     if found is None:
         takes = [n for n in NAMES if n == "PREMUL_SUM" and dtype in (*_FLOATS, *_REAL) or

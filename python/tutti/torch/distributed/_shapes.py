@@ -5,8 +5,12 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, cast
 
 import torch
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import Shard
 
 
 def _own(module: torch.nn.Module, seen: set[int]) -> Iterator[torch.nn.Parameter]:
@@ -31,7 +35,8 @@ def _local(p: torch.Tensor) -> tuple[int, int]:
     if isinstance(p, DTensor):
         for k, placement in enumerate(p.placements):
             if placement.is_shard():
-                sizes[placement.dim] = -(-sizes[placement.dim] // p.device_mesh.size(k))
+                dim = cast("Shard", placement).dim
+                sizes[dim] = -(-sizes[dim] // p.device_mesh.size(k))
     return (1, math.prod(sizes)) if len(sizes) < 2 else (sizes[0], math.prod(sizes[1:]))
 
 

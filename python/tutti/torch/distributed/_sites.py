@@ -16,7 +16,7 @@ import contextlib
 import warnings
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -47,11 +47,11 @@ class Site:
         parts = "" if len(self.counts) == 1 else f" in {len(self.counts)} parts"
         return f"{self.call} ({self.operation}) of {sum(self.counts)} elements of {self.dtype}{parts}"
 
-    def saved(self) -> list:
+    def saved(self) -> list[Any]:
         return list(astuple(self))
 
     @staticmethod
-    def loaded(saved: list) -> Site:
+    def loaded(saved: list[Any]) -> Site:
         call, operation, dtype, counts = saved
         return Site(call, operation, dtype, tuple(counts))
 

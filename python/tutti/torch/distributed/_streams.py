@@ -45,10 +45,14 @@ class Staged:
             self._streams, self._before = streams, streams.record()
         return streams.pinned(t.shape, t.dtype)
 
+    def _aside(self) -> _streams.Streams:
+        assert self._streams is not None, "copies are made on streams"
+        return self._streams
+
     def reads(self, t: torch.Tensor) -> torch.Tensor:
         self._given += t.numel() * t.element_size()
         host = self._stand_in(t)
-        if host is not t:
+        if self._streams is not None and host is not t:
             source = t.detach() if plain(t) else t.detach().resolve_conj().resolve_neg()
             self._coming.append(self._streams.copy(host, source, self._before))
         return host
@@ -70,25 +74,25 @@ class Staged:
         """Blocks until the inputs are in host memory."""
         coming, self._coming = self._coming, []
         for event in coming:
-            self._streams.synchronize(event)
+            self._aside().synchronize(event)
 
     def leave(self) -> None:
         """Queues the copies of the results. Does not block."""
         back, self._back = self._back, []
         for t, host in back:  # after what the caller still did with the tensor
-            self._left = self._streams.copy(t, host, self._before)
+            self._left = self._aside().copy(t, host, self._before)
 
     def wait(self) -> None:
         """After leave(): the caller's current stream waits for the results."""
         if self._left is not None:
-            self._streams.stream_wait(self._left)
+            self._aside().stream_wait(self._left)
 
     def settle(self) -> contextlib.AbstractContextManager[Any]:
         """Within, a future that is completed has the results on the stream that brings them."""
         return contextlib.nullcontext() if self._streams is None else self._streams.aside()
 
 
-def devices(tensors: Sequence[torch.Tensor]) -> list[torch.device] | None:
+def devices(tensors: Sequence[torch.Tensor]) -> list[int | str | torch.device] | None:
     """Those of a future with these results."""
     return list({t.device for t in tensors if t.device.type != "cpu"}) or None
 

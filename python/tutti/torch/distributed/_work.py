@@ -40,20 +40,24 @@ def seconds(limit: timedelta | None) -> float | None:
 class Work(TorchWork):
     """A call of a group. `tensors`: its results. number: of the group's collectives, from 1. label: in a profile."""
 
+    what: str
+    number: int
+
     def __init__(self, queue: Queue, what: str, number: int, tensors: Sequence[torch.Tensor], limit: float,
                  label: str = ""):
         super().__init__()
         self._label = label or what
         self.called: Called | None = None  # with a record
         self.staged: Staged | None = None  # its tensors, where they are on an accelerator
-        self.what, self.number, self.run = what, number, None
+        self.what, self.number = what, number
+        self.run: Callable[[], Any] | None = None
         self._queue, self._tensors, self._limit = queue, list(tensors), limit
-        self.deadline = time.monotonic() + limit
-        self.half = time.monotonic() + limit / 2  # then its group's ranks write what they are in, once
+        self.deadline: float = time.monotonic() + limit
+        self.half: float = time.monotonic() + limit / 2  # then its group's ranks write what they are in, once
         self.error: BaseException | None = None
         self._over = threading.Event()
         self._lock = threading.Lock()
-        self._future: torch.futures.Future | None = None
+        self._future: torch.futures.Future[Any] | None = None
         self._quiet = False  # its future is DistributedDataParallel's
 
     def __str__(self) -> str:
@@ -70,7 +74,7 @@ class Work(TorchWork):
         if future is not None:
             self._complete(future)
 
-    def _complete(self, future: torch.futures.Future) -> None:
+    def _complete(self, future: torch.futures.Future[Any]) -> None:
         if self.error is None or self._quiet:
             with contextlib.nullcontext() if self.staged is None else self.staged.settle():
                 future.set_result(self._tensors)
@@ -123,7 +127,7 @@ class Work(TorchWork):
 
     _source_rank = source_rank
 
-    def get_future(self) -> torch.futures.Future:
+    def get_future(self) -> torch.futures.Future[Any]:
         with self._lock:
             if self._future is not None:
                 return self._future
@@ -141,7 +145,8 @@ class Backward:
     """The works of a backward that is in progress. It ends when they have, and raises what they raise."""
 
     def __init__(self) -> None:
-        self._task, self._works = -1, []
+        self._task = -1
+        self._works: list[Work] = []
 
     def takes(self, work: Work) -> bool:
         """False: it is not asked for by a backward of this thread."""
@@ -174,6 +179,12 @@ class Queue:
     explain: makes the library's exception into one with the ranks of the job. missing: says which ranks have not come
     to a collective of that number.
     """
+
+    members: Members
+    backward: Backward
+    record: CallRecord | None
+    name: str
+    issued: int
 
     def __init__(self, members: Members, name: str, explain: Callable[[BaseException], BaseException],
                  missing: Callable[[Queue, int, float], str], record: CallRecord | None = None):

@@ -71,7 +71,7 @@ class Shared:
     def context(self, name: str) -> int:
         """A number for the messages of a group, the same on all its members."""
         self._times[name] = self._times.get(name, -1) + 1
-        return _c.tutti_port_of(b"torch.distributed: " + name.encode(), self._times[name], 0)
+        return int(_c.tutti_port_of(b"torch.distributed: " + name.encode(), self._times[name], 0))
 
     def join(self, queue: Queue) -> None:
         if not self._groups:
@@ -199,9 +199,9 @@ class Shared:
         if self.ranks == list(range(len(self.ranks))) or not isinstance(error, Error):
             return error
 
-        def of_job(found: re.Match) -> str:
+        def of_job(found: re.Match[str]) -> str:
             rank = int(found[2])
-            return f"{found[1]} {self.ranks[rank]}" if rank < len(self.ranks) else found[0]
+            return f"{found[1]} {self.ranks[rank]}" if rank < len(self.ranks) else str(found[0])
 
         text = re.sub(r"\b([Rr]ank|[Ww]orker) (\d+)\b", of_job, str(error))
         if not isinstance(error, PeerError):
