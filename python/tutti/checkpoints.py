@@ -236,7 +236,7 @@ def list(path: str | os.PathLike[str]) -> builtins.list[Found]:
         return [_seen(at)]
     inner = os.path.join(at, "checkpoints")
     folder = inner if os.path.isdir(inner) else at
-    # step-N-optimizer: what a script's optimizer has beside a checkpoint (torch/_saved.py)
+    # step-N-optimizer: files of a script's optimizer (torch/_saved.py)
     names = [n for n in sorted(os.listdir(folder)) if n.startswith("step-") and not n.endswith("-optimizer")]
     return [_seen(os.path.join(folder, name)) for name in names]
 

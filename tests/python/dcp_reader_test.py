@@ -63,7 +63,7 @@ def loop(model, optimizer, rank):
 
 
 def trained(method, rule, folder):
-    """Trains, saves, and stores beside it what the ranks have."""
+    """Trains, saves, and stores what the ranks have."""
     model, optimizer = prepared(method, net(), RULES[rule])
     loop(model, optimizer, optimizer.world.rank)
     optimizer.save(f"{folder}/run")
@@ -110,7 +110,7 @@ def test_model_and_optimizer_have_the_trained_bits(method, rule, tmp_path):
         one.fill_(9)
     dcp.load(state, storage_reader=CheckpointReader(tmp_path / "run"), no_dist=True)
     for name, value in has["model"].items():
-        if "running" not in name:  # of which each worker has its own
+        if "running" not in name:  # each worker has its own
             same(state["model"][name], value)
     names = {p: name for name, p in model.named_parameters()}
     order = [names[p] for group in optimizer.param_groups for p in group["params"]]
@@ -243,7 +243,7 @@ def test_what_does_not_fit_is_refused(saved, tmp_path):
 
 
 def rewritten(saved, to, change):
-    """A copy of the checkpoint with other facts, saved anew: its manifest is closed by a hash."""
+    """Saves the values again with other facts, since a manifest is closed by a hash."""
     def again(directory):
         from tutti.engine import Engine, Param, World
 

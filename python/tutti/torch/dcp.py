@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 __all__ = ["CheckpointReader"]
 _TYPES = {"f32": torch.float32, "f64": torch.float64, "f16": torch.float16, "bf16": torch.bfloat16, "u8": torch.uint8,
           "i8": torch.int8, "i32": torch.int32, "i64": torch.int64}
-_BESIDE = "-optimizer"  # what a script's optimizer and module have beside a checkpoint (_saved)
+_BESIDE = "-optimizer"  # files of a script's optimizer and module (_saved)
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def _between(flat: torch.Tensor, begin: int, end: int) -> torch.Tensor:
 
 
 class CheckpointReader(StorageReader):
-    """path: a checkpoint, a run's directory, or a directory of checkpoints, of which the newest valid one is read.
+    """path: a checkpoint, a run's directory, or a directory of checkpoints (the newest valid one is read).
 
     state_dict: what will be loaded; only needed for a checkpoint of `tutti train`, as above.
     model, optimizer: the prefix of the names of each; model="": names of the module itself.
@@ -117,7 +117,7 @@ class CheckpointReader(StorageReader):
 
     # ---- what the checkpoint has ----
     def _shape(self, tensor: str, name: str, count: int) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-        """Returns shape and strides of a parameter; None: nobody asks for it, and its shape is not known."""
+        """Returns shape and strides of a parameter; None: its shape is not known, and it is not asked for."""
         if self._described is not None:
             found = self._described.parameters.get(tensor)
             if found is None or math.prod(found.shape) != count:
@@ -199,7 +199,7 @@ class CheckpointReader(StorageReader):
         return self._model + name
 
     def _list_file(self, path: pathlib.Path, named: Callable[[str], str]) -> dict[str, str]:
-        """Adds the tensors of a file beside the checkpoint. Returns its metadata."""
+        """Adds the tensors of a file that belongs to the checkpoint. Returns its metadata."""
         if not path.exists():
             return {}
         tensors, words = _saved.read(path)
