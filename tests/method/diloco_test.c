@@ -540,6 +540,34 @@ static void sparseloco_sends_the_bytes_of_its_formula(void **state)
     }
 }
 
+/* The same by owners of tensors, which make up for what their own encoding loses: each message once
+   to its owner and from there to all, 2 (n - 1) in place of n (n - 1). */
+static void sparseloco_by_owners_sends_as_much_as_two_messages_a_worker(void **state)
+{
+    enum { MESSAGES = (16 + 25 + 75) + (16 + 2 + 4) + (16 + 13 + 38), ROUNDS = 3 };
+
+    (void)state;
+    for (int n = 4; n <= 8; n += 1 + 2 * (n == 5)) {
+        trial owners = trial_of("diloco(period=4,outer=none)", "sgd(lr=0.1)", 4 * ROUNDS),
+              all = trial_of("diloco(period=4,outer=none)", "sgd(lr=0.1)", 4 * ROUNDS);
+        uint64_t sent = 0;
+        owners.options.codec = "ef(chunk-topk(topk=5,chunk=50),decay=0.95,server=on)";
+        all.options.codec = "ef(chunk-topk(topk=5,chunk=50),decay=0.95)";
+        trial_run(&owners, n);
+        trial_run(&all, n);
+        for (int r = 0; r < n; r++)
+            for (int to = 0; to < n; to++)
+                sent += owners.bytes[r][to];
+        assert_int_equal(sent, 2 * ROUNDS * (uint64_t)(n - 1) * MESSAGES);
+        for (int s = 0; s < 4 * ROUNDS; s++)
+            for (int r = 0; r < n && s % 4 == 3; r++)
+                assert_true(trial_same(&owners, owners.x[r][s], owners.x[0][s]));
+        assert_true(trial_apart(&owners, owners.x[0][4 * ROUNDS - 1], all.x[0][4 * ROUNDS - 1]) > 1e-4);
+        trial_drop(&owners);
+        trial_drop(&all);
+    }
+}
+
 /* ---- what ends a run ---- */
 
 static float huge_at_worker_one(int rank, uint64_t step, size_t i, float x)
@@ -618,6 +646,7 @@ int main(void)
         cmocka_unit_test(threads_and_evaluations_change_no_bit),
         cmocka_unit_test(displacements_travel_through_the_codec),
         cmocka_unit_test(sparseloco_sends_the_bytes_of_its_formula),
+        cmocka_unit_test(sparseloco_by_owners_sends_as_much_as_two_messages_a_worker),
         cmocka_unit_test(numbers_that_are_not_finite_end_the_run),
         cmocka_unit_test(invalid_options_are_rejected),
     };
