@@ -22,7 +22,9 @@
    5. outer=none is the mean of the models, without an outer step.
    6. A codec has displacements to encode, as under local-sgd; its residual is one of tensors, so
       each fragment has its own part of it. The paper's 4-bit floats are no codec here.
-   7. The agreed model is the mean of the workers' models, theta where these are all equal. An
+   7. weights=samples: Delta = sum_k (n_k / n) (theta_p - x_k,p), n_k the samples that worker k has
+      trained on since this fragment was last sent off, n their sum. So each sample counts once.
+   8. The agreed model is the mean of the workers' models, theta where these are all equal. An
       exchange under way is not in it. */
 #include <math.h>
 
@@ -34,14 +36,17 @@ typedef struct diloco {
     periodic local;
     int64_t fragments, delay;
     double mix;
-    int order;
+    int order, weights;
     tutti_displacement *exchange;
     float *mean;                 /* [n]: what is exchanged, and then its mean; NULL: in x */
     tutti_range *tensors;        /* [n_tensors]: ranges of tensors, those of a fragment together */
+    int64_t *samples;            /* [fragments], with weights=samples: this worker's since each was
+                                    last sent off; NULL: they are not counted */
     /* [fragments + 1]: fragment p has the ranges first[p] .. first[p + 1] */
     int *first;
 } diloco;
 enum { SEQUENTIAL, STRIDED };
+enum { UNIFORM, SAMPLES };
 
 static const tutti_option diloco_options[] = {
     { "period", TUTTI_INT, TUTTI_AT(diloco, local.period), 64, 1, 1e9, NULL,
@@ -57,6 +62,9 @@ static const tutti_option diloco_options[] = {
     { "mix", TUTTI_REAL, TUTTI_AT(diloco, mix), 0, 0, 1, NULL,
       "share of a worker's own values that stays when a fragment has arrived; 0: the common ones "
       "replace them" },
+    { "weights", TUTTI_CHOICE, TUTTI_AT(diloco, weights), UNIFORM, 0, 1, "uniform|samples",
+      "what a worker's displacement counts: all the same, or by the samples that it has trained on "
+      "since the last exchange" },
     { 0 }
 };
 
@@ -249,6 +257,13 @@ static tutti_status diloco_declare(tutti_method *m, tutti_plan *plan, tutti_erro
     if (s->delay > 0 || s->mix > 0) /* a delayed mean outlives its step */
         tutti_declare_vector(plan, "diloco.mean", s->delay > 0 ? TUTTI_SAME : TUTTI_SCRATCH,
                              &s->mean);
+    if (s->weights == SAMPLES)
+        tutti_declare(plan,
+                      &(tutti_state){ .name = "diloco.samples",
+                                      .keep = TUTTI_OWN_ZERO,
+                                      .dtype = TUTTI_I64,
+                                      .count = (size_t)s->fragments },
+                      &s->samples);
     return periodic_declare(m, plan, "diloco.theta", "diloco.outer", false, err);
 }
 
@@ -294,6 +309,20 @@ static float *exchanged(const tutti_method *m)
     return s->mean != NULL ? s->mean : m->x;
 }
 
+/* Sends off what `exchanged` has of fragment p. */
+static void send_off(const tutti_method *m, int p)
+{
+    const diloco *s = m->self;
+    int64_t weight = TUTTI_DISPLACEMENT_EQUAL;
+
+    if (s->samples != NULL) {
+        weight = s->samples[p];
+        s->samples[p] = 0;
+    }
+    tutti_displacement_start(s->exchange, exchanged(m), s->tensors + s->first[p],
+                             s->first[p + 1] - s->first[p], weight);
+}
+
 /* Round k: how far its fragment has moved, or without an outer optimiser and a codec the model
    itself, is sent off. */
 static tutti_status begin_round(tutti_method *m, uint64_t k, tutti_error *err)
@@ -309,8 +338,7 @@ static tutti_status begin_round(tutti_method *m, uint64_t k, tutti_error *err)
         else if (s->mean != NULL)
             tutti_copy(m->device, part.count, m->x + part.first, s->mean + part.first);
     }
-    tutti_displacement_start(s->exchange, exchanged(m), s->tensors + s->first[p],
-                             s->first[p + 1] - s->first[p]);
+    send_off(m, p);
     return TUTTI_OK;
 }
 
@@ -363,6 +391,8 @@ static tutti_status diloco_step(tutti_method *m, tutti_error *err)
     TUTTI_TRY(tutti_base_step(m, err));
     if (periodic_warms_up(m))
         return periodic_follow(m, err);
+    for (int p = 0; s->samples != NULL && p < (int)s->fragments; p++)
+        s->samples[p] += m->samples;
     if ((done + ahead) % every == 0)
         TUTTI_TRY(begin_round(m, (done + ahead) / every - 1, err));
     return done % every == 0 ? end_round(m, done / every - 1, err) : TUTTI_OK;
@@ -380,8 +410,7 @@ static tutti_status diloco_final_model(tutti_method *m, tutti_error *err)
 
 static const char *const diloco_constraints[] = {
     "period is a multiple of fragments, and delay is less than period / fragments",
-    "the mean is over workers, not samples: choose data and batch so that workers have equal "
-    "shares",
+    "the mean is over workers: with unequal shares of the samples take weights=samples",
     "a lost worker ends the run (exit code 3) when an exchange needs it",
     "a displacement that the codec has no number for (fp16: beyond 65504) ends the run before it "
     "is sent",

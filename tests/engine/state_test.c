@@ -166,6 +166,7 @@ static const struct { const char *method, *optimizer; int n; const char *codec, 
     /* an exchange is under way */
     { "diloco(period=4,fragments=2,delay=1)", "sgd(lr=0.05,momentum=0.9)", 3 },
     { "diloco(period=2,delay=1,mix=0.5)", "sgd(lr=0.05)", 2, "ef(topk(ratio=0.05))" },
+    { "diloco(period=4,fragments=2,weights=samples)", "sgd(lr=0.05)", 3 },
     { "diloco(period=2,delay=1,outer=adam(lr=0.01))", "sgd(lr=0.05,momentum=0.9)", 1 },
     { "palsgd(period=2,mix_prob=0.4)", "sgd(lr=0.05,momentum=0.9)", 3 },
     { "palsgd(period=2,mix_prob=0.3,warmup=1,coin=shared,outer=adam(lr=0.01))", "adamw(lr=0.01)", 2 },

@@ -152,7 +152,23 @@ typedef struct setting {
     float mix, lr, momentum;
     bool nesterov;
     int part[TRIAL_TENSORS];                /* the fragment of each tensor */
+    bool samples;                /* weights=samples */
 } setting;
+
+static int64_t samples_of[TRIAL_RANKS][TRIAL_STEPS];
+
+/* What a displacement is multiplied by that covers `steps` steps up to `last`. */
+static float weight_of(int rank, int n, int last, int steps)
+{
+    double mine = 0, all = 0;
+
+    for (int r = 0; r < n; r++)
+        for (int s = last - steps + 1; s <= last; s++) {
+            all += s < 0 ? 0 : (double)samples_of[r][s];
+            mine += s < 0 || r != rank ? 0 : (double)samples_of[r][s];
+        }
+    return (float)(n * mine / all);
+}
 
 /* tensor 0 is the last layer */
 static const setting settings[] = {
@@ -198,15 +214,18 @@ static void follow(const setting *c, const trial *t, int n, size_t i, int part, 
     for (int s = 0; s < t->steps; s++) {
         const int done = s + 1 - c->warmup;
         for (int r = 0; r < n; r++)
-            each[r] = t->gradient(r, (uint64_t)s, i, x[r]);
+            each[r] = c->samples && samples_of[r][s] == 0 ? 0 : t->gradient(r, (uint64_t)s, i, x[r]);
         for (int r = 0; r < n; r++) /* in the warm-up the mean gradient, as ddp */
             x[r] = fmaf(-0.125f, done <= 0 ? mean_of(each, n) : each[r], x[r]);
         for (int r = 0; r < n; r++)
             each[r] = theta - x[r];
         if (done <= 0)
             theta = x[0];
-        if (done > 0 && (done + c->delay) % every == 0 && ((done + c->delay) / every - 1) % c->fragments == part)
+        if (done > 0 && (done + c->delay) % every == 0 && ((done + c->delay) / every - 1) % c->fragments == part) {
+            for (int r = 0; r < n && c->samples; r++)
+                each[r] *= weight_of(r, n, s, done < c->period ? done : c->period);
             d = mean_of(each, n);
+        }
         if (done > 0 && done % every == 0 && (done / every - 1) % c->fragments == part) {
             v = c->momentum * v + d;
             theta = fmaf(-c->lr, c->momentum == 0 ? d : c->nesterov ? fmaf(c->momentum, v, d) : v, theta);
@@ -218,26 +237,94 @@ static void follow(const setting *c, const trial *t, int n, size_t i, int part, 
     }
 }
 
-static void every_setting_is_the_formula_to_the_bit(void **state)
+static void expect_formula(const setting *c, trial *t, int n)
 {
     static float expect[TRIAL_RANKS][TRIAL_STEPS];
 
+    for (size_t i = 0; i < trial_size(t); i += 3) {
+        const int tensor = i < t->count[0] ? 0 : i < t->count[0] + t->count[1] ? 1 : 2;
+        follow(c, t, n, i, c->part[tensor], expect);
+        for (int r = 0; r < n; r++)
+            for (int s = 0; s < t->steps; s++)
+                if (memcmp(&t->x[r][s][i], &expect[r][s], sizeof(float)) != 0)
+                    fail_msg("%s on %d: element %zu of worker %d after step %d is %.9g and not %.9g", t->method, n,
+                             i, r, s + 1, (double)t->x[r][s][i], (double)expect[r][s]);
+    }
+}
+
+static void every_setting_is_the_formula_to_the_bit(void **state)
+{
     (void)state;
     for (size_t c = 0; c < TUTTI_LENGTH(settings); c++)
         for (int n = 1; n <= 4; n *= 2) {
             trial t = trial_of(settings[c].method, "sgd(lr=0.125)", TRIAL_STEPS);
             t.gradient = trial_rough;
             trial_run(&t, n);
-            for (size_t i = 0; i < trial_size(&t); i += 3) {
-                const int tensor = i < t.count[0] ? 0 : i < t.count[0] + t.count[1] ? 1 : 2;
-                follow(&settings[c], &t, n, i, settings[c].part[tensor], expect);
-                for (int r = 0; r < n; r++)
-                    for (int s = 0; s < t.steps; s++)
-                        if (memcmp(&t.x[r][s][i], &expect[r][s], sizeof(float)) != 0)
-                            fail_msg("%s on %d: element %zu of worker %d after step %d is %.9g and not %.9g",
-                                     t.method, n, i, r, s + 1, (double)t.x[r][s][i], (double)expect[r][s]);
-            }
+            expect_formula(&settings[c], &t, n);
             trial_drop(&t);
+        }
+}
+
+static tutti_status note_samples(trial *t, int rank, const tutti_pass *p, tutti_error *err)
+{
+    (void)err;
+    samples_of[rank][t->done[rank]] = p->samples;
+    return TUTTI_OK;
+}
+
+/* The end of an epoch leaves workers unequally many samples, some none. */
+static void weights_by_samples_are_the_formula_to_the_bit(void **state)
+{
+    static const setting weighted[] = {
+        { "diloco(period=3,weights=samples)", 3, 1, 0, 0, 0, 0.7f, 0.9f, true, { 0 }, true },
+        { "diloco(period=4,delay=3,mix=0.75,weights=samples)", 4, 1, 3, 0, 0.75f, 0.7f, 0.9f, true, { 0 }, true },
+        { "diloco(period=6,fragments=3,order=strided,delay=1,mix=0.5,weights=samples)", 6, 3, 1, 0, 0.5f, 0.7f, 0.9f,
+          true, { 2, 1, 0 }, true },
+        { "diloco(period=2,fragments=2,warmup=2,weights=samples)", 2, 2, 0, 2, 0, 0.7f, 0.9f, true, { 1, 0, 0 }, true },
+    };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(weighted); c++)
+        for (int n = 1; n <= 4; n *= 2) {
+            trial t = trial_of(weighted[c].method, "sgd(lr=0.125)", TRIAL_STEPS);
+            t.gradient = trial_rough;
+            t.options.data_samples = n == 4 ? 19 : 9;
+            t.look = note_samples;
+            trial_run(&t, n);
+            assert_true(n < 4 || samples_of[0][2] != samples_of[3][2]);
+            expect_formula(&weighted[c], &t, n);
+            trial_drop(&t);
+        }
+}
+
+/* Then a displacement is multiplied by 1; what is sent more are the numbers of samples. */
+static void equal_samples_weigh_nothing(void **state)
+{
+    static const struct { const char *plain, *weighted, *codec; int exchanges; } cases[] = {
+        { "diloco(period=3)", "diloco(period=3,weights=samples)", NULL, 4 },
+        { "diloco(period=4,outer=none)", "diloco(period=4,outer=none,weights=samples)", NULL, 3 },
+        { "diloco(period=6,fragments=3,delay=1,mix=0.5)", "diloco(period=6,fragments=3,delay=1,mix=0.5,weights=samples)",
+          "ef(topk(ratio=0.3))", 6 },
+    };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(cases); c++)
+        for (int n = 1; n <= 5; n += 2) {
+            trial a = trial_of(cases[c].plain, "sgd(lr=0.1,momentum=0.9)", 12),
+                  b = trial_of(cases[c].weighted, "sgd(lr=0.1,momentum=0.9)", 12);
+            a.gradient = b.gradient = trial_rough;
+            a.options.codec = b.options.codec = cases[c].codec;
+            trial_run(&a, n);
+            trial_run(&b, n);
+            expect_same(&a, &b, n, 13);
+            for (int r = 0; r < n; r++) {
+                uint64_t more = 0;
+                for (int to = 0; to < n; to++)
+                    more += b.bytes[r][to] - a.bytes[r][to];
+                assert_int_equal(more, cases[c].exchanges * 8 * (n - 1));
+            }
+            trial_drop(&a);
+            trial_drop(&b);
         }
 }
 
@@ -636,6 +723,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(recorded_runs_of_torchft_replay_to_the_bit),
         cmocka_unit_test(every_setting_is_the_formula_to_the_bit),
+        cmocka_unit_test(weights_by_samples_are_the_formula_to_the_bit),
+        cmocka_unit_test(equal_samples_weigh_nothing),
         cmocka_unit_test(one_fragment_without_delay_is_local_sgd_bit_for_bit),
         cmocka_unit_test(period_one_with_a_plain_outer_step_is_averaging),
         cmocka_unit_test(one_worker_without_an_outer_step_is_single),
