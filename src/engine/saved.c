@@ -267,7 +267,7 @@ static tutti_status load_changed(tutti_engine *e, tutti_checkpoint *checkpoint, 
             const size_t at = e->tensors[t].first + i - s->first;
             const bool mine =
                 s->keep == TUTTI_OWN_MEAN ||
-                tutti_exchange_owner(t, e->tensors[t].count, i, e->m.workers) == e->m.rank;
+                tutti_exchange_owner(e, t, i) == e->m.rank;
             to[at] = mine ? (float)(s->keep == TUTTI_OWN_MEAN ? sum[at] / saved_by : sum[at]) : 0;
         }
     tutti_free(one);

@@ -1,7 +1,9 @@
 /* diloco: workers step alone; an outer optimiser moves the common model by the mean of how far they
    have moved. Douillard et al., "DiLoCo: Distributed Low-Communication Training of Language
    Models", 2023, arXiv 2311.08105. In parts and with overlap: Douillard et al., "Streaming DiLoCo
-   with Overlapping Communication", 2025, arXiv 2501.18512.
+   with Overlapping Communication", 2025, arXiv 2501.18512. With overlap of whole rounds: Kale,
+   Douillard, Donchev, "Eager Updates For Overlapped Communication and Computation in DiLoCo", 2025,
+   arXiv 2502.12996.
 
    theta, v: the common model and the outer momentum, the same bits on all workers; x_k: the model
    of worker k; P = fragments, h = period / P; fragment p of round k is p = k mod P
@@ -10,6 +12,14 @@
      step (k + 1) h          theta_p, v_p <- Outer(theta_p, v_p, Delta)
                              x_k,p <- mix x_k,p + (1 - mix) theta_p   of now: steps meanwhile count
    With one fragment and delay and mix 0 it is local-sgd with that outer optimiser, to the bit.
+
+   With overlap an exchange has a whole round. D_k(t): how far worker k has moved in round t of the
+   fragment; Delta(t): the mean of these; both are 0 for t = -1
+     delayed, step (k + 1) h   theta_p, v_p <- Outer(theta_p, v_p, Delta(t - 1));  x_k,p <- theta_p
+     eager                     the same with (D_k(t) + (K Delta(t - 1) - D_k(t - 1))) / K: its own
+                               part is of now, the others' of the round before. So theta and v are
+                               each worker's own
+     both                      D_k(t) is sent off
 
    Choices where the papers and published code (torchft, MaxText) leave one:
    1. The exchange begins `delay` steps before the end of the round, as in torchft. MaxText begins
@@ -22,7 +32,12 @@
    5. outer=none is the mean of the models, without an outer step.
    6. A codec has displacements to encode, as under local-sgd; its residual is one of tensors, so
       each fragment has its own part of it. The paper's 4-bit floats are no codec here.
-   7. The agreed model is the mean of the workers' models, theta where these are all equal. An
+   7. weights=samples: Delta = sum_k (n_k / n) (theta_p - x_k,p), n_k the samples that worker k has
+      trained on since this fragment was last sent off, n their sum. So each sample counts once.
+   8. overlap=delayed: the first round makes no outer step, since nothing has arrived.
+   9. overlap=eager: with a codec D_k(t) and D_k(t - 1) of the formula are as they were, and
+      Delta(t - 1) is as decoded.
+   10. The agreed model is the mean of the workers' models, theta where these are all equal. An
       exchange under way is not in it. */
 #include <math.h>
 
@@ -34,14 +49,19 @@ typedef struct diloco {
     periodic local;
     int64_t fragments, delay;
     double mix;
-    int order;
+    int order, weights, overlap;
     tutti_displacement *exchange;
     float *mean;                 /* [n]: what is exchanged, and then its mean; NULL: in x */
     tutti_range *tensors;        /* [n_tensors]: ranges of tensors, those of a fragment together */
+    float *own;                  /* [n], with overlap=eager: D_k(t - 1); NULL: not needed */
+    int64_t *samples;            /* [fragments], with weights=samples: this worker's since each was
+                                    last sent off; NULL: they are not counted */
     /* [fragments + 1]: fragment p has the ranges first[p] .. first[p + 1] */
     int *first;
 } diloco;
 enum { SEQUENTIAL, STRIDED };
+enum { UNIFORM, SAMPLES };
+enum { NONE, EAGER, DELAYED };
 
 static const tutti_option diloco_options[] = {
     { "period", TUTTI_INT, TUTTI_AT(diloco, local.period), 64, 1, 1e9, NULL,
@@ -53,10 +73,19 @@ static const tutti_option diloco_options[] = {
     { "order", TUTTI_CHOICE, TUTTI_AT(diloco, order), SEQUENTIAL, 0, 1, "sequential|strided",
       "a fragment is consecutive layers, about equally large; or every P-th layer", "fragments>1" },
     { "delay", TUTTI_INT, TUTTI_AT(diloco, delay), 0, 0, 1e6, NULL,
-      "steps that are computed while a fragment is exchanged; less than period / fragments" },
+      "steps that are computed while a fragment is exchanged; less than period / fragments",
+      "overlap=none" },
     { "mix", TUTTI_REAL, TUTTI_AT(diloco, mix), 0, 0, 1, NULL,
       "share of a worker's own values that stays when a fragment has arrived; 0: the common ones "
-      "replace them" },
+      "replace them",
+      "overlap=none" },
+    { "overlap", TUTTI_CHOICE, TUTTI_AT(diloco, overlap), NONE, 0, 2, "none|eager|delayed",
+      "whole rounds during an exchange: delayed: the outer step takes the mean of the round before; "
+      "eager: of the others' displacements, with this worker's of now" },
+    { "weights", TUTTI_CHOICE, TUTTI_AT(diloco, weights), UNIFORM, 0, 1, "uniform|samples",
+      "what a worker's displacement counts: all the same, or by the samples that it has trained on "
+      "since the last exchange",
+      "overlap=none|delayed" },
     { 0 }
 };
 
@@ -243,13 +272,26 @@ static tutti_range elements(const tutti_method *m, const tutti_range *tensors)
 static tutti_status diloco_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     diloco *s = m->self;
+    const int64_t delay = s->overlap != NONE ? (int64_t)spacing(s) : s->delay;
+    tutti_status status;
 
     TUTTI_TRY(declare_fragments(s, m->layout, err));
-    TUTTI_TRY(tutti_displacement_declare(&s->exchange, m, s->delay, err));
-    if (s->delay > 0 || s->mix > 0) /* a delayed mean outlives its step */
-        tutti_declare_vector(plan, "diloco.mean", s->delay > 0 ? TUTTI_SAME : TUTTI_SCRATCH,
-                             &s->mean);
-    return periodic_declare(m, plan, "diloco.theta", "diloco.outer", false, err);
+    TUTTI_TRY(tutti_displacement_declare(&s->exchange, m, delay, err));
+    if (delay > 0 || s->mix > 0) /* a delayed mean outlives its step */
+        tutti_declare_vector(plan, "diloco.mean", delay > 0 ? TUTTI_SAME : TUTTI_SCRATCH, &s->mean);
+    if (s->overlap == EAGER)
+        tutti_declare_vector(plan, "diloco.own", TUTTI_OWN_MEAN, &s->own);
+    if (s->weights == SAMPLES)
+        tutti_declare(plan,
+                      &(tutti_state){ .name = "diloco.samples",
+                                      .keep = TUTTI_OWN_ZERO,
+                                      .dtype = TUTTI_I64,
+                                      .count = (size_t)s->fragments },
+                      &s->samples);
+    s->local.keep = s->overlap == EAGER ? TUTTI_OWN_MEAN : TUTTI_SAME;
+    status = periodic_declare(m, plan, "diloco.theta", "diloco.outer", s->overlap != NONE, err);
+    s->local.displaced = s->local.displaced || s->overlap != NONE;
+    return status;
 }
 
 static tutti_status diloco_open(tutti_method *m, tutti_error *err)
@@ -294,6 +336,20 @@ static float *exchanged(const tutti_method *m)
     return s->mean != NULL ? s->mean : m->x;
 }
 
+/* Sends off what `exchanged` has of fragment p. */
+static void send_off(const tutti_method *m, int p)
+{
+    const diloco *s = m->self;
+    int64_t weight = TUTTI_DISPLACEMENT_EQUAL;
+
+    if (s->samples != NULL) {
+        weight = s->samples[p];
+        s->samples[p] = 0;
+    }
+    tutti_displacement_start(s->exchange, exchanged(m), s->tensors + s->first[p],
+                             s->first[p + 1] - s->first[p], weight);
+}
+
 /* Round k: how far its fragment has moved, or without an outer optimiser and a codec the model
    itself, is sent off. */
 static tutti_status begin_round(tutti_method *m, uint64_t k, tutti_error *err)
@@ -309,8 +365,7 @@ static tutti_status begin_round(tutti_method *m, uint64_t k, tutti_error *err)
         else if (s->mean != NULL)
             tutti_copy(m->device, part.count, m->x + part.first, s->mean + part.first);
     }
-    tutti_displacement_start(s->exchange, exchanged(m), s->tensors + s->first[p],
-                             s->first[p + 1] - s->first[p]);
+    send_off(m, p);
     return TUTTI_OK;
 }
 
@@ -354,6 +409,52 @@ static tutti_status end_round(tutti_method *m, uint64_t k, tutti_error *err)
     return TUTTI_OK;
 }
 
+/* delta, of a fragment, := what the outer optimiser takes under overlap=eager; x has D_k(t). */
+static void join_own(const tutti_method *m, tutti_range part, float *delta)
+{
+    const diloco *s = m->self;
+    tutti_device *d = m->device;
+    float *own = s->own + part.first;
+
+    delta += part.first;
+    tutti_scale(d, part.count, (float)m->workers, delta);
+    tutti_axpy(d, part.count, -1, own, delta);
+    tutti_add(d, part.count, m->x + part.first, delta);
+    tutti_scale(d, part.count, (float)(1.0 / m->workers), delta);
+    tutti_copy(d, part.count, m->x + part.first, own);
+}
+
+/* With overlap: the end of round k. */
+static tutti_status overlap_round(tutti_method *m, uint64_t k, tutti_error *err)
+{
+    const diloco *s = m->self;
+    const int p = (int)(k % (uint64_t)s->fragments);
+    const uint64_t before = k / (uint64_t)s->fragments; /* rounds of this fragment */
+    double moved = 0;
+
+    TUTTI_TRY(tutti_displacement_wait(s->exchange, err));
+    TUTTI_TRY(tutti_values_get(m, err));
+    for (int r = s->first[p]; r < s->first[p + 1]; r++) {
+        const tutti_range part = elements(m, &s->tensors[r]);
+        float *x = m->x + part.first, *mean = s->mean + part.first;
+        periodic_displace(m, part.first, part.count, m->x);
+        if (s->overlap == EAGER)
+            join_own(m, part, s->mean);
+        if (m->rank == 0)
+            moved += tutti_norm2(m->device, part.count, mean);
+        if (s->overlap == EAGER || before > 0)
+            periodic_update(m, part.first, part.count, s->mean,
+                            before + (s->overlap == EAGER ? 1 : 0));
+        tutti_copy(m->device, part.count, x, mean);
+        tutti_copy(m->device, part.count, s->local.theta + part.first, x);
+    }
+    tutti_values_set(m);
+    if (m->rank == 0)
+        tutti_metric(m, "displacement", -1, sqrt(moved));
+    send_off(m, p);
+    return TUTTI_OK;
+}
+
 static tutti_status diloco_step(tutti_method *m, tutti_error *err)
 {
     const diloco *s = m->self;
@@ -363,16 +464,29 @@ static tutti_status diloco_step(tutti_method *m, tutti_error *err)
     TUTTI_TRY(tutti_base_step(m, err));
     if (periodic_warms_up(m))
         return periodic_follow(m, err);
+    for (int p = 0; s->samples != NULL && p < (int)s->fragments; p++)
+        s->samples[p] += m->samples;
+    if (s->overlap != NONE)
+        return done % every == 0 ? overlap_round(m, done / every - 1, err) : TUTTI_OK;
     if ((done + ahead) % every == 0)
         TUTTI_TRY(begin_round(m, (done + ahead) / every - 1, err));
     return done % every == 0 ? end_round(m, done / every - 1, err) : TUTTI_OK;
+}
+
+/* The hook settles: with overlap a first round waits for nothing. */
+static uint64_t diloco_settles(const void *self, uint64_t steps, uint64_t epoch)
+{
+    const diloco *s = self;
+
+    return periodic_settles(self, steps, epoch) +
+           (s->overlap != NONE ? (uint64_t)s->local.period : 0);
 }
 
 static tutti_status diloco_final_model(tutti_method *m, tutti_error *err)
 {
     const diloco *s = m->self;
 
-    if (s->fragments == 1 && s->mix == 0)
+    if (s->fragments == 1 && s->mix == 0 && s->overlap != EAGER)
         return periodic_final_model(m, err);
     return m->workers > 1 && m->step > (uint64_t)s->local.warmup ? tutti_average(m, m->x, err)
                                                                  : TUTTI_OK;
@@ -380,8 +494,7 @@ static tutti_status diloco_final_model(tutti_method *m, tutti_error *err)
 
 static const char *const diloco_constraints[] = {
     "period is a multiple of fragments, and delay is less than period / fragments",
-    "the mean is over workers, not samples: choose data and batch so that workers have equal "
-    "shares",
+    "the mean is over workers: with unequal shares of the samples take weights=samples",
     "a lost worker ends the run (exit code 3) when an exchange needs it",
     "a displacement that the codec has no number for (fp16: beyond 65504) ends the run before it "
     "is sent",
@@ -401,7 +514,7 @@ const tutti_method_ops tutti_method_diloco = {
               "a model each", "any, and an outer one" },
     .constraints = diloco_constraints,
     .options = diloco_options,
-    .settles = periodic_settles,
+    .settles = diloco_settles,
     .repeats = periodic_repeats,
     .self_bytes = sizeof(diloco),
     .declare = diloco_declare,

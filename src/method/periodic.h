@@ -31,6 +31,8 @@ typedef struct periodic {
     tutti_optim *update;         /* the outer optimiser; NULL: none */
     float *theta;                /* [n]: the model after the last averaging; NULL: not needed */
     bool displaced;              /* displacements are averaged, and not models */
+    tutti_keep keep;             /* of theta and the outer optimiser's state: SAME, or set by the
+                                    method before periodic_declare */
 } periodic;
 
 /* Rows for the method's table of options. The row of `period` is the method's own. */
@@ -69,10 +71,10 @@ static inline tutti_status periodic_declare(tutti_method *m, tutti_plan *plan, c
         s->outer = "";
     s->displaced = s->outer[0] != 0 || tutti_exchange_codec(m) != NULL;
     if (keeps || s->displaced)
-        tutti_declare_vector(plan, theta, TUTTI_SAME, &s->theta);
+        tutti_declare_vector(plan, theta, s->keep, &s->theta);
     if (s->outer[0] == 0)
         return TUTTI_OK;
-    status = tutti_optim_declare(&s->update, plan, s->outer, outer, 0, m->n, TUTTI_SAME, m->device,
+    status = tutti_optim_declare(&s->update, plan, s->outer, outer, 0, m->n, s->keep, m->device,
                                  err);
     return tutti_fail_within(err, status, "method '%s': outer", m->ops->name);
 }

@@ -145,6 +145,7 @@ class Methods(Case):
                                     "local-sgd(period=5,outer=sgd(lr=0.7,momentum=0.9,nesterov=true))", "d-psgd",
                                     "d-psgd(one-peer-exponential,order=atc)", "palsgd(period=5,mix_prob=0.4)",
                                     "diloco(period=6,fragments=2,delay=2)",  # an exchange is under way
+                                    "diloco(period=4,overlap=eager)",
                                     "noloco(period=5)")):  # and slow models
             common = (*MODEL, "--data", self.data, "-n", 3, "--batch", 10, "--method", method, "--seed", 2,
                       "--steps", 20, "--checkpoint-every", 8, "--checkpoint-keep", 9)

@@ -162,6 +162,7 @@ static const char *const all_codecs[] = {
     "chunk-topk(topk=8,chunk=16)",
     "e3m0(bucket=64)",
     "ef(chunk-topk(topk=4,chunk=16,mean=senders),decay=0.95)",
+    "ef(chunk-topk(topk=4,chunk=16),decay=0.95,server=on)",
     "threshold(0.1)",
     "ef(threshold(0.1))",
     "randomk(ratio=0.1)",
@@ -322,13 +323,74 @@ static void messages_have_exactly_the_bytes_of_the_formula(void **state)
         }
 }
 
+/* Cells of at most 16 x 16, of each at most 8 elements: four bytes each, and an index each. */
+static size_t bytes_cells(size_t rows, size_t cols)
+{
+    const size_t down = ceil_div(rows, 16), across = ceil_div(cols, 16);
+    size_t values = 0, bits = 0;
+
+    for (size_t i = 0; i < down; i++)
+        for (size_t k = 0; k < across; k++) {
+            const size_t n = ((i + 1) * rows / down - i * rows / down) *
+                             ((k + 1) * cols / across - k * cols / across);
+            values += n < 8 ? n : 8;
+            for (size_t b = 0; n > 8 && (size_t)1 << b < n; b++)
+                bits += 8;
+        }
+    return 4 * values + ceil_div(bits, 8);
+}
+
+/* A tensor that cannot be split is one shard: it goes to its owner and from there to all, 2 (n - 1)
+   messages in place of n (n - 1). The largest is dealt out first, forwards and backwards. */
+static void a_tensor_that_cannot_be_split_has_one_owner(void **state)
+{
+    enum { NEVER = 100 };
+    static const struct { const char *codec, *collective; size_t owners; } cases[] = {
+        { "ef(chunk-topk(topk=8,chunk=16,value_dtype=fp32),server=on)", NULL, 4 },
+        { "ef(chunk-topk(topk=8,chunk=16,value_dtype=fp32),server=on)", "alltoall", 2 },
+        { "ef(chunk-topk(topk=8,chunk=16,value_dtype=fp32),server=on)", "allgather", NEVER },
+        { "ef(chunk-topk(topk=8,chunk=16,value_dtype=fp32))", NULL, NEVER },
+        { "chunk-topk(topk=8,chunk=16,value_dtype=fp32,mean=senders)", NULL, 4 },
+        { "dct(topk=8,chunk=16)", "alltoall", 2 },
+    };
+    static const size_t turn[TOY_TENSORS] = { 3, 0, 2, 1, 4 }; /* of 10, 3000, 33, 2001, 7 elements */
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(cases); c++)
+        for (size_t p = 1; p < TUTTI_LENGTH(sizes); p++) {
+            const size_t n = (size_t)sizes[p];
+            const bool checked = (c + p) % 2 == 1;
+            job j = job_of(cases[c].codec, "sgd(lr=0.05)", 3);
+            j.t.options.codec_checksum = checked;
+            j.t.options.collective = cases[c].collective;
+            run_job(&j, (int)n);
+            for (size_t r = 0; r < n; r++) {
+                uint64_t expect = 0;
+                for (size_t t = 0; t < TOY_TENSORS; t++) {
+                    const size_t rows = j.t.rows[t] > 0 ? j.t.rows[t] : 1, k = turn[t] % (2 * n),
+                                 owner = k < n ? k : 2 * n - 1 - k,
+                                 bytes = bytes_cells(rows, j.t.count[t] / rows) + 8 * checked;
+                    expect += (n < cases[c].owners || owner == r ? n - 1 : 1) * bytes;
+                }
+                if (j.sent[r] != 3 * expect)
+                    fail_msg("%s on %zu workers: worker %zu sent %llu bytes, expected %llu", cases[c].codec, n, r,
+                             (unsigned long long)j.sent[r], 3 * (unsigned long long)expect);
+                for (int s = 0; s < 3; s++)
+                    assert_int_equal(j.hash[r][s], j.hash[0][s]);
+            }
+            drop(&j);
+        }
+}
+
 /* Whichever route messages take: the same model on all workers, ddp's bits where nothing is lost,
    and losses are made good where that was promised. */
 static void replicas_are_equal_for_every_message_route(void **state)
 {
     static const char *const ways[] = { "allgather", "alltoall" }, *const codecs[] = {
-        "topk(ratio=1)",  "ef(topk(ratio=1),server=on)", "qsgd(levels=5)", "nuqsgd(tail=dense)", "ef(sign,server=on)",
-        "threshold(0.1)", "large(wangni,min=100)"
+        "topk(ratio=1)",  "ef(topk(ratio=1),server=on)", "chunk-topk(topk=256,chunk=16,value_dtype=fp32)",
+        "ef(chunk-topk(topk=256,chunk=16,value_dtype=fp32),server=on)", "qsgd(levels=5)", "nuqsgd(tail=dense)",
+        "ef(sign,server=on)", "threshold(0.1)", "large(wangni,min=100)",
+        "ef(large(chunk-topk(topk=8,chunk=16),min=100),server=on)"
     };
 
     (void)state;
@@ -342,7 +404,7 @@ static void replicas_are_equal_for_every_message_route(void **state)
                 for (int s = 0; s < 3; s++) {
                     for (int r = 1; r < n; r++)
                         assert_int_equal(j.hash[r][s], j.hash[0][s]);
-                    assert_true(c > 1 || j.hash[0][s] == plain.hash[0][s]);
+                    assert_true(c > 3 || j.hash[0][s] == plain.hash[0][s]);
                 }
                 drop(&j), drop(&plain);
             }
@@ -809,6 +871,7 @@ int main(void)
         cmocka_unit_test(replicas_are_equal_and_pieces_and_lanes_change_no_bit),
         cmocka_unit_test(pieces_on_two_lanes_at_once_give_the_same_bits),
         cmocka_unit_test(messages_have_exactly_the_bytes_of_the_formula),
+        cmocka_unit_test(a_tensor_that_cannot_be_split_has_one_owner),
         cmocka_unit_test(replicas_are_equal_for_every_message_route),
         cmocka_unit_test(impossible_routes_are_rejected),
         cmocka_unit_test(linear_codecs_send_what_an_all_reduce_of_their_numbers_sends),

@@ -9,11 +9,16 @@
 #include "training.h"
 
 enum { ROUNDS = 9 };
+enum { NONE, EAGER, DELAYED };
 
 typedef struct streaming {
     int every, fragments, delay; /* steps between two exchanges */
     double mix;
     bool strided;
+    int overlap;                 /* whole rounds: NONE, EAGER, DELAYED */
+    /* with overlap: theta and v of each worker, and how far it has moved in its last round */
+    double slow[EXPLORE_RANKS][TENSORS][PERIOD], pace[EXPLORE_RANKS][TENSORS][PERIOD],
+        last[EXPLORE_RANKS][TENSORS][PERIOD];
     int part[TENSORS];           /* the fragment of each tensor */
     double x[EXPLORE_RANKS][TENSORS][PERIOD];
     double theta[TENSORS][PERIOD], v[TENSORS][PERIOD], sent[TENSORS][PERIOD]; /* sent: the mean displacement */
@@ -50,14 +55,41 @@ static void arrive(streaming *t, int tensor, int workers)
     }
 }
 
+/* Tensor t with overlap, at the end of its round: what has arrived is used, and what is sent. */
+static void overlap(streaming *t, int tensor, int workers, bool first)
+{
+    for (int i = 0; i < PERIOD; i++) {
+        double arrived = t->sent[tensor][i], moved;
+        t->sent[tensor][i] = 0;
+        for (int r = 0; r < workers; r++) {
+            double *x = &t->x[r][tensor][i], *theta = &t->slow[r][tensor][i], *v = &t->pace[r][tensor][i], d = arrived;
+            moved = *theta - *x;
+            if (t->overlap == EAGER)
+                d += (moved - t->last[r][tensor][i]) / workers;
+            if (t->overlap == EAGER || !first) {
+                *v = 0.5 * *v + d;
+                *theta -= 0.5 * (d + 0.5 * *v);
+            }
+            *x = *theta;
+            t->last[r][tensor][i] = moved;
+            t->sent[tensor][i] += moved / workers;
+        }
+    }
+}
+
 static void follow(streaming *t, int step, int workers)
 {
-    const int done = step + 1, out = done + t->delay;
+    const int done = step + 1, out = done + t->delay, k_round = done / t->every - 1;
 
     for (int k = 0; k < TENSORS; k++) {
         for (int r = 0; r < workers; r++)
             for (int i = 0; i < PERIOD; i++)
                 t->x[r][k][i] -= rate * (t->x[r][k][i] - pull(r, (uint64_t)step, (size_t)i));
+        if (t->overlap != NONE) {
+            if (done % t->every == 0 && k_round % t->fragments == t->part[k])
+                overlap(t, k, workers, k_round < t->fragments);
+            continue;
+        }
         if (out % t->every == 0 && (out / t->every - 1) % t->fragments == t->part[k])
             send_off(t, k, workers);
         if (done % t->every == 0 && (done / t->every - 1) % t->fragments == t->part[k])
@@ -86,7 +118,7 @@ static tutti_status check_at_rest(const streaming *t, tutti_engine *e, int step,
     size_t n;
 
     TUTTI_TRY(tutti_engine_state(e, &at, &n, err));
-    for (size_t k = 0; k < n && out % t->every < t->delay && out >= t->every; k++) {
+    for (size_t k = 0; k < n && (t->overlap != NONE || out % t->every < t->delay) && out >= t->every; k++) {
         const bool is_mean = strcmp(at[k].state, "diloco.mean") == 0 && t->part[at[k].tensor[0] - 'a'] == p;
         const int tensor = is_mean ? at[k].tensor[0] - 'a' : 0;
         for (size_t i = 0; is_mean && i < at[k].end - at[k].begin; i++)
@@ -141,7 +173,7 @@ static tutti_status train(streaming *t, explore_case *c, tutti_engine *e, tutti_
         for (int i = 0; i < PERIOD; i++) {
             t->theta[k][i] = (double)i / 8 - k;
             for (int r = 0; r < m->workers; r++)
-                t->x[r][k][i] = t->theta[k][i];
+                t->x[r][k][i] = t->slow[r][k][i] = t->theta[k][i];
         }
     for (int s = 0; s < ROUNDS; s++) {
         TUTTI_TRY(pass(t, c, e, err));
@@ -176,13 +208,14 @@ static void draw(streaming *t, explore_case *c)
     memcpy(t->part, parts[t->fragments][t->strided], sizeof t->part);
 }
 
-static tutti_status diloco_with(tutti_world *world, explore_case *c, bool dies, tutti_error *err)
+static tutti_status diloco_with(tutti_world *world, explore_case *c, bool overlaps, bool dies, tutti_error *err)
 {
+    static const char *const ways[] = { "none", "eager", "delayed" };
     static const char *const codecs[] = { NULL, "fp32", "topk(ratio=1)", "ef(threshold(1e-30))" };
     static const char *const names[TENSORS] = { "a", "b", "c" };
     streaming *const t = tutti_alloc(1, sizeof *t);
     tutti_param params[TENSORS];
-    char method[160];
+    char method[200];
     tutti_engine_options options = { .method = method, .optimizer = "sgd(lr=0.25)", .batch = 2,
                                      .initial = fill_streaming };
     tutti_engine *e = NULL;
@@ -191,16 +224,22 @@ static tutti_status diloco_with(tutti_world *world, explore_case *c, bool dies, 
     if (t == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory");
     draw(t, c);
+    if (overlaps) {
+        t->overlap = explore_draw(c, "overlap", 2) == 0 ? EAGER : DELAYED;
+        t->delay = 0;
+        t->mix = 0;
+    }
     options.codec = codecs[explore_draw(c, "codec", TUTTI_LENGTH(codecs))];
-    t->held = dies || t->delay == 0 ? -1 : (int)explore_draw(c, "held", (uint64_t)c->ranks);
+    t->held = dies || (t->delay == 0 && !overlaps) ? -1 : (int)explore_draw(c, "held", (uint64_t)c->ranks);
     t->looks = explore_draw(c, "looks", 2 * ROUNDS);
     if (t->looks < ROUNDS) /* all come to rest in that step together */
         t->held = -1;
     for (int k = 0; k < TENSORS; k++)
         params[k] = (tutti_param){ .name = names[k], .dims = 1, .dim = { counts[k] }, .unit = TENSORS - 1 - k };
     snprintf(method, sizeof method,
-             "diloco(period=%d,fragments=%d%s,delay=%d,mix=%g,outer=sgd(lr=0.5,momentum=0.5,nesterov=true))",
-             t->every * t->fragments, t->fragments, t->strided ? ",order=strided" : "", t->delay, t->mix);
+             "diloco(period=%d,fragments=%d%s,delay=%d,mix=%g,overlap=%s,outer=sgd(lr=0.5,momentum=0.5,nesterov=true))",
+             t->every * t->fragments, t->fragments, t->strided ? ",order=strided" : "", t->delay, t->mix,
+             ways[t->overlap]);
     status = tutti_engine_open(&e, world, params, TENSORS, &options, err);
     if (status == TUTTI_OK)
         status = train(t, c, e, err);
@@ -211,12 +250,17 @@ static tutti_status diloco_with(tutti_world *world, explore_case *c, bool dies, 
 
 static tutti_status diloco(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    return diloco_with(world, c, false, err);
+    return diloco_with(world, c, false, false, err);
+}
+
+static tutti_status diloco_overlaps(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    return diloco_with(world, c, true, false, err);
 }
 
 static tutti_status diloco_dies(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    return diloco_with(world, c, true, err);
+    return diloco_with(world, c, false, true, err);
 }
 
 const explore_piece explore_diloco_pieces[] = {
@@ -226,6 +270,12 @@ const explore_piece explore_diloco_pieces[] = {
       .least = 2,
       .most = 4,
       .rank_main = diloco },
+    { .name = "diloco-overlaps",
+      .help = "diloco whose exchanges have a whole round, delayed or eager; one worker is held up at the end of each "
+              "step until the others have left it",
+      .least = 2,
+      .most = 4,
+      .rank_main = diloco_overlaps },
     { .name = "diloco-dies",
       .help = "a rank is killed while fragments travel beside the next steps: all others end",
       .least = 2,

@@ -152,7 +152,23 @@ typedef struct setting {
     float mix, lr, momentum;
     bool nesterov;
     int part[TRIAL_TENSORS];                /* the fragment of each tensor */
+    bool samples;                /* weights=samples */
 } setting;
+
+static int64_t samples_of[TRIAL_RANKS][TRIAL_STEPS];
+
+/* What a displacement is multiplied by that covers `steps` steps up to `last`. */
+static float weight_of(int rank, int n, int last, int steps)
+{
+    double mine = 0, all = 0;
+
+    for (int r = 0; r < n; r++)
+        for (int s = last - steps + 1; s <= last; s++) {
+            all += s < 0 ? 0 : (double)samples_of[r][s];
+            mine += s < 0 || r != rank ? 0 : (double)samples_of[r][s];
+        }
+    return (float)(n * mine / all);
+}
 
 /* tensor 0 is the last layer */
 static const setting settings[] = {
@@ -198,15 +214,18 @@ static void follow(const setting *c, const trial *t, int n, size_t i, int part, 
     for (int s = 0; s < t->steps; s++) {
         const int done = s + 1 - c->warmup;
         for (int r = 0; r < n; r++)
-            each[r] = t->gradient(r, (uint64_t)s, i, x[r]);
+            each[r] = c->samples && samples_of[r][s] == 0 ? 0 : t->gradient(r, (uint64_t)s, i, x[r]);
         for (int r = 0; r < n; r++) /* in the warm-up the mean gradient, as ddp */
             x[r] = fmaf(-0.125f, done <= 0 ? mean_of(each, n) : each[r], x[r]);
         for (int r = 0; r < n; r++)
             each[r] = theta - x[r];
         if (done <= 0)
             theta = x[0];
-        if (done > 0 && (done + c->delay) % every == 0 && ((done + c->delay) / every - 1) % c->fragments == part)
+        if (done > 0 && (done + c->delay) % every == 0 && ((done + c->delay) / every - 1) % c->fragments == part) {
+            for (int r = 0; r < n && c->samples; r++)
+                each[r] *= weight_of(r, n, s, done < c->period ? done : c->period);
             d = mean_of(each, n);
+        }
         if (done > 0 && done % every == 0 && (done / every - 1) % c->fragments == part) {
             v = c->momentum * v + d;
             theta = fmaf(-c->lr, c->momentum == 0 ? d : c->nesterov ? fmaf(c->momentum, v, d) : v, theta);
@@ -218,19 +237,109 @@ static void follow(const setting *c, const trial *t, int n, size_t i, int part, 
     }
 }
 
-static void every_setting_is_the_formula_to_the_bit(void **state)
+static void expect_formula(const setting *c, trial *t, int n)
 {
     static float expect[TRIAL_RANKS][TRIAL_STEPS];
 
+    for (size_t i = 0; i < trial_size(t); i += 3) {
+        const int tensor = i < t->count[0] ? 0 : i < t->count[0] + t->count[1] ? 1 : 2;
+        follow(c, t, n, i, c->part[tensor], expect);
+        for (int r = 0; r < n; r++)
+            for (int s = 0; s < t->steps; s++)
+                if (memcmp(&t->x[r][s][i], &expect[r][s], sizeof(float)) != 0)
+                    fail_msg("%s on %d: element %zu of worker %d after step %d is %.9g and not %.9g", t->method, n,
+                             i, r, s + 1, (double)t->x[r][s][i], (double)expect[r][s]);
+    }
+}
+
+static void every_setting_is_the_formula_to_the_bit(void **state)
+{
     (void)state;
     for (size_t c = 0; c < TUTTI_LENGTH(settings); c++)
         for (int n = 1; n <= 4; n *= 2) {
             trial t = trial_of(settings[c].method, "sgd(lr=0.125)", TRIAL_STEPS);
             t.gradient = trial_rough;
             trial_run(&t, n);
+            expect_formula(&settings[c], &t, n);
+            trial_drop(&t);
+        }
+}
+
+/* ---- overlap of whole rounds ---- */
+
+typedef struct overlapping {
+    const char *method;
+    int period, fragments, warmup;
+    bool eager;
+    float lr, momentum;
+    bool nesterov;
+    int part[TRIAL_TENSORS];
+} overlapping;
+
+static const overlapping overlaps[] = {
+    { "diloco(period=3,overlap=eager)", 3, 1, 0, true, 0.7f, 0.9f, true, { 0 } },
+    { "diloco(period=3,overlap=delayed)", 3, 1, 0, false, 0.7f, 0.9f, true, { 0 } },
+    { "diloco(period=1,overlap=eager,warmup=2,outer=sgd(lr=0.4,momentum=0.8))", 1, 1, 2, true, 0.4f, 0.8f, false,
+      { 0 } },
+    { "diloco(period=1,overlap=delayed,outer=none)", 1, 1, 0, false, 1, 0, false, { 0 } },
+    { "diloco(period=6,fragments=3,overlap=eager,outer=none)", 6, 3, 0, true, 1, 0, false, { 2, 1, 0 } },
+    { "diloco(period=3,fragments=3,overlap=delayed)", 3, 3, 0, false, 0.7f, 0.9f, true, { 2, 1, 0 } },
+    { "diloco(period=4,fragments=2,order=strided,overlap=eager,warmup=3)", 4, 2, 3, true, 0.7f, 0.9f, true,
+      { 0, 1, 0 } },
+};
+
+/* One element over all steps. Each worker has a theta and v of its own; delayed, they are equal. */
+static void follow_overlap(const overlapping *c, const trial *t, int n, size_t i, int part,
+                           float expect[][TRIAL_STEPS])
+{
+    const int every = c->period / c->fragments;
+    float x[TRIAL_RANKS], theta[TRIAL_RANKS], v[TRIAL_RANKS] = { 0 }, own[TRIAL_RANKS] = { 0 }, each[TRIAL_RANKS],
+        mean = 0;
+
+    for (int r = 0; r < n; r++)
+        theta[r] = x[r] = trial_initial_value(i);
+    for (int s = 0; s < t->steps; s++) {
+        const int done = s + 1 - c->warmup, k = done / every - 1;
+        for (int r = 0; r < n; r++)
+            each[r] = t->gradient(r, (uint64_t)s, i, x[r]);
+        for (int r = 0; r < n; r++)
+            x[r] = fmaf(-0.125f, done <= 0 ? mean_of(each, n) : each[r], x[r]);
+        for (int r = 0; r < n && done <= 0; r++)
+            theta[r] = x[r];
+        if (done > 0 && done % every == 0 && k % c->fragments == part) {
+            for (int r = 0; r < n; r++) {
+                float d = theta[r] - x[r], u = mean;
+                each[r] = d;
+                if (c->eager)
+                    u = ((mean * (float)n - own[r]) + d) * (1 / (float)n);
+                own[r] = d;
+                if (c->eager || k >= c->fragments) {
+                    v[r] = c->momentum * v[r] + u;
+                    u = c->momentum == 0 ? u : c->nesterov ? fmaf(c->momentum, v[r], u) : v[r];
+                    theta[r] = fmaf(-c->lr, u, theta[r]);
+                }
+                x[r] = theta[r];
+            }
+            mean = mean_of(each, n);
+        }
+        for (int r = 0; r < n; r++)
+            expect[r][s] = x[r];
+    }
+}
+
+static void overlap_is_the_formula_to_the_bit(void **state)
+{
+    static float expect[TRIAL_RANKS][TRIAL_STEPS];
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(overlaps); c++)
+        for (int n = 1; n <= 4; n *= 2) {
+            trial t = trial_of(overlaps[c].method, "sgd(lr=0.125)", TRIAL_STEPS);
+            t.gradient = trial_rough;
+            trial_run(&t, n);
             for (size_t i = 0; i < trial_size(&t); i += 3) {
                 const int tensor = i < t.count[0] ? 0 : i < t.count[0] + t.count[1] ? 1 : 2;
-                follow(&settings[c], &t, n, i, settings[c].part[tensor], expect);
+                follow_overlap(&overlaps[c], &t, n, i, overlaps[c].part[tensor], expect);
                 for (int r = 0; r < n; r++)
                     for (int s = 0; s < t.steps; s++)
                         if (memcmp(&t.x[r][s][i], &expect[r][s], sizeof(float)) != 0)
@@ -238,6 +347,148 @@ static void every_setting_is_the_formula_to_the_bit(void **state)
                                      t.method, n, i, r, s + 1, (double)t.x[r][s][i], (double)expect[r][s]);
             }
             trial_drop(&t);
+        }
+}
+
+/* With one worker no displacement is late. */
+static void one_eager_worker_waits_for_none(void **state)
+{
+    (void)state;
+    expect_alike("diloco(period=3,overlap=eager)", "diloco(period=3)", "adamw(lr=0.01)", 1, 12);
+    expect_alike("diloco(period=4,fragments=2,overlap=eager,outer=adam(lr=0.01))",
+                 "diloco(period=4,fragments=2,outer=adam(lr=0.01))", "sgd(lr=0.1,momentum=0.9)", 1, 12);
+}
+
+/* Displacements that are the same in every round: delayed is diloco a round later; eager models
+   are apart by their own part of the last round, which does not add up. All numbers are dyadic. */
+static void constant_displacements_show_who_is_late(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 8; n *= 2) {
+        trial plain = trial_of("diloco(period=2,outer=sgd(lr=0.5,momentum=0.5))", "sgd(lr=0.25)", 12),
+              delayed = trial_of("diloco(period=2,overlap=delayed,outer=sgd(lr=0.5,momentum=0.5))", "sgd(lr=0.25)", 12),
+              eager = trial_of("diloco(period=2,overlap=eager,outer=sgd(lr=0.5))", "sgd(lr=0.25)", 12);
+        plain.gradient = delayed.gradient = eager.gradient = trial_constant;
+        trial_run(&plain, n);
+        trial_run(&delayed, n);
+        trial_run(&eager, n);
+        for (int s = 2; s < 12; s++)
+            for (int r = 0; r < n; r++)
+                assert_true(trial_same(&plain, delayed.x[r][s], plain.x[r][s - 2]));
+        for (int s = 1; s < 12; s += 2)
+            for (int r = 0; r < n; r++)
+                for (size_t i = 0; i < trial_size(&eager); i++) {
+                    const float apart = 0.5f * (trial_constant(r, 0, i, 0) - trial_constant(0, 0, i, 0));
+                    assert_true(eager.x[r][s][i] - eager.x[0][s][i] == -0.5f / (float)n * apart);
+                }
+        trial_drop(&plain);
+        trial_drop(&delayed);
+        trial_drop(&eager);
+    }
+}
+
+/* Which shows in an optimiser that counts its updates. */
+static void the_first_delayed_round_makes_no_update(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 3; n += 2) {
+        trial a = trial_of("diloco(period=2,outer=adam(lr=0.01))", "sgd(lr=0.1)", 4),
+              b = trial_of("diloco(period=2,overlap=delayed,outer=adam(lr=0.01))", "sgd(lr=0.1)", 4);
+        trial_run(&a, n);
+        trial_run(&b, n);
+        for (int r = 0; r < n; r++)
+            assert_true(trial_same(&a, b.x[r][3], a.x[r][1]));
+        trial_drop(&a);
+        trial_drop(&b);
+    }
+}
+
+/* What is sent is what diloco sends; an eager run's models differ at the end, and are averaged. */
+static void overlap_sends_what_diloco_sends(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= 4; n++) {
+        trial plain = trial_of("diloco(period=3)", "sgd(lr=0.1)", 12),
+              delayed = trial_of("diloco(period=3,overlap=delayed)", "sgd(lr=0.1)", 12),
+              eager = trial_of("diloco(period=3,overlap=eager)", "sgd(lr=0.1)", 12);
+        trial_run(&plain, n);
+        trial_run(&delayed, n);
+        trial_run(&eager, n);
+        for (int r = 0; r < n; r++)
+            for (int to = 0; to < n; to++) {
+                assert_int_equal(delayed.bytes[r][to], plain.bytes[r][to]);
+                assert_int_equal(delayed.messages[r][to], plain.messages[r][to]);
+                assert_int_equal(4 * eager.bytes[r][to], 5 * plain.bytes[r][to]);
+                assert_int_equal(4 * eager.messages[r][to], 5 * plain.messages[r][to]);
+            }
+        trial_drop(&plain);
+        trial_drop(&delayed);
+        trial_drop(&eager);
+    }
+}
+
+/* ---- weights ---- */
+
+static tutti_status note_samples(trial *t, int rank, const tutti_pass *p, tutti_error *err)
+{
+    (void)err;
+    samples_of[rank][t->done[rank]] = p->samples;
+    return TUTTI_OK;
+}
+
+/* The end of an epoch leaves workers unequally many samples, some none. */
+static void weights_by_samples_are_the_formula_to_the_bit(void **state)
+{
+    static const setting weighted[] = {
+        { "diloco(period=3,weights=samples)", 3, 1, 0, 0, 0, 0.7f, 0.9f, true, { 0 }, true },
+        { "diloco(period=4,delay=3,mix=0.75,weights=samples)", 4, 1, 3, 0, 0.75f, 0.7f, 0.9f, true, { 0 }, true },
+        { "diloco(period=6,fragments=3,order=strided,delay=1,mix=0.5,weights=samples)", 6, 3, 1, 0, 0.5f, 0.7f, 0.9f,
+          true, { 2, 1, 0 }, true },
+        { "diloco(period=2,fragments=2,warmup=2,weights=samples)", 2, 2, 0, 2, 0, 0.7f, 0.9f, true, { 1, 0, 0 }, true },
+    };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(weighted); c++)
+        for (int n = 1; n <= 4; n *= 2) {
+            trial t = trial_of(weighted[c].method, "sgd(lr=0.125)", TRIAL_STEPS);
+            t.gradient = trial_rough;
+            t.options.data_samples = n == 4 ? 19 : 9;
+            t.look = note_samples;
+            trial_run(&t, n);
+            assert_true(n < 4 || samples_of[0][2] != samples_of[3][2]);
+            expect_formula(&weighted[c], &t, n);
+            trial_drop(&t);
+        }
+}
+
+/* Then a displacement is multiplied by 1; what is sent more are the numbers of samples. */
+static void equal_samples_weigh_nothing(void **state)
+{
+    static const struct { const char *plain, *weighted, *codec; int exchanges; } cases[] = {
+        { "diloco(period=3)", "diloco(period=3,weights=samples)", NULL, 4 },
+        { "diloco(period=4,outer=none)", "diloco(period=4,outer=none,weights=samples)", NULL, 3 },
+        { "diloco(period=6,fragments=3,delay=1,mix=0.5)", "diloco(period=6,fragments=3,delay=1,mix=0.5,weights=samples)",
+          "ef(topk(ratio=0.3))", 6 },
+    };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(cases); c++)
+        for (int n = 1; n <= 5; n += 2) {
+            trial a = trial_of(cases[c].plain, "sgd(lr=0.1,momentum=0.9)", 12),
+                  b = trial_of(cases[c].weighted, "sgd(lr=0.1,momentum=0.9)", 12);
+            a.gradient = b.gradient = trial_rough;
+            a.options.codec = b.options.codec = cases[c].codec;
+            trial_run(&a, n);
+            trial_run(&b, n);
+            expect_same(&a, &b, n, 13);
+            for (int r = 0; r < n; r++) {
+                uint64_t more = 0;
+                for (int to = 0; to < n; to++)
+                    more += b.bytes[r][to] - a.bytes[r][to];
+                assert_int_equal(more, cases[c].exchanges * 8 * (n - 1));
+            }
+            trial_drop(&a);
+            trial_drop(&b);
         }
 }
 
@@ -411,6 +662,7 @@ static void common_model_and_momentum_are_equal_on_all_workers(void **state)
 {
     static const struct { const char *method, *codec; int equal; } cases[] = { /* equal: of `equal` steps x is, too */
         { "diloco(period=3)", NULL, 3 }, { "diloco(period=3)", "ef(topk(ratio=0.3))", 3 },
+        { "diloco(period=3,overlap=delayed)", "ef(topk(ratio=0.3))", 3 },
         { "diloco(period=3,delay=2)", "ef(topk(ratio=0.3))", 3 }, { "diloco(period=4,fragments=2,delay=1)", NULL, 0 },
         { "diloco(period=4,fragments=2,delay=1,mix=0.5)", "ef(int8)", 0 },
     };
@@ -449,6 +701,9 @@ static void threads_and_evaluations_change_no_bit(void **state)
         { "diloco(period=6,fragments=3,order=strided,delay=1,mix=0.5)", NULL },
         { "diloco(period=4,fragments=2,delay=1)", "ef(topk(ratio=0.3))" }, /* a residual that follows the rate */
         { "diloco(period=6,fragments=2,delay=2,mix=0.25)", "ef(powersgd(rank=1))" },
+        { "diloco(period=3,overlap=eager)", "ef(topk(ratio=0.3))" },
+        { "diloco(period=4,fragments=2,overlap=eager)", NULL },
+        { "diloco(period=4,fragments=2,overlap=delayed,weights=samples)", "ef(powersgd(rank=1))" },
     };
 
     (void)state;
@@ -540,6 +795,34 @@ static void sparseloco_sends_the_bytes_of_its_formula(void **state)
     }
 }
 
+/* The same by owners of tensors, which make up for what their own encoding loses: each message once
+   to its owner and from there to all, 2 (n - 1) in place of n (n - 1). */
+static void sparseloco_by_owners_sends_as_much_as_two_messages_a_worker(void **state)
+{
+    enum { MESSAGES = (16 + 25 + 75) + (16 + 2 + 4) + (16 + 13 + 38), ROUNDS = 3 };
+
+    (void)state;
+    for (int n = 4; n <= 8; n += 1 + 2 * (n == 5)) {
+        trial owners = trial_of("diloco(period=4,outer=none)", "sgd(lr=0.1)", 4 * ROUNDS),
+              all = trial_of("diloco(period=4,outer=none)", "sgd(lr=0.1)", 4 * ROUNDS);
+        uint64_t sent = 0;
+        owners.options.codec = "ef(chunk-topk(topk=5,chunk=50),decay=0.95,server=on)";
+        all.options.codec = "ef(chunk-topk(topk=5,chunk=50),decay=0.95)";
+        trial_run(&owners, n);
+        trial_run(&all, n);
+        for (int r = 0; r < n; r++)
+            for (int to = 0; to < n; to++)
+                sent += owners.bytes[r][to];
+        assert_int_equal(sent, 2 * ROUNDS * (uint64_t)(n - 1) * MESSAGES);
+        for (int s = 0; s < 4 * ROUNDS; s++)
+            for (int r = 0; r < n && s % 4 == 3; r++)
+                assert_true(trial_same(&owners, owners.x[r][s], owners.x[0][s]));
+        assert_true(trial_apart(&owners, owners.x[0][4 * ROUNDS - 1], all.x[0][4 * ROUNDS - 1]) > 1e-4);
+        trial_drop(&owners);
+        trial_drop(&all);
+    }
+}
+
 /* ---- what ends a run ---- */
 
 static float huge_at_worker_one(int rank, uint64_t step, size_t i, float x)
@@ -574,6 +857,11 @@ static void invalid_options_are_rejected(void **state)
         { "diloco(mix=-0.1)", "'mix' is -0.1; it must be from 0 to 1" },
         { "diloco(delay=-1)", "'delay' is -1; it must be from 0" },
         { "diloco(order=strided)", "order" }, /* without effect */
+        { "diloco(overlap=eager,delay=1)", "delay" },
+        { "diloco(overlap=delayed,mix=0.5)", "mix" },
+        { "diloco(overlap=eager,weights=samples)", "weights" },
+        { "diloco(overlap=late)", "overlap" },
+        { "diloco(weights=tokens)", "weights" },
         { "diloco(fragments=2,order=random)", "order" },
         { "diloco(fragments=4)",
           "method 'diloco': fragments is 4, but a fragment is one or more of the model's layers with parameters (under "
@@ -608,6 +896,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(recorded_runs_of_torchft_replay_to_the_bit),
         cmocka_unit_test(every_setting_is_the_formula_to_the_bit),
+        cmocka_unit_test(overlap_is_the_formula_to_the_bit),
+        cmocka_unit_test(one_eager_worker_waits_for_none),
+        cmocka_unit_test(constant_displacements_show_who_is_late),
+        cmocka_unit_test(the_first_delayed_round_makes_no_update),
+        cmocka_unit_test(overlap_sends_what_diloco_sends),
+        cmocka_unit_test(weights_by_samples_are_the_formula_to_the_bit),
+        cmocka_unit_test(equal_samples_weigh_nothing),
         cmocka_unit_test(one_fragment_without_delay_is_local_sgd_bit_for_bit),
         cmocka_unit_test(period_one_with_a_plain_outer_step_is_averaging),
         cmocka_unit_test(one_worker_without_an_outer_step_is_single),
@@ -618,6 +913,7 @@ int main(void)
         cmocka_unit_test(threads_and_evaluations_change_no_bit),
         cmocka_unit_test(displacements_travel_through_the_codec),
         cmocka_unit_test(sparseloco_sends_the_bytes_of_its_formula),
+        cmocka_unit_test(sparseloco_by_owners_sends_as_much_as_two_messages_a_worker),
         cmocka_unit_test(numbers_that_are_not_finite_end_the_run),
         cmocka_unit_test(invalid_options_are_rejected),
     };

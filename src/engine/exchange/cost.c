@@ -276,6 +276,9 @@ static tutti_status try_tensor(const tutti_engine *e, probe *p, int tensor, int 
 {
     tutti_exchange_unit u = { .view = e->sums.exchange->space.tensor[tensor],
                               .codec = p->codec,
+                              .turn = e->sums.exchange->turn != NULL
+                                          ? e->sums.exchange->turn[tensor]
+                                          : -1,
                               .checked = e->sums.exchange->checked };
     const int64_t begin = tutti_now_ns(e->rt);
     struct { double encode, decode; } best = { INFINITY, INFINITY };

@@ -210,6 +210,7 @@ tutti_status tutti_exchange_set_up(tutti_exchange_job *job, const tutti_piece *p
         tutti_exchange_unit *u = &job->unit[i];
         *u = (tutti_exchange_unit){ .view = x->tensor[p->first_tensor + i],
                                     .codec = x->codec,
+                                    .turn = x->turn != NULL ? x->turn[p->first_tensor + i] : -1,
                                     .checked = x->checked };
         u->view.step = step;
         while (u->codec->ops->choose != NULL && u->n_wrappers < TUTTI_EXCHANGE_WRAPPERS) {

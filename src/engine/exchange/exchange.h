@@ -84,8 +84,8 @@ tutti_status tutti_engine_exchange_displacement(tutti_engine *e, tutti_piece *p,
                                                 tutti_error *err);
 /* Returns whether the codec report measures that step's exchange. */
 bool tutti_engine_exchange_measures(const tutti_engine *e, uint64_t step);
-/* Returns the worker that owns an element of a tensor of `count` elements, where messages go by
-   owners of shards. Needs no codec. */
-int tutti_exchange_owner(int tensor, size_t count, size_t element, int workers);
+/* Returns the worker that owns an element of a tensor where messages go by owners of shards, among
+   this run's number of workers. After declare(). */
+int tutti_exchange_owner(const tutti_engine *e, int tensor, size_t element);
 #pragma GCC visibility pop
 #endif

@@ -36,6 +36,8 @@ typedef struct tutti_exchange_unit {
     bool finite;                 /* there are wrappers and the gradient is finite, so that they are
                                     applied */
     bool owned;                  /* its messages go by owners of shards */
+    int turn;                    /* at least 0: it is one shard, the turn-th that is dealt out to
+                                    owners; -1: it is split into shards */
     bool checked;                /* each of its messages begins with a checksum */
     void *scratch;               /* if the codec makes sums: its scratch memory */
     void *wire[TUTTI_EXCHANGE_ROUNDS]; /* likewise: what it sends in each round */
@@ -78,6 +80,7 @@ typedef struct tutti_engine_exchange {
                                     (ask.c); NULL: the method does not use it */
     uint8_t *asked_states;       /* declared: a copy of the codec's states meanwhile; NULL
                                     likewise */
+    int *turn;                   /* [n_tensors]: the unit's `turn`; NULL: all are split */
     uint64_t *payload;           /* [n_tensors]: bytes that this worker has sent of each tensor in
                                     this process */
     uint64_t report_every;       /* option codec_report: every how many steps; 0: never */
@@ -165,6 +168,8 @@ bool tutti_exchange_leads(const tutti_engine *e);
    TUTTI_ERR_USAGE. */
 tutti_status tutti_exchange_check_owners(const tutti_engine *e, const tutti_exchange_job *job,
                                          tutti_error *err);
+/* Sets x->turn, where a codec of the run makes messages of whole tensors: their order by size. */
+tutti_status tutti_exchange_deal(tutti_engine_exchange *x, tutti_error *err);
 /* Returns whether this unit's messages go by owners of shards. */
 bool tutti_exchange_by_owners(const tutti_exchange_unit *u, int workers, tutti_route route);
 /* Returns the view of the unit's shard that worker `owner` owns. stage: 0: first encoding; 1: that

@@ -6,6 +6,8 @@
      owners   From four workers up: every tensor is split into W shards. Each worker sends shard j
               to its owner. The owner decodes and adds in the same tree, encodes the mean again
               (stage 1) and sends it to all:                       2 (W - 1) / W b bytes a worker
+              Where a codec encodes whole tensors (chunk-topk, dct), a tensor is one shard. Then
+              this is the mean over the workers: the owner of a large tensor sends more.
 
    The second encoding loses again. A wrapper may make up for what the first one loses (error
    feedback) but not for what the second one does (ef without server=on). Then the tensors are
@@ -13,6 +15,8 @@
    this: allgather, and a method that encodes once (tutti_exchange_once), never use owners;
    alltoall does from two workers up, and is refused if a promise would be broken. Shard j of
    tensor t belongs to worker (j + t) mod W: small tensors are one shard, and their owners differ.
+   Whole tensors are dealt out by size, the largest first, forwards and then backwards over the
+   workers (0 1 2 2 1 0 0 1 ...), so that all own about as much.
    All workers decode the same bytes, including their own, so all have the same mean to the bit.
 
    Messages are stored contiguously, without headers, if their codec guarantees that all have the
@@ -55,6 +59,27 @@ static size_t message_bound(const tutti_exchange_unit *u, const tutti_view *v)
     return v->count == 0 ? 0 : u->codec->ops->bound(u->codec, v) + head_of(u);
 }
 
+static bool is_of_whole_tensors(const tutti_codec *c)
+{
+    return c->ops->rounds == 0 && (tutti_codec_traits(c) & TUTTI_CODEC_WHOLE_TENSOR) != 0;
+}
+
+tutti_status tutti_exchange_deal(tutti_engine_exchange *x, tutti_error *err)
+{
+    const int n = x->space.n_tensors;
+
+    if (tutti_exchange_leaf(x->codec, is_of_whole_tensors) == NULL)
+        return TUTTI_OK;
+    x->turn = tutti_alloc((size_t)n, sizeof *x->turn);
+    if (x->turn == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for codec '%.60s'", x->spec);
+    for (int t = 0; t < n; t++) /* those that are dealt out before it */
+        for (int k = 0; k < n; k++)
+            x->turn[t] += x->tensor[k].count > x->tensor[t].count ||
+                          (x->tensor[k].count == x->tensor[t].count && k < t);
+    return TUTTI_OK;
+}
+
 tutti_route tutti_exchange_route(const char *collective)
 {
     return strcmp(collective, "allgather") == 0  ? TUTTI_ROUTE_GATHER
@@ -65,8 +90,6 @@ tutti_route tutti_exchange_route(const char *collective)
 /* Why the owners of its shards may not encode a unit again; NULL: they may. */
 static const char *hindrance(const tutti_exchange_unit *u)
 {
-    if ((tutti_codec_traits(u->codec) & TUTTI_CODEC_WHOLE_TENSOR) != 0)
-        return "encodes whole tensors, of which no worker owns a part";
     for (int w = 0; w < u->n_wrappers; w++) {
         tutti_view second = u->view;
         float *first_loss, *second_loss;
@@ -98,27 +121,59 @@ tutti_status tutti_exchange_check_owners(const tutti_engine *e, const tutti_exch
     return TUTTI_OK;
 }
 
+/* Elements of each shard but the last ones of a tensor. */
+static size_t shard_elements(size_t count, int workers)
+{
+    const size_t line = (size_t)workers * PART_ALIGNMENT;
+
+    return (count + line - 1) / line * PART_ALIGNMENT;
+}
+
+/* The owner of the whole tensor that is the turn-th to be dealt out. */
+static int dealt_to(int turn, int workers)
+{
+    const int k = turn % (2 * workers);
+
+    return k < workers ? k : 2 * workers - 1 - k;
+}
+
+static tutti_view whole_part_of(const tutti_exchange_unit *u, int owner, int workers)
+{
+    tutti_view v = u->view;
+
+    if (dealt_to(u->turn, workers) == owner)
+        return v;
+    v.rows = 1;
+    v.cols = v.count = 0;
+    return v;
+}
+
 tutti_view tutti_exchange_part_of(const tutti_exchange_unit *u, int owner, int workers, int stage)
 {
-    const size_t each = (u->view.count + (size_t)workers * PART_ALIGNMENT - 1) /
-                        ((size_t)workers * PART_ALIGNMENT) * PART_ALIGNMENT;
+    const size_t each = shard_elements(u->view.count, workers);
     const size_t j = (size_t)((owner + workers - u->view.tensor % workers) % workers),
                  low = j * each < u->view.count ? j * each : u->view.count;
     tutti_view v = u->view;
 
-    v.first += low;
-    v.count = u->view.count - low < each ? u->view.count - low : each;
-    v.rows = 1;
-    v.cols = v.count;
+    if (u->turn >= 0)
+        v = whole_part_of(u, owner, workers);
+    else {
+        v.first += low;
+        v.count = u->view.count - low < each ? u->view.count - low : each;
+        v.rows = 1;
+        v.cols = v.count;
+    }
     v.stage = stage;
     return v;
 }
 
-int tutti_exchange_owner(int tensor, size_t count, size_t element, int workers)
+int tutti_exchange_owner(const tutti_engine *e, int tensor, size_t element)
 {
-    const size_t each = (count + (size_t)workers * PART_ALIGNMENT - 1) /
-                        ((size_t)workers * PART_ALIGNMENT) * PART_ALIGNMENT;
+    const int workers = e->m.workers;
+    const size_t each = shard_elements(e->tensors[tensor].count, workers);
 
+    if (e->sums.exchange != NULL && e->sums.exchange->turn != NULL)
+        return dealt_to(e->sums.exchange->turn[tensor], workers);
     return (int)((element / each + (size_t)tensor) % (size_t)workers);
 }
 

@@ -132,6 +132,7 @@ tutti_status tutti_exchange_declare(tutti_method *m, tutti_plan *plan, const cha
         return spec == e->options.codec
                    ? status
                    : tutti_fail_within(err, status, "method '%s'", m->ops->name);
+    TUTTI_TRY(tutti_exchange_deal(x, err));
     x->n_states = tutti_plan_count(plan) - x->first_state;
     declare_kept(e, x, plan);
     if (e->options.codec_cost == TUTTI_CODEC_COST_AUTO_OFF)
@@ -312,6 +313,7 @@ void tutti_engine_exchange_close(tutti_engine *e)
     tutti_free(x->tensor);
     tutti_free(x->name);
     tutti_free(x->payload);
+    tutti_free(x->turn);
     tutti_free(x->spec);
     tutti_free(x);
     e->sums.exchange = NULL;

@@ -34,6 +34,8 @@ struct tutti_displacement {
     float *d;                    /* [n] */
     const tutti_range *tensors;  /* [ranges] */
     int ranges;
+    int64_t weight;
+    int64_t *weights;            /* [workers]: those of all, once the exchange has begun */
     uint64_t step;
     tutti_group group;           /* of all workers; keyed for each range */
     /* how the last one ended, until it is reported */
@@ -62,10 +64,34 @@ static tutti_piece piece_of(const tutti_displacement *s, int k)
     return p;
 }
 
+/* d := d times what it weighs in an unweighted mean. */
+static tutti_status weigh(const tutti_displacement *s, tutti_error *err)
+{
+    const size_t workers = (size_t)s->group.size;
+    tutti_group group = tutti_group_keyed(
+        &s->group, tutti_port_of("displacement weights", 0, 0), (uint32_t)s->step);
+    int64_t mine = s->weight;
+    double sum = 0;
+    float by;
+
+    TUTTI_TRY(tutti_allgather(&group, tutti_host(&mine, 1, TUTTI_I64),
+                              tutti_host(s->weights, workers, TUTTI_I64), err));
+    for (size_t r = 0; r < workers; r++)
+        sum += (double)s->weights[r];
+    by = sum > 0 ? (float)((double)workers * (double)mine / sum) : 1;
+    for (int k = 0; by != 1 && k < s->ranges; k++) {
+        const tutti_piece p = piece_of(s, k);
+        tutti_scale(s->e->m.device, p.count, by, p.g);
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status run_exchange(tutti_job *job, tutti_error *err)
 {
     const tutti_displacement *s = job->owner;
 
+    if (s->weight != TUTTI_DISPLACEMENT_EQUAL && s->group.size > 1)
+        TUTTI_TRY(weigh(s, err));
     for (int k = 0; k < s->ranges; k++) {
         tutti_piece p = piece_of(s, k);
         TUTTI_TRY(tutti_engine_exchange_displacement(s->e, &p, err));
@@ -109,7 +135,7 @@ static tutti_status finish(void *self, tutti_error *err)
 }
 
 void tutti_displacement_start(tutti_displacement *s, float *d, const tutti_range *tensors,
-                              int ranges)
+                              int ranges, int64_t weight)
 {
     tutti_engine *e = s->e;
     const tutti_doing was =
@@ -118,6 +144,7 @@ void tutti_displacement_start(tutti_displacement *s, float *d, const tutti_range
     s->d = d;
     s->tensors = tensors;
     s->ranges = ranges;
+    s->weight = weight;
     s->step = e->counts.progress.step;
     s->group = e->m.all;
     s->under_way = true;
@@ -163,6 +190,7 @@ static void close_displacement(void *self)
     tutti_displacement *s = self;
 
     tutti_free(s->kept);
+    tutti_free(s->weights);
     tutti_free(s);
 }
 
@@ -181,6 +209,9 @@ tutti_status tutti_displacement_declare(tutti_displacement **out, tutti_method *
     s->delay = (int)delay;
     s->job = (tutti_job){ .run = run_exchange, .owner = s };
     tutti_facility_add(m, &facility, s);
+    s->weights = tutti_alloc((size_t)m->workers, sizeof *s->weights);
+    if (s->weights == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the exchange of displacements");
     if (delay == 0 || tutti_exchange_codec(m) == NULL)
         return TUTTI_OK;
     s->kept = tutti_alloc((size_t)delay, sizeof *s->kept);
