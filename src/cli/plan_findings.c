@@ -354,15 +354,16 @@ static void print_setting(const tutti_plan_findings *f)
     for (size_t i = 0; i < f->n; i++)
         longer = longer || f->rows[i].steps != (uint64_t)f->over;
     snprintf(text, sizeof text,
-             "%s on %s, %lld worker%s, batches of %lld; %lld simulated steps of each method%s",
-             c->model, c->data, (long long)c->n, c->n > 1 ? "s" : "", (long long)c->batch,
-             (long long)f->over, longer ? ", or whole periods" : "");
+             "%s%s%s, %lld worker%s, batches of %lld; %lld simulated steps of each method%s",
+             f->script != NULL ? f->script : c->model, f->script != NULL ? "" : " on ",
+             f->script != NULL ? "" : c->data, (long long)c->n, c->n > 1 ? "s" : "",
+             (long long)c->batch, (long long)f->over, longer ? ", or whole periods" : "");
     tutti_cli_wrap(stdout, "", 0, text);
     if (m != NULL) {
         snprintf(text, sizeof text,
                  "measured %s: a pass takes %.3g ms and the rest of a step %.3g ms%s%s%s%s",
-                 f->of_script ? "before" : "here", m->pass_seconds * 1e3, m->update_seconds * 1e3,
-                 f->of_script ? "" : ", with all workers at work",
+                 f->script != NULL ? "before" : "here", m->pass_seconds * 1e3,
+                 m->update_seconds * 1e3, f->script != NULL ? "" : ", with all workers at work",
                  m->platform[0] != 0 ? "; hosts and links are tutti platform '" : "", m->platform,
                  m->platform[0] != 0 ? "'" : "");
         tutti_cli_wrap(stdout, "", 0, text);
@@ -489,7 +490,7 @@ static json_t *comparison(const tutti_plan_findings *f)
     char *methods = NULL, *codecs = NULL;
     size_t bytes, n = 0;
     FILE *m = open_memstream(&methods, &bytes), *c = open_memstream(&codecs, &bytes);
-    bool whole = m != NULL && c != NULL && words != NULL && !f->of_script, plain = false;
+    bool whole = m != NULL && c != NULL && words != NULL && f->script == NULL, plain = false;
 
     if (whole)
         n = list_compared(f, m, c, &plain);
@@ -557,7 +558,7 @@ static void print_choice(const tutti_plan_findings *f)
 static void print_command(const tutti_plan_findings *f, const tutti_planned *row)
 {
     fputs("  ", stdout);
-    if (!f->of_script)
+    if (f->script == NULL)
         tutti_words_print(stdout, row->command);
     else if (row->codec[0] != 0)
         printf("method=\"%s\", codec=\"%s\"", row->method, row->codec);
@@ -603,13 +604,13 @@ static json_t *name_json(const tutti_planned *row)
 
 static json_t *row_json(const tutti_plan_findings *f, const tutti_planned *row)
 {
-    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:s, s:s, s:o}", "method",
-                     row->method, "codec", row->codec, "condition", row->condition, "settled",
-                     (json_int_t)row->settled, "steps", (json_int_t)row->steps, "seconds_a_step",
-                     row->seconds, "exposed_share", row->exposed, "memory_bytes", row->memory,
-                     "bytes_sent_a_step", row->bytes, "effect", row->effect->name, "reason",
-                     row->reason, "command",
-                     f->of_script ? json_null() : json_incref((json_t *)(uintptr_t)row->command));
+    return json_pack(
+        "{s:s, s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:s, s:s, s:o}", "method", row->method,
+        "codec", row->codec, "condition", row->condition, "settled", (json_int_t)row->settled,
+        "steps", (json_int_t)row->steps, "seconds_a_step", row->seconds, "exposed_share",
+        row->exposed, "memory_bytes", row->memory, "bytes_sent_a_step", row->bytes, "effect",
+        row->effect->name, "reason", row->reason, "command",
+        f->script != NULL ? json_null() : json_incref((json_t *)(uintptr_t)row->command));
 }
 
 json_t *tutti_plan_json(const tutti_plan_findings *f)

@@ -94,7 +94,8 @@ typedef struct tutti_plan_findings {
     const char *platform, *slow;    /* as given; "": not given */
     double step_time;               /* as given; 0: not given */
     int64_t over;                   /* --over: steps of each method that the figures are of */
-    bool of_script;                 /* the model is a measured one, which a script trains */
+    const char *script;             /* the name of a measured network, which a script trains; NULL:
+                                       the model is of this library */
     bool optimizer;                 /* an optimizer was given, which all methods have */
     /* Set by tutti_plan_find. */
     tutti_planned *rows;            /* [n]: fastest first, after `shares` if there is one */

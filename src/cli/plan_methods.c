@@ -60,7 +60,9 @@ const tutti_option tutti_cli_plan_options[] = {
 
 static void print_help(void)
 {
-    printf("tutti plan [--OPTION VALUE ...] [--TRAIN-OPTION VALUE ...]\n\n");
+    printf(
+        "tutti plan [--OPTION VALUE ...] [--TRAIN-OPTION VALUE ...]\n"
+        "tutti plan SCRIPT.py [--OPTION VALUE ...] [--TRAIN-OPTION VALUE ...] [-- ARGUMENTS]\n\n");
     tutti_cli_wrap(
         stdout, "", 0,
         "How fast methods would be in a run, before it starts. Each trains for some simulated "
@@ -69,7 +71,9 @@ static void print_help(void)
         "with the share of it in which workers wait, memory, what is sent, what is known of their "
         "effect on training, a reason and the command. Those that cannot do this run are listed "
         "with the reason. All other options are those of `tutti train`. --model 'measured(file=F)' "
-        "is a network of a script, by its shapes and times, as tutti.plan of Python measures it.");
+        "is a network of a script, by its shapes and times, as tutti.plan of Python measures it. "
+        "SCRIPT.py is run by Python, as one process with ARGUMENTS, until some of its passes are "
+        "timed; these are planned with.");
     printf("\n  option               type   default                    meaning\n");
     tutti_cli_print_options(stdout, tutti_cli_plan_options, true);
     printf(
@@ -370,7 +374,9 @@ static tutti_status plan_it(work *w, tutti_error *err)
                                   .platform = c->platform,
                                   .slow = c->slow,
                                   .step_time = c->step_time,
-                                  .of_script = w->known != NULL,
+                                  .script = w->known == NULL           ? NULL
+                                            : w->known->module[0] != 0 ? w->known->module
+                                                                       : w->run->model,
                                   .optimizer = w->optimizer,
                                   .over = c->over };
         status = tutti_plan_find(

@@ -254,7 +254,7 @@ static tutti_status read_all(reader *r, tutti_measured_model *m, tutti_error *er
         "forward_seconds",  "backward_seconds", "optimizer_seconds",
         "activation_bytes", "tensors",          NULL
     };
-    const char *schema = json_string_value(json_object_get(m->root, "schema")), *module;
+    const char *schema = json_string_value(json_object_get(m->root, "schema"));
     json_int_t whole = 0;
 
     if (schema == NULL || strcmp(schema, "tutti-measured-1") != 0)
@@ -263,8 +263,9 @@ static tutti_status read_all(reader *r, tutti_measured_model *m, tutti_error *er
                       "\"tutti-measured-1\"",
                       schema != NULL ? schema : "");
     TUTTI_TRY(only(r, m->root, names));
+    m->module = "";
     if (json_object_get(m->root, "module") != NULL)
-        TUTTI_TRY(read_text(r, m->root, "module", &module));
+        TUTTI_TRY(read_text(r, m->root, "module", &m->module));
     TUTTI_TRY(read_whole(r, m->root, "batch", 1, TUTTI_MEASURED_BATCH_MOST, &whole));
     m->batch = whole;
     TUTTI_TRY(read_seconds(r, m->root, "forward_seconds", NAN, &m->forward));

@@ -15,6 +15,7 @@
 enum { TUTTI_MEASURED_BATCH_MOST = 1 << 20, TUTTI_MEASURED_TENSORS_MOST = 1 << 16 };
 
 typedef struct tutti_measured_model {
+    const char *module;          /* its name, a part of root; "": not known */
     int64_t batch;
     double forward, backward, optimizer; /* the last one: of an update, once in a step */
     uint64_t activation_bytes;

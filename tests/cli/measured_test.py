@@ -92,6 +92,7 @@ class Measured(Case):
         self.assertIn("measured before: a pass takes 3 ms and the rest of a step 2 ms; hosts and links are tutti "
                       "platform 'cluster(n=2,", " ".join(done.stdout.split()))
         self.assertIn('\n  method="ddp"\n', done.stdout)
+        self.assertIn("\nmlp, 2 workers, batches of 16; 2 simulated steps of each method\n", done.stdout)
         self.assertNotIn("tutti train", done.stdout)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")

@@ -171,6 +171,23 @@ def test_frozen_parameters_are_left_out_and_shared_ones_are_there_once():
     assert names[-1] == "embed.weight"  # ready when both its uses have given their part
 
 
+@pytest.mark.slow
+def test_a_compiled_module_is_timed_as_it_is():
+    module, sample = images()
+    compiled = torch.compile(module, backend="eager")
+    for given in (compiled, torch.nn.Sequential(compiled)):
+        found = measured(given, sample)
+        names = {t["name"].removeprefix("0.") for t in found["tensors"]}
+        assert names == {name for name, p in module.named_parameters() if p.requires_grad}
+        assert found["module"] in ("Convolutions", "Sequential")
+
+
+def test_shapes_are_in_the_order_of_memory_as_the_engine_has_them():
+    module = torch.nn.Conv2d(3, 5, 2).to(memory_format=torch.channels_last)
+    shapes = {t["name"]: t["shape"] for t in measured(module, torch.rand(4, 3, 4, 4))["tensors"]}
+    assert shapes == {"weight": [5, 2, 2, 3], "bias": [5]}
+
+
 def test_a_parameter_without_a_gradient_is_warned_of():
     module, sample = pairs()
     module.extra = torch.nn.Linear(3, 3)
@@ -221,6 +238,87 @@ def test_the_example_of_the_page_runs(capsys):
     plan = names["plan"]
     assert {m.method for m in plan.methods} == {"ddp", "powersgd", "local-sgd(period=4)", "ad-psgd"}
     assert capsys.readouterr().out == f"{plan}\n{plan.fastest_synchronous.method} {plan.fastest_synchronous.seconds}\n"
+
+
+SCRIPT = """
+import sys, torch
+{before}
+print("with", sys.argv[1:])
+torch.manual_seed(1)
+class Net(torch.nn.Sequential):
+    pass
+net = Net(torch.nn.Linear(16, 8), torch.nn.Dropout(0.1), torch.nn.Linear(8, 4))
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+{wrap}
+for step in range(int(sys.argv[1])):
+    optimizer.zero_grad()
+    for part in range({passes}):
+        model(torch.rand(6, 16)).square().mean().backward()
+    with torch.no_grad():
+        model.eval()
+        model(torch.rand(50, 16))
+        model.train()
+    optimizer.step()
+print("to its end")
+"""
+WRAPS = {
+    "one process": ("", "model = net", 2),
+    "the group of torchrun": (
+        "import torch.distributed as dist; dist.init_process_group('gloo')",
+        "model = torch.nn.parallel.DistributedDataParallel(net)", 1),
+    "wrapper": ("import tutti.torch", "model = tutti.torch.DistributedDataParallel(net, 'powersgd')", 1),
+    "prepare": ("import tutti.torch", "model, optimizer = tutti.torch.prepare(net, optimizer, 'local-sgd')", 1),
+}
+
+
+def script(kind="one process", more=""):
+    before, wrap, passes = WRAPS[kind]
+    return SCRIPT.format(before=before, wrap=wrap + more, passes=passes)
+
+
+def plan_script(folder, text, *words):
+    (folder / "train.py").write_text(text)
+    platform = subprocess.run([TUTTI, "platform", "cluster(n=2)"], capture_output=True, text=True, check=True).stdout
+    (folder / "lan.xml").write_text(platform)
+    given = [TUTTI, "plan", "train.py", "-n", "2", "--platform", "lan.xml", "--methods", "ddp,local-sgd(period=4)",
+             "--over", "4", "--json", "--quiet", "--", *words]
+    return subprocess.run(given, cwd=folder, capture_output=True, text=True,
+                          env=processes.environment({"VIRTUAL_ENV": sys.prefix}))
+
+
+@needs_simulator
+@pytest.mark.parametrize("kind", [
+    "one process", "prepare", *(pytest.param(k, marks=pytest.mark.slow) for k in ("the group of torchrun", "wrapper"))])
+def test_a_script_is_timed_as_it_stands_and_ended(kind, tmp_path):
+    done = plan_script(tmp_path, script(kind), "1000")
+    assert done.returncode == 0, done.stderr
+    plan = json.loads(done.stdout)  # and nothing that the script has printed
+    assert {m["method"] for m in plan["methods"]} == {"ddp", "local-sgd(period=4)"}
+    assert plan["batch"] == 6
+    parameters = 16 * 8 + 8 + 8 * 4 + 4
+    sent = {m["method"]: m["bytes_sent_a_step"] for m in plan["methods"]}
+    assert sent["ddp"] == 4 * parameters  # of each of two workers
+    assert "with ['1000']" in done.stderr and "to its end" not in done.stderr
+
+
+@pytest.mark.slow
+def test_a_script_that_cannot_be_timed_is_refused_with_a_sentence(tmp_path):
+    one_more = "\noptimizer.add_param_group({'params': [torch.ones(1, requires_grad=True)]})"
+    for text, steps, says in (
+        (script(), 3, "train.py ended after 6 training passes in its own process, and 7 are needed"),
+        (script(more=one_more), 9, "an optimizer of the script trains parameters that are not in the Net"),
+        (script(more="\nnet.double(); torch.set_default_dtype(torch.float64)"), 9, "parameter '0.weight' is float64"),
+    ):
+        done = plan_script(tmp_path, text, str(steps))
+        assert done.returncode == 2, done.stderr
+        assert f"tutti plan: {says}" in done.stderr
+        assert done.stdout == ""
+    missing = subprocess.run([TUTTI, "plan", "none.py"], cwd=tmp_path, capture_output=True, text=True,
+                             env=processes.environment({"VIRTUAL_ENV": sys.prefix}))
+    assert missing.returncode == 2 and "there is no script 'none.py'" in missing.stderr
+    nothing = subprocess.run([TUTTI, "plan", "train.py"], cwd=tmp_path, capture_output=True, text=True,
+                             env=processes.environment({"VIRTUAL_ENV": str(tmp_path)}))
+    assert nothing.returncode == 2 and "/bin/python', which cannot be started" in nothing.stderr
 
 
 def test_the_package_alone_does_not_import_pytorch():

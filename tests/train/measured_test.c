@@ -44,6 +44,7 @@ static void tensors_are_in_units_from_the_input_on(void **state)
 
     (void)state;
     assert_int_equal(tutti_measured_parse(&m, "m.json", net, strlen(net), &err), TUTTI_OK);
+    assert_string_equal(m->module, "Net");
     assert_int_equal(m->batch, 8);
     assert_float_equal(m->forward, 0.5, 0);
     assert_float_equal(m->backward, 1, 0);

@@ -2,7 +2,8 @@
 
 The pass is the module's own, on the CPU, with the threads that PyTorch has. A parameter is reached when the first
 module that has it is called; a parameter of a module that is never called by itself (the output projection of
-nn.MultiheadAttention) when the next module around it is. Its gradient is ready when PyTorch has accumulated it.
+nn.MultiheadAttention), or of one that is compiled, when the next module around it is. Its gradient is ready when
+PyTorch has accumulated it.
 """
 
 from __future__ import annotations
@@ -19,27 +20,29 @@ from typing import Any
 import torch
 from torch import nn
 
-from ._bind import check_trainable, memory_order, short
+from ._bind import check_trainable, is_compiled, memory_order, short
 
-_WARM = 2  # passes before those that are timed: the first ones allocate, and choose kernels
+WARM = 2  # passes before those that are timed: the first ones allocate, and choose kernels
 
 
 def measure(module: nn.Module, sample: Any, *, loss: Callable[[Any], Any] | None, optimizer: Any, batch: int | None,
             passes: int) -> dict[str, Any]:
     """Returns what the file of a measured network has (docs/PLAN.md), as medians over `passes` passes."""
-    params = _params(module)
+    params = params_of(module)
     args, kwargs = _arguments(sample)
     if isinstance(passes, bool) or not isinstance(passes, int) or passes < 1:
         raise ValueError(f"passes is {passes!r}; it must be a whole number from 1 on")
     if batch is None:
-        batch = _samples([*args, *kwargs.values()])
+        batch = samples_of([*args, *kwargs.values()])
     elif isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
         raise ValueError(f"batch is {batch!r}; it must be a whole number from 1 on")
     _check_optimizer(optimizer, params)
     with _as_before(module, optimizer):
-        clock = _Clock(module, params)
+        clock = Clock(module, params)
         with clock:
-            for k in range(_WARM + passes):
+            for k in range(WARM + passes):
+                for p in params.values():
+                    p.grad = None
                 clock.begin(kept=k == 0)
                 with torch.enable_grad(), clock.saved():
                     value = _loss_of(module(*args, **kwargs), loss)
@@ -52,7 +55,7 @@ def measure(module: nn.Module, sample: Any, *, loss: Callable[[Any], Any] | None
         return clock.content(batch)
 
 
-def _params(module: nn.Module) -> dict[str, nn.Parameter]:
+def params_of(module: nn.Module) -> dict[str, nn.Parameter]:
     """Returns the parameters that are trained, each once, by its first name."""
     if not isinstance(module, nn.Module):
         raise TypeError(f"tutti.plan is for a torch.nn.Module, and was given a {type(module).__name__}")
@@ -76,7 +79,7 @@ def _arguments(sample: Any) -> tuple[list[Any], dict[str, Any]]:
     return (list(sample), {}) if isinstance(sample, (tuple, list)) else ([sample], {})
 
 
-def _samples(values: list[Any]) -> int:
+def samples_of(values: list[Any]) -> int:
     first = next((v for v in values if isinstance(v, torch.Tensor) and v.dim() > 0 and v.size(0) > 0), None)
     if first is None:
         raise ValueError("the sample has no tensor whose first size could be its number of samples; give batch=N")
@@ -147,7 +150,15 @@ class _Pass:
     ready: dict[str, float]
 
 
-class _Clock:
+def _called_one_by_one(module: nn.Module) -> Iterator[nn.Module]:
+    """The module and those inside, but none that is compiled: its hooks would be compiled with it."""
+    if not is_compiled(module):
+        yield module
+        for child in module.children():
+            yield from _called_one_by_one(child)
+
+
+class Clock:
     """The times of passes. Within `with` it has hooks on the module."""
 
     def __init__(self, module: nn.Module, params: dict[str, nn.Parameter]):
@@ -175,8 +186,8 @@ class _Clock:
                     found[names[p]].append(around)
         return found
 
-    def __enter__(self) -> _Clock:
-        for m in self._module.modules():
+    def __enter__(self) -> Clock:
+        for m in _called_one_by_one(self._module):
             self._hooks.append(m.register_forward_pre_hook(self._reached))
         for name, p in self._params.items():
             self._hooks.append(p.register_post_accumulate_grad_hook(lambda _, name=name: self._is_ready(name)))
@@ -196,8 +207,6 @@ class _Clock:
         """kept: what forward keeps for backward is counted, in a pass that is not timed."""
         self._bytes = {} if kept else None
         self._needed, self._ready = {}, {}
-        for p in self._params.values():
-            p.grad = None
         self._began = time.perf_counter()
 
     @contextlib.contextmanager
@@ -217,8 +226,14 @@ class _Clock:
     def middle(self) -> None:
         self._middle = time.perf_counter()
 
-    def end(self) -> None:
-        now = time.perf_counter()
+    @property
+    def went_back(self) -> bool:
+        """Has backward begun in this pass?"""
+        return bool(self._ready)
+
+    def end(self, at_last: bool = False) -> None:
+        """at_last: the pass has ended when its last gradient was ready; else it ends now."""
+        now = self._middle + max(self._ready.values()) if at_last else time.perf_counter()
         self._passes.append(_Pass(self._middle - self._began, now - self._middle, self._times_needed(), self._ready))
         if self._bytes is not None:
             for t in (*self._module.parameters(), *self._module.buffers()):
@@ -235,10 +250,13 @@ class _Clock:
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         began = time.perf_counter()
         optimizer.step()
-        self._steps.append(time.perf_counter() - began)
+        self.stepped(time.perf_counter() - began)
+
+    def stepped(self, seconds: float) -> None:
+        self._steps.append(seconds)
 
     def content(self, batch: int) -> dict[str, Any]:
-        timed = self._passes[_WARM:]
+        timed = self._passes[WARM:]
         forward, backward = (statistics.median(times) for times in zip(*((p.forward, p.backward) for p in timed),
                                                                        strict=True))
         unused = [name for name in self._params if any(name not in p.ready for p in timed)]
@@ -249,7 +267,7 @@ class _Clock:
         for name, p in self._params.items():
             order = memory_order(p) or range(p.dim())
             tensors.append({
-                "name": name,
+                "name": name.replace("_orig_mod.", ""),  # of torch.compile
                 "shape": [p.size(d) for d in order],  # as the engine has them: in the order of memory
                 "dtype": short(p.dtype),
                 "needed_seconds": min(forward, statistics.median(q.needed[name] for q in timed)),
@@ -257,11 +275,11 @@ class _Clock:
             })
         return {
             "schema": "tutti-measured-1",
-            "module": type(self._module).__name__,
+            "module": type(getattr(self._module, "_orig_mod", self._module)).__name__,
             "batch": batch,
             "forward_seconds": forward,
             "backward_seconds": backward,
-            "optimizer_seconds": statistics.median(self._steps[_WARM:]) if self._steps else 0.0,
+            "optimizer_seconds": statistics.median(self._steps[WARM:] or self._steps) if self._steps else 0.0,
             "activation_bytes": self._activation_bytes,
             "tensors": sorted(tensors, key=lambda t: t["ready_seconds"]),
         }
