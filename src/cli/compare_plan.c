@@ -20,6 +20,7 @@
 #include "codec/codec.h"
 #include "collective/world.h"
 #include "launch/launch.h"
+#include "train/measured.h"
 
 /* ---- one run ---- */
 
@@ -203,6 +204,8 @@ static tutti_status make_words(int argc, char **argv, const choice *of, bool of_
         status = tutti_world_check(s.config.transport, err);
     if (status == TUTTI_OK && tutti_world_simulated(s.config.transport) && s.config.threads == 0)
         s.config.threads = 1;
+    if (status == TUTTI_OK && !of_plan)
+        status = tutti_measured_check(&s.config, false, err);
     threads = s.config.threads;
     s.config.target = s.config.resume = s.config.out = "";
     if (status == TUTTI_OK)

@@ -354,15 +354,16 @@ static void print_setting(const tutti_plan_findings *f)
     for (size_t i = 0; i < f->n; i++)
         longer = longer || f->rows[i].steps != (uint64_t)f->over;
     snprintf(text, sizeof text,
-             "%s on %s, %lld worker%s, batches of %lld; %lld simulated steps of each method%s",
-             c->model, c->data, (long long)c->n, c->n > 1 ? "s" : "", (long long)c->batch,
-             (long long)f->over, longer ? ", or whole periods" : "");
+             "%s%s%s, %lld worker%s, batches of %lld; %lld simulated steps of each method%s",
+             f->script != NULL ? f->script : c->model, f->script != NULL ? "" : " on ",
+             f->script != NULL ? "" : c->data, (long long)c->n, c->n > 1 ? "s" : "",
+             (long long)c->batch, (long long)f->over, longer ? ", or whole periods" : "");
     tutti_cli_wrap(stdout, "", 0, text);
     if (m != NULL) {
         snprintf(text, sizeof text,
-                 "measured here: a pass takes %.3g ms and the rest of a step %.3g ms, with all "
-                 "workers at work%s%s%s",
-                 m->pass_seconds * 1e3, m->update_seconds * 1e3,
+                 "measured %s: a pass takes %.3g ms and the rest of a step %.3g ms%s%s%s%s",
+                 f->script != NULL ? "before" : "here", m->pass_seconds * 1e3,
+                 m->update_seconds * 1e3, f->script != NULL ? "" : ", with all workers at work",
                  m->platform[0] != 0 ? "; hosts and links are tutti platform '" : "", m->platform,
                  m->platform[0] != 0 ? "'" : "");
         tutti_cli_wrap(stdout, "", 0, text);
@@ -489,7 +490,7 @@ static json_t *comparison(const tutti_plan_findings *f)
     char *methods = NULL, *codecs = NULL;
     size_t bytes, n = 0;
     FILE *m = open_memstream(&methods, &bytes), *c = open_memstream(&codecs, &bytes);
-    bool whole = m != NULL && c != NULL && words != NULL, plain = false;
+    bool whole = m != NULL && c != NULL && words != NULL && f->script == NULL, plain = false;
 
     if (whole)
         n = list_compared(f, m, c, &plain);
@@ -553,6 +554,19 @@ static void print_choice(const tutti_plan_findings *f)
     }
 }
 
+/* On one line, so that it can be copied. A script takes a method by name. */
+static void print_command(const tutti_plan_findings *f, const tutti_planned *row)
+{
+    fputs("  ", stdout);
+    if (f->script == NULL)
+        tutti_words_print(stdout, row->command);
+    else if (row->codec[0] != 0)
+        printf("method=\"%s\", codec=\"%s\"", row->method, row->codec);
+    else
+        printf("method=\"%s\"", row->method);
+    putchar('\n');
+}
+
 tutti_status tutti_plan_print(const tutti_plan_findings *f, tutti_error *err)
 {
     char name[300], text[1400];
@@ -566,9 +580,7 @@ tutti_status tutti_plan_print(const tutti_plan_findings *f, tutti_error *err)
         printf("\n");
         snprintf(text, sizeof text, "%s: %s", name, f->rows[i].reason);
         tutti_cli_wrap(stdout, "", 0, text);
-        fputs("  ", stdout); /* on one line, so that it can be copied */
-        tutti_words_print(stdout, f->rows[i].command);
-        putchar('\n');
+        print_command(f, &f->rows[i]);
     }
     for (size_t i = 0; i < json_array_size(f->refused); i++) {
         const json_t *one = json_array_get(f->refused, i);
@@ -590,14 +602,15 @@ static json_t *name_json(const tutti_planned *row)
                        : json_pack("{s:s, s:s}", "method", row->method, "codec", row->codec);
 }
 
-static json_t *row_json(const tutti_planned *row)
+static json_t *row_json(const tutti_plan_findings *f, const tutti_planned *row)
 {
-    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:s, s:s, s:O}", "method",
-                     row->method, "codec", row->codec, "condition", row->condition, "settled",
-                     (json_int_t)row->settled, "steps", (json_int_t)row->steps, "seconds_a_step",
-                     row->seconds, "exposed_share", row->exposed, "memory_bytes", row->memory,
-                     "bytes_sent_a_step", row->bytes, "effect", row->effect->name, "reason",
-                     row->reason, "command", row->command);
+    return json_pack(
+        "{s:s, s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:s, s:s, s:o}", "method", row->method,
+        "codec", row->codec, "condition", row->condition, "settled", (json_int_t)row->settled,
+        "steps", (json_int_t)row->steps, "seconds_a_step", row->seconds, "exposed_share",
+        row->exposed, "memory_bytes", row->memory, "bytes_sent_a_step", row->bytes, "effect",
+        row->effect->name, "reason", row->reason, "command",
+        f->script != NULL ? json_null() : json_incref((json_t *)(uintptr_t)row->command));
 }
 
 json_t *tutti_plan_json(const tutti_plan_findings *f)
@@ -625,7 +638,7 @@ json_t *tutti_plan_json(const tutti_plan_findings *f)
     json_object_set_new(o, "fastest_synchronous", name_json(f->synchronous));
     json_object_set_new(o, "compare", compare != NULL ? compare : json_null());
     for (size_t i = 0; i < f->n; i++)
-        json_array_append_new(rows, row_json(&f->rows[i]));
+        json_array_append_new(rows, row_json(f, &f->rows[i]));
     json_object_set_new(o, "methods", rows);
     json_object_set(o, "refused", f->refused);
     return o;

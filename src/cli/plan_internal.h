@@ -4,6 +4,7 @@
 #ifndef TUTTI_CLI_PLAN_INTERNAL_H
 #define TUTTI_CLI_PLAN_INTERNAL_H
 #include "compare_internal.h"
+#include "train/measured.h"
 
 /* ---- plan_methods.c ---- */
 
@@ -39,6 +40,8 @@ typedef struct tutti_plan_measurement {
     char **argv;
     const char *directory;
     int *signal;
+    const tutti_measured_model *known; /* its times are known, and only links are measured; NULL:
+                                          the model is of this library */
 } tutti_plan_measurement;
 /* Measures this machine by runs without any exchange. links: also by messages, and writes
    DIRECTORY/platform.xml. Takes seconds. Blocks. */
@@ -91,6 +94,8 @@ typedef struct tutti_plan_findings {
     const char *platform, *slow;    /* as given; "": not given */
     double step_time;               /* as given; 0: not given */
     int64_t over;                   /* --over: steps of each method that the figures are of */
+    const char *script;             /* the name of a measured network, which a script trains; NULL:
+                                       the model is of this library */
     bool optimizer;                 /* an optimizer was given, which all methods have */
     /* Set by tutti_plan_find. */
     tutti_planned *rows;            /* [n]: fastest first, after `shares` if there is one */

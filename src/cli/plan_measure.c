@@ -9,6 +9,9 @@
    is chosen such that they take the measured time. Exchanges and codecs are loops over vectors, as
    updates are, so the speed applies to them, too.
 
+   Of a measured network (train/measured.h) both times are those of its file, and the speed is that
+   that of `tutti platform`.
+
    If a platform is given, its speed is used, and the whole step is counted as the pass.
 
    Network: all workers send to the next worker and receive from the previous one, at the same time.
@@ -203,6 +206,14 @@ tutti_status tutti_plan_measure(tutti_measured *m, const tutti_plan_measurement 
                                 pass,          "--threads", "1",          NULL };
 
     *m = (tutti_measured){ .latency = 50e-6, .rate = 10e9 }; /* of one worker nothing is sent */
+    if (at->known != NULL) {
+        m->pass_seconds = (at->known->forward + at->known->backward) * (double)at->config->batch /
+                          (double)at->known->batch;
+        m->update_seconds = at->known->optimizer;
+        if (at->config->n > 1)
+            TUTTI_TRY(measure_network(m, at->config, err));
+        return write_platform(m, at, SPEED, path, sizeof path, err);
+    }
     TUTTI_TRY(run_single(at, "few", WARM, NULL, &few, err));
     if (*at->signal == 0)
         TUTTI_TRY(run_single(at, "many", WARM + MORE, NULL, &many, err));

@@ -60,7 +60,9 @@ const tutti_option tutti_cli_plan_options[] = {
 
 static void print_help(void)
 {
-    printf("tutti plan [--OPTION VALUE ...] [--TRAIN-OPTION VALUE ...]\n\n");
+    printf(
+        "tutti plan [--OPTION VALUE ...] [--TRAIN-OPTION VALUE ...]\n"
+        "tutti plan SCRIPT.py [--OPTION VALUE ...] [--TRAIN-OPTION VALUE ...] [-- ARGUMENTS]\n\n");
     tutti_cli_wrap(
         stdout, "", 0,
         "How fast methods would be in a run, before it starts. Each trains for some simulated "
@@ -68,7 +70,10 @@ static void print_help(void)
         "not the time to an accuracy (the plan begins with the comparison that measures that), "
         "with the share of it in which workers wait, memory, what is sent, what is known of their "
         "effect on training, a reason and the command. Those that cannot do this run are listed "
-        "with the reason. All other options are those of `tutti train`.");
+        "with the reason. All other options are those of `tutti train`. --model 'measured(file=F)' "
+        "is a network of a script, by its shapes and times, as tutti.plan of Python measures it. "
+        "SCRIPT.py is run by Python, as one process with ARGUMENTS, until some of its passes are "
+        "timed; these are planned with.");
     printf("\n  option               type   default                    meaning\n");
     tutti_cli_print_options(stdout, tutti_cli_plan_options, true);
     printf(
@@ -77,6 +82,7 @@ static void print_help(void)
         "  tutti platform 'cluster(n=16,rate=1Gbps)' > lan.xml\n"
         "  tutti plan --model mlp -n 16 --platform lan.xml --step-time 0.01 --slow 3:5 --methods "
         "ddp,ad-psgd,powersgd\n"
+        "  tutti plan --model 'measured(file=net.json)' -n 16 --platform lan.xml\n"
         "\n`tutti plan memory --help`: what one method would take of memory and wire.\n"
         "`tutti plan stages --help`: layers to types of resources, so that a run costs least.\n");
 }
@@ -138,11 +144,12 @@ typedef struct work {
     const char *directory;
     const char *methods;
     bool optimizer; /* was given */
+    tutti_measured_model *known; /* the model, if it is a measured one; else NULL */
     int signal;
 } work;
 
 /* Appends a row of ddp with shares by speed, the simplest remedy for unequal workers, to a plan
-   that has ddp and several workers with even shares. */
+   that has ddp and several workers with even shares. Not of a script, which has its own batches. */
 static tutti_status add_shares(const work *w, const char **more, size_t n, json_t *plan,
                                tutti_error *err)
 {
@@ -156,7 +163,7 @@ static tutti_status add_shares(const work *w, const char **more, size_t n, json_
     for (size_t i = 0; i < json_array_size(rows); i++)
         is_there =
             is_there || strcmp(tutti_history_text(json_array_get(rows, i), "method"), "ddp") == 0;
-    if (!is_there || w->run->n < 2 || strcmp(w->run->batch_share, "even") != 0)
+    if (!is_there || w->known != NULL || w->run->n < 2 || strcmp(w->run->batch_share, "even") != 0)
         return TUTTI_OK;
     more[n++] = "--batch-share";
     more[n++] = "auto";
@@ -286,9 +293,9 @@ static tutti_status simulate(work *w, const tutti_measured *m, json_t **plan, bo
 
     snprintf(over, sizeof over, "%lld", (long long)c->over);
     snprintf(pass, sizeof pass, "%.9g",
-             c->step_time > 0 || m == NULL ? c->step_time
-             : m->platform[0] == 0         ? m->pass_seconds + m->update_seconds
-                                           : m->pass_seconds);
+             c->step_time > 0 || m == NULL || w->known != NULL ? c->step_time
+             : m->platform[0] == 0                             ? m->pass_seconds + m->update_seconds
+                                                               : m->pass_seconds);
     snprintf(path, sizeof path, "%s", c->platform);
     if (m != NULL && m->platform[0] != 0)
         snprintf(path, sizeof path, "%s/platform.xml", w->directory);
@@ -355,10 +362,10 @@ static tutti_status plan_it(work *w, tutti_error *err)
     tutti_status status = list_asked(w, &asked, err);
 
     if (status == TUTTI_OK && measures)
-        status = tutti_plan_measure(
-            &m,
-            &(tutti_plan_measurement){ w->rt, w->run, w->argc, w->argv, w->directory, &w->signal },
-            links, err);
+        status = tutti_plan_measure(&m,
+                                    &(tutti_plan_measurement){ w->rt, w->run, w->argc, w->argv,
+                                                               w->directory, &w->signal, w->known },
+                                    links, err);
     if (status == TUTTI_OK && w->signal == 0)
         status = simulate(w, measures ? &m : NULL, &simulated, &cut, err);
     if (status == TUTTI_OK && w->signal == 0) {
@@ -367,6 +374,9 @@ static tutti_status plan_it(work *w, tutti_error *err)
                                   .platform = c->platform,
                                   .slow = c->slow,
                                   .step_time = c->step_time,
+                                  .script = w->known == NULL           ? NULL
+                                            : w->known->module[0] != 0 ? w->known->module
+                                                                       : w->run->model,
                                   .optimizer = w->optimizer,
                                   .over = c->over };
         status = tutti_plan_find(
@@ -433,6 +443,11 @@ static tutti_status check_cluster(const plan_config *c, const tutti_train_config
                           "profile measures passes of a real run, and the transport is '%.80s'; "
                           "leave it out, or give --platform with a transport of this machine",
                           run->transport);
+    if (c->profile && tutti_measured_named(run->model))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "profile measures passes here, and model '%.120s' has its own times; "
+                          "leave profile out",
+                          run->model);
     return tutti_world_check(c->platform[0] != 0 ? "sim" : run->transport, err);
 }
 
@@ -458,6 +473,8 @@ int tutti_cli_plan_methods(int argc, char **argv)
             s.config.transport = "shm";
         if (status == TUTTI_OK)
             status = check_cluster(&c, &s.config, s.rt, &err);
+        if (status == TUTTI_OK && tutti_measured_named(s.config.model))
+            status = tutti_measured_open(&w.known, s.rt, s.config.model, &err);
         all = all_methods();
         if (status == TUTTI_OK && all == NULL)
             status = tutti_fail(&err, TUTTI_ERR_MEMORY, ENOMEM, "listing the methods");
@@ -472,6 +489,7 @@ int tutti_cli_plan_methods(int argc, char **argv)
             status = plan_somewhere(&w, &err);
     }
     free(all);
+    tutti_measured_close(w.known);
     tutti_cli_close(&s);
     if (w.signal != 0) {
         fprintf(stderr, "tutti: stopped by signal %d (SIG%s), before there was a plan\n", w.signal,

@@ -12,6 +12,7 @@
 #include "runtime/files.h"
 #include "tutti/method.h"
 #include "base/options.h"
+#include "train/measured.h"
 
 static tutti_status no_such_flag(const char *flag, const char *const *extra, tutti_error *err)
 {
@@ -323,6 +324,21 @@ static tutti_status read_resumed(tutti_cli_settings *s, bool automatic, bool *sa
     return TUTTI_OK;
 }
 
+/* The times of a measured network are those of its batch, which is then the default. */
+static tutti_status take_batch(tutti_cli_settings *s, tutti_error *err)
+{
+    tutti_measured_model *measured;
+    char batch[24];
+
+    if (!tutti_measured_named(s->config.model) ||
+        tutti_settings_origin(s->settings, "batch", NULL) != TUTTI_FROM_DEFAULT)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti_measured_open(&measured, s->rt, s->config.model, err));
+    snprintf(batch, sizeof batch, "%lld", (long long)measured->batch);
+    tutti_measured_close(measured);
+    return tutti_settings_default(s->settings, "batch", batch, "as measured", err);
+}
+
 tutti_status tutti_cli_read(tutti_cli_settings *s, int argc, char **argv, const char *const *extra,
                             tutti_error *err)
 {
@@ -360,7 +376,7 @@ tutti_status tutti_cli_read(tutti_cli_settings *s, int argc, char **argv, const 
     tutti_train_pair(&s->config,
                      tutti_settings_origin(s->settings, "model", NULL) != TUTTI_FROM_DEFAULT,
                      tutti_settings_origin(s->settings, "data", NULL) != TUTTI_FROM_DEFAULT);
-    return TUTTI_OK;
+    return take_batch(s, err);
 }
 
 /* Sets an option that the user has not set to the method's default, or completes a value that the

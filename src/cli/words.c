@@ -7,6 +7,7 @@
 #include "base/settings.h"
 #include "base/options.h"
 #include "collective/world.h"
+#include "train/measured.h"
 
 /* Does the option concern only how this process is started? */
 static bool of_the_start(const char *name)
@@ -56,6 +57,10 @@ tutti_status tutti_words_of(const tutti_train_config *config, json_t **words, tu
             json_array_append_new(*words, json_string("train")) == 0;
     usual.method = "";
     usual.n = 1;
+    if (tutti_measured_named(config->model)) { /* it has defaults of its own */
+        usual.data = "";
+        usual.batch = 0;
+    }
     if (tutti_world_simulated(config->transport)) /* as `train` sets it where the user has not */
         usual.threads = 1;
     for (const tutti_option *o = tutti_train_options; o->name != NULL && status == TUTTI_OK; o++)

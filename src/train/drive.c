@@ -381,7 +381,12 @@ tutti_status tutti_train_staged_open(tutti_run *run, tutti_error *err)
                        .go_on = continue_pass,
                        .held = held,
                        .samples = context > 0 ? (TOKENS > context ? TOKENS / context : 1) : BLOCK };
-    status = tutti_nn_units(run->config->model, &run->task, NULL, 0, &n, &why);
+    status = run->measured == NULL
+                 ? tutti_nn_units(run->config->model, &run->task, NULL, 0, &n, &why)
+                 : tutti_fail(&why, TUTTI_ERR_USAGE, 0,
+                              "model '%.120s' has measured times of the whole network, and no "
+                              "layers that stages could be cut from",
+                              run->config->model);
     if (status == TUTTI_OK && n > UNITS_MOST)
         status = tutti_fail(&why, TUTTI_ERR_USAGE, 0, "%d units, %d at most", n, UNITS_MOST);
     if (status == TUTTI_OK) {

@@ -8,10 +8,24 @@
 /* The first two are primes, so that steps and tensors begin at different draws. */
 enum { DRAWS = 4093, STRIDE = 977, WORD = 64 };
 
-tutti_status tutti_train_dry_open(tutti_run *run, tutti_error *err)
+float *tutti_train_draws(const tutti_run *run)
 {
     const tutti_rng rng = { (uint64_t)run->config->seed, (uint64_t)run->rank + 1,
                             UINT64_C(0x706c616e) /* "plan" */ };
+    float *draws = tutti_alloc(DRAWS, sizeof *draws);
+
+    for (size_t i = 0; i < DRAWS && draws != NULL; i++) /* as of a mean over the workers' samples */
+        draws[i] = (float)(1e-3 * tutti_normal(rng, i) / run->workers);
+    return draws;
+}
+
+float tutti_train_drawn(const float *draws, size_t i)
+{
+    return draws[i % DRAWS];
+}
+
+tutti_status tutti_train_dry_open(tutti_run *run, tutti_error *err)
+{
     tutti_dry *dry = run->dry;
     size_t rows = 0, most = 0;
 
@@ -22,14 +36,12 @@ tutti_status tutti_train_dry_open(tutti_run *run, tutti_error *err)
     }
     if (run->hands_over)
         dry->handed = tutti_alloc(most, sizeof *dry->handed);
-    dry->draws = tutti_alloc(DRAWS, sizeof *dry->draws);
+    dry->draws = tutti_train_draws(run);
     dry->named = tutti_alloc(rows / WORD + 1, sizeof *dry->named);
     dry->ids = tutti_alloc(rows + 1, sizeof *dry->ids);
     if (dry->draws == NULL || dry->named == NULL || dry->ids == NULL ||
         (run->hands_over && dry->handed == NULL))
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the gradients of a plan");
-    for (size_t i = 0; i < DRAWS; i++) /* as large as a mean over the workers' samples */
-        dry->draws[i] = (float)(1e-3 * tutti_normal(rng, i) / run->workers);
     for (int k = 0; k < run->n_params && run->hands_over; k++)
         run->gradients[k] = dry->handed;
     return TUTTI_OK;
@@ -47,19 +59,25 @@ void tutti_train_dry_close(tutti_run *run)
     run->dry->ids = NULL;
 }
 
-static void draw_gradient(const tutti_run *run, const tutti_pass *pass, int param, float *g,
-                          size_t n, bool keep)
+void tutti_train_draw_gradient(const tutti_run *run, const float *draws, const tutti_pass *pass,
+                               int param, const tutti_drawn_gradient *g)
 {
-    const float *draws = run->dry->draws;
     const uint64_t step = tutti_engine_method(run->engine)->rng.step;
     size_t from =
         (size_t)((step * 31 + (uint64_t)pass->index * 7 + (uint64_t)param) * STRIDE % DRAWS);
 
-    for (size_t at = 0, part; at < n; at += part, from = 0) {
-        part = n - at < DRAWS - from ? n - at : DRAWS - from;
+    for (size_t at = 0, part; at < g->n; at += part, from = 0) {
+        part = g->n - at < DRAWS - from ? g->n - at : DRAWS - from;
         for (size_t i = 0; i < part; i++)
-            g[at + i] = (keep ? g[at + i] : 0) + draws[from + i];
+            g->to[at + i] = (g->keep ? g->to[at + i] : 0) + draws[from + i];
     }
+}
+
+static void draw_gradient(const tutti_run *run, const tutti_pass *pass, int param, float *g,
+                          size_t n, bool keep)
+{
+    tutti_train_draw_gradient(run, run->dry->draws, pass, param,
+                              &(tutti_drawn_gradient){ g, n, keep });
 }
 
 size_t tutti_train_name_rows(const tutti_run *run, const tutti_batch *batch, size_t rows,
@@ -127,7 +145,7 @@ tutti_status tutti_train_dry_pass(tutti_run *run, const tutti_pass *pass, const 
             TUTTI_TRY(hooks->unit_release(hooks->user, params[k].unit, false, err));
         }
     for (int64_t i = 0; pass->losses != NULL && i < batch->samples; i++)
-        pass->losses[i] = 1 + run->dry->draws[i % DRAWS];
+        pass->losses[i] = 1 + tutti_train_drawn(run->dry->draws, (size_t)i);
     for (int k = 0; k < run->n_params; k++) {
         if (k == 0 || params[k - 1].unit != params[k].unit)
             TUTTI_TRY(hooks->unit_acquire(hooks->user, params[k].unit, true, err));

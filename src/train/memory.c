@@ -8,7 +8,7 @@ size_t tutti_train_memory_records(const tutti_run *run, tutti_memory_record *rec
     const size_t values = run->parameters;
     const tutti_memory_record own[] = {
         { "train.network", TUTTI_MEMORY_ACTIVATIONS,
-          run->nn != NULL ? tutti_nn_bytes_most(run->nn) : 0 },
+          run->nn != NULL ? tutti_nn_bytes_most(run->nn) : (size_t)run->activations },
         { "train.stage", TUTTI_MEMORY_ACTIVATIONS, tutti_train_stage_bytes(run) },
         { "train.batches", TUTTI_MEMORY_BUFFERS, run->loader_bytes + run->joined_bytes },
         { "train.optimum", TUTTI_MEMORY_BUFFERS,

@@ -20,7 +20,9 @@ void tutti_train_pair(tutti_train_config *c, bool model_given, bool data_given)
     const tutti_problem_set *model = tutti_problem_named(c->model),
                             *data = tutti_problem_named(c->data);
 
-    if (model != NULL && !data_given)
+    if (tutti_measured_named(c->model) && !data_given)
+        c->data = "logistic(dim=1,samples=65536)"; /* no pass reads them; they make epochs */
+    else if (model != NULL && !data_given)
         c->data = c->model;
     else if (data != NULL && !model_given)
         c->model = c->data;
@@ -33,8 +35,8 @@ void tutti_train_pair(tutti_train_config *c, bool model_given, bool data_given)
 tutti_status tutti_train_check_samples(const tutti_train_config *c, bool text, bool clicks,
                                        tutti_error *err)
 {
-    if (clicks && tutti_nn_takes_categories(c->model))
-        return TUTTI_OK;
+    if (tutti_measured_named(c->model) || (clicks && tutti_nn_takes_categories(c->model)))
+        return TUTTI_OK; /* a measured network reads no samples */
     if (clicks)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "data is '%.120s', a click log, whose samples have categories, but model "
@@ -138,10 +140,15 @@ tutti_status tutti_train_check_data(tutti_runtime *rt, const tutti_train_config 
     tutti_status status;
     int n;
 
+    if (tutti_measured_named(c->model)) {
+        tutti_measured_model *measured;
+        TUTTI_TRY(tutti_measured_open(&measured, rt, c->model, err));
+        tutti_measured_close(measured);
+    }
     TUTTI_TRY(tutti_data_given(tutti_data_open_spec(&data, rt, c->data, installed, err), err));
     shape = tutti_data_shape_of(data);
     status = tutti_train_check_samples(c, shape->context > 0, shape->tables > 0, err);
-    if (status == TUTTI_OK && shape->context > 0)
+    if (status == TUTTI_OK && shape->context > 0 && !tutti_measured_named(c->model))
         status = tutti_nn_params(c->model,
                                  &(tutti_nn_task){ shape->channels, shape->height, shape->width,
                                                    shape->classes, shape->context },

@@ -279,6 +279,34 @@ static tutti_status open_networks(tutti_train_plan *plan, const tutti_train_conf
     return status;
 }
 
+/* The same for a measured network: they are in its file. */
+static tutti_status take_activations(tutti_train_plan *plan, const tutti_train_config *c,
+                                     tutti_runtime *rt, tutti_error *err)
+{
+    tutti_measured_model *m;
+
+    TUTTI_TRY(tutti_measured_open(&m, rt, c->model, err));
+    for (int r = 0; r < plan->workers; r++)
+        plan->rank[r].bytes[TUTTI_MEMORY_ACTIVATIONS] =
+            tutti_measured_activations(m, plan->rank[r].samples);
+    tutti_measured_close(m);
+    return TUTTI_OK;
+}
+
+static tutti_status networks(tutti_train_plan *plan, const tutti_train_config *c,
+                             const tutti_nn_task *task, bool evaluates, tutti_error *err)
+{
+    tutti_runtime *rt;
+    tutti_status status;
+
+    if (!tutti_measured_named(c->model))
+        return open_networks(plan, c, task, evaluates, err);
+    TUTTI_TRY(tutti_runtime_open_posix(&rt, err));
+    status = take_activations(plan, c, rt, err);
+    tutti_runtime_close(rt);
+    return status;
+}
+
 static tutti_status make_plan(tutti_train_plan *plan, const tutti_train_config *c,
                               const char *installed, uint64_t over, tutti_error *err)
 {
@@ -303,7 +331,7 @@ static tutti_status make_plan(tutti_train_plan *plan, const tutti_train_config *
         plan->rank[r].adds = c->accumulate > 1;
     status = tutti_world_run(transport, ranks, one_rank, &t, err);
     tutti_free(transport);
-    return status == TUTTI_OK ? open_networks(plan, c, &task, evaluates, err) : status;
+    return status == TUTTI_OK ? networks(plan, c, &task, evaluates, err) : status;
 }
 
 tutti_status tutti_train_plan_make(tutti_train_plan *plan, const tutti_train_config *given,

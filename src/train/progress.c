@@ -55,6 +55,8 @@ uint64_t tutti_train_evaluates_every(const tutti_run *run)
 {
     const tutti_train_config *c = run->config;
 
+    if (run->measured != NULL) /* there is nothing to evaluate */
+        return 0;
     return c->eval_every > 0                    ? (uint64_t)c->eval_every * run->step_gradients
            : run->is_async && c->target[0] == 0 ? 0
                                                 : tutti_share_steps(&run->share);

@@ -13,7 +13,7 @@ tutti_status tutti_train_regret_open(tutti_run *run, tutti_error *err)
     const tutti_problem_set *set = tutti_problem_named(run->config->data);
     tutti_problem p;
 
-    if (run->is_async || tutti_train_serves(run) || set == NULL ||
+    if (run->measured != NULL || run->is_async || tutti_train_serves(run) || set == NULL ||
         set->kind != TUTTI_PROBLEM_QUADRATIC)
         return TUTTI_OK;
     TUTTI_TRY(tutti_problem_read(&p, run->config->data, "data", NULL, err));

@@ -194,7 +194,8 @@ static void put_course(json_t *o, const tutti_run *run, const tutti_figures *f,
                                             : json_null());
     json_object_set_new(o, "steps_skipped", json_integer((json_int_t)t->skipped));
     json_object_set_new(o, "precision", json_string(tutti_train_precision_name(run->config)));
-    json_object_set_new(o, "precision_native", json_boolean(!tutti_nn_widens(run->nn)));
+    json_object_set_new(o, "precision_native",
+                        json_boolean(run->nn == NULL || !tutti_nn_widens(run->nn)));
     json_object_set_new(o, "loss_scale", tutti_record_number_if(t->scale > 0, t->scale));
     json_object_set_new(o, "samples", json_integer((json_int_t)f->samples));
     tutti_record_put_times(o, t);

@@ -82,6 +82,8 @@ static tutti_status list_statistics(tutti_run *run, tutti_error *err)
 {
     int n;
 
+    if (run->measured != NULL)
+        return TUTTI_OK;
     TUTTI_TRY(tutti_nn_statistics(run->config->model, &run->task, NULL, 0, &n, err));
     if (n > 0 && (run->statistics = tutti_alloc((size_t)n, sizeof *run->statistics)) == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing the %d running statistics of %s",
@@ -94,15 +96,25 @@ static tutti_status list_statistics(tutti_run *run, tutti_error *err)
 static tutti_status list_params(tutti_run *run, tutti_error *err)
 {
     const tutti_train_config *c = run->config;
-    int n;
+    int n = 0;
 
-    TUTTI_TRY(tutti_nn_params(c->model, &run->task, NULL, 0, &n, err));
+    if (run->dry == NULL)
+        TUTTI_TRY(tutti_measured_check(c, true, err));
+    if (tutti_measured_named(c->model))
+        TUTTI_TRY(tutti_measured_open(&run->measured, run->rt, c->model, err));
+    if (run->measured != NULL)
+        n = run->measured->n;
+    else
+        TUTTI_TRY(tutti_nn_params(c->model, &run->task, NULL, 0, &n, err));
     run->n_params = n;
     run->params = tutti_alloc((size_t)n, sizeof *run->params);
     if (run->params == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing the %d parameters of %s", n,
                           c->model);
-    TUTTI_TRY(tutti_nn_params(c->model, &run->task, run->params, n, &n, err));
+    if (run->measured != NULL)
+        memcpy(run->params, run->measured->param, (size_t)n * sizeof *run->params);
+    else
+        TUTTI_TRY(tutti_nn_params(c->model, &run->task, run->params, n, &n, err));
     for (int i = 0; i < n; i++)
         run->parameters += run->params[i].count;
     return TUTTI_OK;
@@ -122,11 +134,12 @@ static tutti_status declare_params(tutti_run *run, tutti_param **params, tutti_e
                           run->config->model);
     for (int i = 0; i < n; i++) {
         const tutti_nn_param *p = &run->params[i];
-        (*params)[i] = (tutti_param){ .name = p->name,
-                                      .dims = p->dims,
-                                      .unit = p->unit,
-                                      .row_sparse = p->row_sparse,
-                                      .asks_rows = p->row_sparse };
+        (*params)[i] =
+            (tutti_param){ .name = run->measured != NULL ? run->measured->name[i] : p->name,
+                           .dims = p->dims,
+                           .unit = p->unit,
+                           .row_sparse = p->row_sparse,
+                           .asks_rows = p->row_sparse };
         for (int d = 0; d < p->dims; d++)
             (*params)[i].dim[d] = p->dim[d];
     }
@@ -341,6 +354,8 @@ static tutti_status open_network(tutti_run *run, tutti_error *err)
     tutti_nn_options options =
         tutti_train_network(run->config, tutti_train_most_samples(run), run->hands_over);
 
+    if (run->measured != NULL)
+        return tutti_measured_begin(run, err);
     TUTTI_TRY(tutti_train_meter_open(run, &options.device, err));
     options.running = tutti_engine_client_state(run->engine);
     TUTTI_TRY(tutti_nn_open(&run->nn, run->config->model, &run->task, &options, err));
@@ -405,6 +420,7 @@ void tutti_train_close(tutti_run *run)
 {
     tutti_loader_close(run->loader);
     tutti_nn_close(run->nn);
+    tutti_measured_end(run);
     tutti_engine_close(run->engine);
     tutti_train_staged_close(run);
     tutti_train_init_close(run);
@@ -444,6 +460,7 @@ void tutti_train_close_all(tutti_run *run)
     tutti_train_leave(run);
     tutti_data_close(run->data);
     tutti_free(run->samples);
+    tutti_measured_close(run->measured);
     tutti_free(run->params);
     tutti_free(run->statistics);
     tutti_train_sums_close(run);

@@ -211,7 +211,7 @@ void tutti_train_meter_start_of(tutti_run *run, double flops, int64_t samples)
 
 void tutti_train_meter_pay(tutti_run *run)
 {
-    if (run->metered != NULL && run->pending_ns >= 0.5) {
+    if (run->pending_ns >= 0.5) { /* of the meter, or a measured network's */
         const int64_t whole = (int64_t)(run->pending_ns + 0.5);
         tutti_sleep_until(run->rt, tutti_now_ns(run->rt) + whole);
         run->pending_ns -= (double)whole; /* the rest, a fraction of a nanosecond, stays pending */

@@ -92,6 +92,8 @@ static tutti_status compute(tutti_run *run, const tutti_pass *pass, const tutti_
 
     if (run->dry != NULL)
         return tutti_train_dry_pass(run, pass, batch, &hooks, loss, err);
+    if (run->measured != NULL)
+        return tutti_measured_pass(run, pass, batch, &hooks, loss, err);
     tutti_train_meter_start(run, batch->samples);
     tutti_nn_draw(run->nn, (uint64_t)run->config->seed, tutti_train_first_of_run(run, pass));
     tutti_nn_hold_statistics(run->nn, pass->again);
@@ -182,7 +184,7 @@ tutti_status tutti_train_step(tutti_run *run, tutti_error *err)
             continue;
         TUTTI_TRY(status);
         TUTTI_TRY(tutti_engine_pass_end(run->engine, loss, err));
-        if (run->nn != NULL) /* else a planned run without a network */
+        if (run->nn != NULL) /* else the run is without a network */
             TUTTI_TRY(tutti_engine_use_device(run->engine, tutti_nn_bytes(run->nn), err));
         tutti_train_sums_add(run, &pass, loss, batch.samples);
         run->shares_samples += (double)batch.samples;

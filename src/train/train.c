@@ -235,7 +235,7 @@ static bool evaluates_now(const tutti_run *run, bool due, bool over)
 {
     const bool aims = run->config->target[0] != 0;
 
-    if (run->snapshots > 0 || run->dry != NULL)
+    if (run->snapshots > 0 || run->dry != NULL || run->measured != NULL)
         return false;
     return tutti_engine_ended(run->engine) ? aims : due && (!over || aims);
 }

@@ -28,6 +28,7 @@
 #include "tutti/tutti.h"
 #include "tutti/method/pipeline.h"
 #include "train/epoch.h"
+#include "train/measured.h"
 #include "train/train.h"
 #include "train/trained.h"
 
@@ -69,6 +70,10 @@ typedef struct tutti_run {
     tutti_train_config of_epoch;     /* with epochs config is this one: its n is `workers` */
     const tutti_train_io *io;
     tutti_dry *dry;                  /* NULL: the run trains; else it is planned */
+    tutti_measured_model *measured;  /* the network, if its shapes and times alone are known (then
+                                        nn is NULL, and nothing is evaluated); else NULL */
+    float *draws, *handed;           /* of the passes of `measured`, as those of tutti_dry */
+    uint64_t activations;            /* of `measured`, in bytes */
 
     tutti_data *data;
     void *samples;                   /* their memory; NULL: it is the world's */
@@ -352,7 +357,27 @@ size_t tutti_train_memory_records(const tutti_run *run, tutti_memory_record *rec
 tutti_status tutti_train_memory(const tutti_run *run, uint64_t bytes[TUTTI_MEMORY_KINDS],
                                 tutti_error *err);
 
+/* ---- measured_pass.c: passes of a measured network; see also measured.h ---- */
+
+/* Allocates what passes need, and registers the activations. After the engine is open. */
+tutti_status tutti_measured_begin(tutti_run *run, tutti_error *err);
+void tutti_measured_end(tutti_run *run);
+/* Takes the time of a pass of run->measured and calls its hooks, with random gradients. */
+tutti_status tutti_measured_pass(tutti_run *run, const tutti_pass *pass, const tutti_batch *batch,
+                                 const tutti_nn_hooks *hooks, double *loss, tutti_error *err);
+
 /* ---- dry.c: passes of a planned run, which compute nothing ---- */
+
+/* Returns random values as large as a gradient's, for the next two functions; tutti_free them.
+   NULL: no memory. */
+float *tutti_train_draws(const tutti_run *run);
+/* Returns one of them; i may be any number. */
+float tutti_train_drawn(const float *draws, size_t i);
+/* Where a gradient goes: to[n]. keep: it is added to what is there. */
+typedef struct tutti_drawn_gradient { float *to; size_t n; bool keep; } tutti_drawn_gradient;
+/* Draws the gradient of a parameter, another one in each step and pass. */
+void tutti_train_draw_gradient(const tutti_run *run, const float *draws, const tutti_pass *pass,
+                               int param, const tutti_drawn_gradient *g);
 
 /* Allocates the members of run->dry. After the engine is open. */
 tutti_status tutti_train_dry_open(tutti_run *run, tutti_error *err);

@@ -41,8 +41,15 @@ from tutti.engine import World
 with World() as world:
     print("worker", world.rank, "of", world.size, *sys.argv[1:])
 """
+MEASURED = """{"schema": "tutti-measured-1", "batch": 8, "forward_seconds": 0.002,
+ "backward_seconds": 0.004, "tensors": [
+  {"name": "1.bias", "shape": [8], "dtype": "float32", "ready_seconds": 0.001},
+  {"name": "1.weight", "shape": [8, 64], "dtype": "float32", "needed_seconds": 0.001, "ready_seconds": 0.001},
+  {"name": "0.weight", "shape": [64, 64], "dtype": "float32", "ready_seconds": 0.004}]}
+"""
 FILES = {
     "run.yaml": lambda root: YAML,
+    "net.json": lambda root: MEASURED,
     "run.json": lambda root: '{"model": "mlp(hidden=32)", "batch": 16, "steps": 6}\n',
     "train.py": lambda root: WORLD,
     "cluster.json": lambda root: re.search(r"(?s)```json\n(.*?)```", text(root, "docs/PLAN.md"))[1],
