@@ -172,6 +172,7 @@ tutti_status tutti_cli_member_train(tutti_cli_member *m, const tutti_train_io *i
     m->how.founders = m->founders;
     m->how.transport = transport;
     m->how.least = m->s->config.least;
+    m->how.lack_ns = (int64_t)(m->s->config.workers_timeout * 1e9);
     m->how.node.most = m->s->config.most;
     m->how.leaves = leaves;
     m->how.listens = listens;

@@ -13,7 +13,8 @@
      a worker ends in order       nothing: it has left, or the run has ended.
      a worker is lost             it is started again after a while, as a newcomer, which gets the
                                   state from the others; unless it has refused its command line, has
-                                  been lost too often, or no other worker of this host is left.
+                                  ended since too few others are left, has been lost too often, or
+                                  no other worker of this host is left.
      a founder is lost before     the others end, since the first epoch is of all founders.
      all have met
      the user sends a signal      SIGTERM to all workers: they leave. A second one kills at once.
@@ -152,8 +153,9 @@ static void read_tells(elastic *e)
 
 /* ---- ends ---- */
 
-/* Decides whether a lost worker is started again, and writes the end of the sentence. */
-static void decide(elastic *e, int k, bool refused, char *text, size_t bytes)
+/* Decides whether a lost worker is started again, and writes the end of the sentence. meant: it has
+   ended by itself, and would again. */
+static void decide(elastic *e, int k, bool meant, char *text, size_t bytes)
 {
     worker *w = &e->workers[k];
     int wait_ms = WAIT_MS;
@@ -161,7 +163,7 @@ static void decide(elastic *e, int k, bool refused, char *text, size_t bytes)
 
     for (int i = 0; i < e->n; i++)
         others = others || (e->workers[i].pidfd >= 0 && e->workers[i].address[0] != '\0');
-    if (!others || refused || e->user_signal != 0 || e->ended ||
+    if (!others || meant || e->user_signal != 0 || e->ended ||
         w->started_again >= e->options->restarts) {
         snprintf(text, bytes, "%s", others ? "; the run goes on without it" : "");
         return;
@@ -195,7 +197,7 @@ static void on_loss(elastic *e, int k, int status)
         e->code = killed ? 3 : number;
         snprintf(e->why, sizeof e->why, "worker %d was lost: %.250s", k, why.text);
     }
-    decide(e, k, !killed && number == 2, after, sizeof after);
+    decide(e, k, !killed && (number == 2 || number == 3), after, sizeof after);
     snprintf(line, sizeof line, "worker %d was lost: %.250s%s", k, why.text, after);
     if (e->met)
         say(e, line);

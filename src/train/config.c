@@ -36,6 +36,9 @@ const tutti_option tutti_train_options[] = {
     { "restarts", TUTTI_INT, AT(restarts), 3, 0, 1000000, NULL,
       "with workers: how often each lost worker of this machine is started again, as a newcomer, "
       "after 1 s, 2 s, 4 s ... up to 30 s" },
+    { "workers-timeout", TUTTI_REAL, AT(workers_timeout), 600, 0.1, 1e7, NULL,
+      "with workers: seconds for which the run waits with fewer than FEWEST workers, or after the "
+      "loss of so many at once that the others may not go on alone; then it ends (exit code 3)" },
     { "servers", TUTTI_INT, AT(servers), 0, 0, 1023, NULL,
       "ranks that only serve, in addition to the n workers, for methods with servers; with hosts "
       "on each in turn, from the last; 0: workers serve while they compute" },

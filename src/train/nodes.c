@@ -19,32 +19,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "elastic/carry.h"
 #include "engine/image.h"
-#include "train/nodes.h"
+#include "nodes_internal.h"
 #include "model_file.h"
 #include "say.h"
-#include "train_internal.h"
 #include "tutti/method.h"
-
-#define NODES_MS INT64_C(1000000)
-enum { ADMISSION_MS = 60000, DEAD_MS = 1000, LEAVING_MS = 5000, FEW_MS = 600000 };
-
-typedef struct follower {
-    tutti_run *run;
-    const tutti_train_nodes *how;
-    tutti_carrier *carrier;
-    tutti_node *node;
-    tutti_epoch *newest; /* scratch, too large for a stack */
-    uint64_t epoch;      /* whose state it fetches, or in whose world it trains */
-    uint64_t spent;      /* the epoch whose world has ended, or could not be opened; 0 */
-    int64_t spent_ns;    /* since when */
-    uint64_t few;        /* the epoch that has too few workers; 0 */
-    int64_t few_ns;      /* since when it waits for others */
-    int64_t opened_ns;   /* since when the node is open */
-    bool ready, leaving; /* the node knows */
-    bool ended;          /* the run has */
-} follower;
 
 /* ---- the node ---- */
 
@@ -99,14 +78,6 @@ static void leave_if_asked(follower *f)
         tutti_node_leave(f->node);
         f->leaving = true;
     }
-}
-
-static void wait_for_change(follower *f, const tutti_node_view *view)
-{
-    tutti_node_view next;
-
-    (void)tutti_node_wait(f->node, view->changes, tutti_node_now(f->node) + 10 * NODES_MS, &next,
-                          NULL);
 }
 
 /* ---- the state ---- */
@@ -180,7 +151,7 @@ static tutti_status get_state(follower *f, const tutti_node_view *view, tutti_er
                                                    .user = f },
                                  &image, &why);
     if (status == TUTTI_CLOSED || status == TUTTI_ERR_PEER) {
-        wait_for_change(f, view);
+        tutti_follower_wait(f, view);
         return TUTTI_OK;
     }
     if (status != TUTTI_OK) {
@@ -322,41 +293,20 @@ static bool is_stuck(const follower *f, const tutti_node_view *view)
            view->index == view->n - 1 && tutti_node_now(f->node) - f->spent_ns > 2 * dead;
 }
 
-/* There are fewer workers than the run is to have. */
-static tutti_status wait_for_more(follower *f, const tutti_node_view *view, tutti_error *err)
-{
-    const int64_t now = tutti_node_now(f->node);
-    char line[200];
-
-    if (f->few != view->epoch) {
-        f->few = view->epoch;
-        f->few_ns = now;
-        snprintf(line, sizeof line,
-                 "%d worker%s at step %llu, fewer than %d: the run waits for others to join",
-                 view->n, view->n == 1 ? "" : "s", (unsigned long long)view->step, f->how->least);
-        if (view->index == 0 && f->run->io->say != NULL)
-            f->run->io->say(f->run->io->user, 3, line);
-    }
-    if (now - f->few_ns > FEW_MS * NODES_MS)
-        return tutti_fail(err, TUTTI_ERR_PEER, 0,
-                          "the run had %d workers for %d s, and is to have %d at least; nobody "
-                          "else has come",
-                          view->n, FEW_MS / 1000, f->how->least);
-    wait_for_change(f, view);
-    return TUTTI_OK;
-}
-
 static tutti_status as_member(follower *f, const tutti_node_view *view, tutti_error *err)
 {
+    if (!view->majority)
+        return tutti_follower_wait_for_majority(f, view, err);
+    f->alone = false;
     if (!view->holds)
         return get_state(f, view, err);
     if (view->acts && f->spent != view->epoch && view->n < f->how->least)
-        return wait_for_more(f, view, err);
+        return tutti_follower_wait_for_more(f, view, err);
     if (view->acts && f->spent != view->epoch)
         return train_epoch(f, view, err);
     if (is_stuck(f, view))
         return come_back(f, err);
-    wait_for_change(f, view);
+    tutti_follower_wait(f, view);
     return TUTTI_OK;
 }
 
@@ -375,7 +325,7 @@ static tutti_status as_newcomer(follower *f, const tutti_node_view *view, tutti_
                           "admitted: %s",
                           (double)most * 1e-9, text);
     }
-    wait_for_change(f, view);
+    tutti_follower_wait(f, view);
     return TUTTI_OK;
 }
 
@@ -388,6 +338,8 @@ static tutti_status follow(follower *f, tutti_error *err)
         tutti_node_view view;
         leave_if_asked(f);
         tutti_node_look(f->node, &view);
+        if (f->leaving && f->alone && !view.majority)
+            return tutti_follower_save(f, &view, err);
         if (view.state == TUTTI_LEFT || (f->leaving && view.all_leave))
             return TUTTI_OK;
         if (view.state == TUTTI_REMOVED)

@@ -19,6 +19,9 @@ typedef struct tutti_train_nodes {
     const char *transport;       /* of the worlds of epochs: "tcp(...)"; NULL: "tcp" */
     int least;                   /* workers with which it trains; with fewer it waits for others */
     int64_t admission_ns;        /* a newcomer that is not admitted for so long gives up; 0: 60 s */
+    /* With fewer workers than `least`, or without a majority of its epoch, it waits for others for
+       so long; 0: 10 minutes. */
+    int64_t lack_ns;
     /* Asked in each step and each wait: is this process to leave? It may then end, without a step
        being lost. NULL: no. */
     bool (*leaves)(void *user);
@@ -30,7 +33,8 @@ typedef struct tutti_train_nodes {
 /* Trains until the run has ended (*ended), or until this process has left it. After
    tutti_train_begin and tutti_train_open_samples. TUTTI_ERR_USAGE: with a run that has no epochs
    (epoch.h), with --resume, or with a method that shards its state: a lost worker would take its
-   part with it. TUTTI_TIMEOUT: a newcomer is not admitted. Blocks. */
+   part with it. TUTTI_TIMEOUT: a newcomer is not admitted. TUTTI_ERR_PEER: others were missing for
+   lack_ns; its last step is then in a checkpoint, if the run has checkpoints. Blocks. */
 tutti_status tutti_train_by_nodes(tutti_run *run, const tutti_train_nodes *how, bool *ended,
                                   tutti_error *err);
 

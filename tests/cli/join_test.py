@@ -118,6 +118,56 @@ class Join(Case):
         self.ends(0, joined, "few", "more")
         self.same_as_undisturbed(60, out)
 
+    def lose_two_of_three(self, name, *arguments):
+        """A run that waits without a majority; gives its process and its folder."""
+        run, out = self.begin(name, 60, "--workers", "1:6", "-n", "3", "--restarts", "0", *arguments)
+        for worker in children_of(run.pid)[:2]:
+            os.kill(worker, signal.SIGKILL)
+        self.until(lambda: "1 of 3 workers answers, which is no majority: no step is made, since the others may go on "
+                   "elsewhere; the run waits for them for " in self.said(name), name)
+        return run, out
+
+    def resume(self, out, n, *arguments):
+        done = tutti("train", "--resume", out, "-n", n, "--slow", "0:1", *arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_without_a_majority_the_run_says_so_and_ends_with_its_last_step(self):
+        run, out = self.lose_two_of_three("alone", "--checkpoint-every", "1000", "--workers-timeout", "0.5")
+        self.ends(3, run, "alone")
+        ended = re.search(r"worker 2: 1 of 3 workers answered for 0\.5 s, which is no majority, so the run ends; the "
+                          r"last agreed step is (\d+), and this worker has the state of step (\d+); continue with a "
+                          r"fixed number of workers: tutti train --resume (\S+) -n N\n", self.said("alone"))
+        self.assertTrue(ended, self.said("alone"))
+        self.assertLessEqual(int(ended.group(2)) - int(ended.group(1)), 1)
+        self.assertEqual(ended.group(3), out + "/checkpoints/step-%08d" % int(ended.group(2)))
+        self.resume(ended.group(3), 2)
+        self.same_as_undisturbed(60, out)
+
+    def test_a_run_without_a_majority_that_is_stopped_keeps_its_last_step(self):
+        run, out = self.lose_two_of_three("ended", "--checkpoint-every", "1000")
+        run.terminate()
+        self.ends(143, run, "ended")
+        self.assertRegex(self.said("ended"), r"the newest checkpoint is \S+/step-\d+; to continue from there: ")
+        self.resume(out, 1)
+        self.same_as_undisturbed(60, out)
+
+    def test_without_checkpoints_there_is_nothing_to_continue_from(self):
+        run, out = self.lose_two_of_three("none", "--workers-timeout", "0.5")
+        self.ends(3, run, "none")
+        self.assertIn("there is no checkpoint, since checkpoint-every is 0, so begin again", self.said("none"))
+        self.assertFalse(os.path.exists(os.path.join(out, "checkpoints")))
+
+    def test_too_few_workers_for_too_long_end_the_run(self):
+        run, out = self.begin("lack", 60, "--workers", "2:3", "-n", "2", "--restarts", "0", "--workers-timeout", "0.5",
+                              "--checkpoint-every", "1000")
+        os.kill(children_of(run.pid)[1], signal.SIGKILL)
+        self.ends(3, run, "lack")
+        self.assertRegex(self.said("lack"), r"the run had 1 worker for 0\.5 s, and is to have 2 at least; nobody else "
+                         r"has come; the last agreed step is (\d+), and this worker has the state of step \1; continue "
+                         r"with a fixed number of workers: tutti train --resume \S+/step-0*\1 -n N")
+        self.resume(out, 3)
+        self.same_as_undisturbed(60, out)
+
     def test_a_run_that_is_stopped_ends(self):
         run, out = self.begin("stopped", 100000, "--workers", "1:3", "-n", "3")
         workers = children_of(run.pid)
