@@ -15,6 +15,7 @@
                                   state from the others; unless it has refused its command line, has
                                   ended since too few others are left, has been lost too often, or
                                   no other worker of this host is left.
+     a founder refuses the run    the others are asked to leave.
      a founder is lost before     the others end, since the first epoch is of all founders.
      all have met
      the user sends a signal      SIGTERM to all workers: they leave. A second one kills at once.
@@ -38,6 +39,7 @@ extern char **environ;
 
 #define MS INT64_C(1000000)
 enum { LEAVE_MS = 30000, STOPPED_MS = 3000, CHECK_MS = 500, WAIT_MS = 1000, WAIT_MOST_MS = 30000 };
+enum { REFUSED = 2, LOST = 3 }; /* exit codes of a worker */
 enum { ID, KEY, TELL, JOIN, VARIABLES };
 
 typedef struct worker {
@@ -194,10 +196,14 @@ static void on_loss(elastic *e, int k, int status)
     if (w->ours)
         return;
     if (e->code == 0) {
-        e->code = killed ? 3 : number;
+        e->code = killed ? LOST : number;
         snprintf(e->why, sizeof e->why, "worker %d was lost: %.250s", k, why.text);
     }
-    decide(e, k, !killed && (number == 2 || number == 3), after, sizeof after);
+    if (!killed && number == REFUSED && w->started_again == 0) {
+        send_all(e, SIGTERM); /* the run is refused, by one worker perhaps: a file that it reads */
+        return;
+    }
+    decide(e, k, !killed && (number == REFUSED || number == LOST), after, sizeof after);
     snprintf(line, sizeof line, "worker %d was lost: %.250s%s", k, why.text, after);
     if (e->met)
         say(e, line);
@@ -332,7 +338,9 @@ static void conclude(const elastic *e, tutti_launch_result *result)
         result->exit_code = 128 + e->user_signal;
         snprintf(result->text, sizeof result->text, "stopped by signal %d (SIG%s)", e->user_signal,
                  tutti_launch_signal_name(e->user_signal));
-    } else if (e->code != 0) {
+    } else if (e->code == REFUSED) /* the worker printed the reason */
+        result->exit_code = e->code;
+    else if (e->code != 0) {
         result->exit_code = e->code;
         snprintf(result->text, sizeof result->text,
                  "%s%s", e->why,

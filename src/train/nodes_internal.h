@@ -21,7 +21,7 @@ typedef struct follower {
     int64_t spent_ns;    /* since when */
     uint64_t few;        /* the epoch that has too few workers; 0 */
     int64_t few_ns;      /* since when it waits for others */
-    bool alone;          /* too few answer to decide an epoch; it has said so */
+    bool alone;          /* too few answer to decide an epoch, and a line was printed */
     int64_t alone_ns;    /* since when */
     int64_t opened_ns;   /* since when the node is open */
     bool ready, leaving; /* the node knows */

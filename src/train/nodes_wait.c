@@ -1,9 +1,10 @@
 /* nodes_wait.c: what a process that follows its node waits for when it cannot train: others to
    join, or a majority of its epoch. It says so at once, and ends when it has waited for too long.
 
-   Without a majority nobody may go on, since the others may have, elsewhere. So what is left is a
-   state: that of the last step that this process has made. It is written as the checkpoint of a run
-   of one worker, with which a run of a fixed number of workers goes on. All members that answer
+   Without a majority no step may be made, since the other members may make another one. So what is
+   left is a state: that of the last step that this process has made. It is written as the
+   checkpoint of a run of one worker, with which a run of a fixed number of workers goes on. The
+   same is done when all members leave (--checkpoint-on-signal). All members that answer
    have the state of that step or of a neighbouring one, each of them a step of the undisturbed run,
    so one of them is enough. */
 #include <errno.h>
@@ -50,7 +51,7 @@ static tutti_status save_main(tutti_world *world, void *arg, tutti_error *err)
                                  (int)s->config->checkpoint_keep, err);
 }
 
-/* What each worker has of its own is the same on all (logical shares), so the first one's will do. */
+/* State of a worker's own is the same on all (logical shares): that of the first is saved. */
 static tutti_status save(const follower *f, const tutti_image *image, tutti_error *err)
 {
     saving s = { .config = f->run->config,

@@ -63,8 +63,8 @@ class Join(Case):
             self.fail("no end: " + self.said(*names))
         self.assertEqual(process.returncode, code, self.said(*names))
 
-    def same_as_undisturbed(self, steps, out):
-        whole = self.train("whole", *COMMON, "--data", self.data, "--steps", steps, "-n", "1")
+    def same_as_undisturbed(self, steps, out, *more):
+        whole = self.train("whole", *COMMON, "--data", self.data, "--steps", steps, "-n", "1", *more)
         self.assertEqual(self.model(out), self.model(whole))
         for key in ("samples", "steps", "final_test_loss", "final_train_loss"):
             self.assertEqual(summary(out)[key], summary(whole)[key], key)
@@ -91,6 +91,30 @@ class Join(Case):
         epochs = [e["workers"] for e in summary(out)["events"] if e["kind"] == "epoch"]
         self.assertEqual(epochs, [3, 4, 3, 2])
         self.assertFalse(os.path.exists(os.path.join(out, "join")), "the run has ended")
+
+    def test_options_that_have_state_or_files_of_their_own(self):
+        more = ["--precision", "fp16", "--loss-scale", "dynamic(init=64,interval=5)", "--nonfinite", "skip",
+                "--optimizer", "adamw(lr=0.01)", "--lr-schedule", "cosine(warmup=9)", "--clip-norm", "0.5",
+                "--accumulate", "2", "--collective", "tree", "--validation", "50", "--final-eval", "all",
+                "--eval-every", "20"]
+        run, out = self.begin("more", 120, "--workers", "1:6", "-n", "3", "--restarts", "0", "--log-to",
+                              "csv,prometheus,tensorboard", "--lane", "on", *more)
+        os.kill(children_of(run.pid)[0], signal.SIGKILL)
+        self.workers_become(2, "more")
+        self.ends(0, run, "more")
+        self.same_as_undisturbed(120, out, *more)
+        rows = read(os.path.join(out, "metrics.csv")).decode().splitlines()
+        self.assertEqual(len(rows) - 1, lines_told(out))
+        self.assertRegex(read(os.path.join(out, "metrics.prom")).decode(), r'(?m)^tutti_step\{run="\S+"\} 120$')
+
+    def test_what_one_worker_refuses_ends_the_run(self):
+        other = self.train("other", "--model", "mlp(hidden=8)", "--data", self.data, "--steps", "1", "-n", "1")
+        out = self.out("refused")
+        run = self.start("refused", "train", *COMMON, "--data", self.data, "--steps", "5", "--workers", "1:6",
+                         "-n", "3", "--out", out, "--init", os.path.join(other, "model.safetensors"))
+        self.ends(2, run, "refused")
+        self.assertIn("does not fit model 'mlp(hidden=24)'", self.said("refused"))
+        self.assertNotIn("was lost", self.said("refused"))
 
     def test_a_lost_worker_is_started_again_and_one_joins_by_address(self):
         run, out = self.begin("again", 200, "--workers", "1:6", "-n", "2", "--meet", "127.0.0.1", "--restarts", "1")
@@ -212,7 +236,25 @@ class Join(Case):
                 ("but the transport is another than tcp", ("--workers", "1:3", "--transport", "shm")),
                 ("but hosts are given; start the run on one of them", ("--workers", "1:3", "-H", "a:2")),
                 ("but checkpoint-on-signal is given", ("--workers", "1:3", "--checkpoint-on-signal")),
-                ("but on-loss is stop", ("--workers", "1:3", "--on-loss", "stop"))):
+                ("but checkpoint-async is on", ("--workers", "1:3", "--checkpoint-async", "on")),
+                ("but on-loss is stop", ("--workers", "1:3", "--on-loss", "stop")),
+                ("but on-loss is continue", ("--workers", "1:3", "--on-loss", "continue")),
+                ("but min-workers is given", ("--workers", "1:3", "--min-workers", "2", "-n", "2")),
+                ("but rsh is given", ("--workers", "1:3", "--rsh", "ssh")),
+                ("but a codec is given", ("--workers", "1:3", "--codec", "ef(topk(0.1))")),
+                ("but codec-cost, codec-report, codec-checksum or codec-hierarchy is given",
+                 ("--workers", "1:3", "--codec-report", "5")),
+                ("but trace is given", ("--workers", "1:3", "--trace")),
+                ("but trace is given", ("--workers", "1:3", "--trace-steps", "0:3")),
+                ("but stream is given", ("--workers", "1:3", "--stream", "200")),
+                ("but slow names a worker by its rank", ("--workers", "1:3", "--slow", "*:2,0:2")),
+                ("but collective 'ring(order=any)' adds in an order", ("--workers", "1:3", "--collective",
+                                                                       "ring(order=any)")),
+                ("but collective 'allgather' is for the messages of codecs", ("--workers", "1:3", "--collective",
+                                                                              "allgather")),
+                ("so there may be 3: ", ("--workers", "1:3", "-n", "2", "--collective", "halving")),
+                ("there is no worker 3", ("--workers", "1:3", "--slow", "3:2")),
+                ("use it with --transport sim", ("--workers", "1:3", "--step-time", "0.1"))):
             with self.subTest(more):
                 self.refused(sentence, "train", *COMMON, "--data", self.data, "--out", self.out("no"), "--steps", "9",
                              *more)
