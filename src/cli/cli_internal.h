@@ -93,9 +93,10 @@ int tutti_cli_code_of_stop(void);
 /* ---- member.c: runs whose workers come and go ---- */
 
 /* The launcher's part: starts the workers, and waits for all of this machine. words: their command
-   line. */
+   line. stop_ns: the time that they have to leave after a signal; 0: the usual. */
 tutti_status tutti_cli_launch_members(const tutti_cli_settings *s, const char *const *words,
-                                      tutti_launch_result *result, tutti_error *err);
+                                      int64_t stop_ns, tutti_launch_result *result,
+                                      tutti_error *err);
 /* A worker's: takes part until the run ends, or until it leaves. Returns the exit code. */
 int tutti_cli_work_member(tutti_cli_settings *s, const tutti_train_io *io, int rank,
                           tutti_error *err);

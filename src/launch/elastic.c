@@ -99,7 +99,8 @@ static void read_signals(elastic *e)
         if (e->user_signal == 0) {
             e->user_signal = signal;
             e->signal_at = now;
-            e->kill_at = now + LEAVE_MS * MS;
+            e->kill_at =
+                now + (e->options->leave_ns != 0 ? e->options->leave_ns : LEAVE_MS * MS);
             send_all(e, SIGTERM);
         } else if (now - e->signal_at >= TUTTI_LAUNCH_ECHO_NS)
             send_all(e, SIGKILL);

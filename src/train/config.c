@@ -178,7 +178,8 @@ const tutti_option tutti_train_options[] = {
     { "checkpoint-on-signal", TUTTI_BOOL, AT(checkpoint_on_signal), 0, 0, 1, NULL,
       "on SIGTERM or Ctrl-C end the step, save a checkpoint and end, as preempted jobs need "
       "(within 2 minutes); a second signal ends at once. Methods whose workers do not all meet in "
-      "every step save at the next multiple of report-every" },
+      "every step save at the next multiple of report-every. With workers: when all of them are "
+      "asked; one alone leaves" },
     { "resume", TUTTI_TEXT, AT(resume), 0, 0, 0, "",
       "continue from a run's --out (its newest valid checkpoint) or from one checkpoint; auto: "
       "from --out if it has a checkpoint, else start" },

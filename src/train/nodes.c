@@ -340,8 +340,11 @@ static tutti_status follow(follower *f, tutti_error *err)
         tutti_node_look(f->node, &view);
         if (f->leaving && f->alone && !view.majority)
             return tutti_follower_save(f, &view, err);
-        if (view.state == TUTTI_LEFT || (f->leaving && view.all_leave))
+        if (view.state == TUTTI_LEFT)
             return TUTTI_OK;
+        if (f->leaving && view.all_leave) /* the run ends, and this is what is left of it */
+            return f->run->config->checkpoint_on_signal ? tutti_follower_save(f, &view, err)
+                                                        : TUTTI_OK;
         if (view.state == TUTTI_REMOVED)
             status = come_back(f, err);
         else if (view.state == TUTTI_MEMBER)

@@ -1,5 +1,5 @@
-/* workers.c: the options of a run whose workers come and go (--workers). What such a run cannot do is
-   refused here, before a worker is started, by the name of the option. */
+/* workers.c: the options of a run whose workers come and go (--workers). What such a run cannot do
+   is refused here, before a worker is started, by the name of the option. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "engine/check.h"
 #include "tutti/method.h"
 
-/* Options that say who takes part, and where. NULL: all well. */
+/* Options about the members and their places. NULL: all well. */
 static const char *against_places(const tutti_train_config *c)
 {
     if (c->resume[0] != 0)
@@ -30,9 +30,6 @@ static const char *against_places(const tutti_train_config *c)
 /* Options about losses, and what is kept for them. */
 static const char *against_losses(const tutti_train_config *c)
 {
-    if (c->checkpoint_on_signal)
-        return "checkpoint-on-signal is given, but a worker that is asked to end leaves, and the "
-               "others have its state; use checkpoint-every";
     if (c->checkpoint_async)
         return "checkpoint-async is on, and a checkpoint that is being written when a worker comes "
                "or goes would be lost; leave it off";

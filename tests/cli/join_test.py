@@ -201,6 +201,24 @@ class Join(Case):
         self.assertFalse(any(map(alive, workers)))
         self.assertFalse(os.path.exists(os.path.join(out, "join")))
 
+    def test_a_run_that_is_stopped_saves_where_it_is_asked_to(self):
+        run, out = self.begin("kept", 120, "--workers", "1:6", "-n", "3", "--checkpoint-on-signal", "--restarts", "0")
+        joined = self.start("kept-too", "join", out)
+        self.workers_become(4, "kept", "kept-too")
+        joined.send_signal(signal.SIGINT)
+        self.workers_become(3, "kept", "kept-too")
+        self.ends(0, joined, "kept", "kept-too")
+        self.assertFalse(os.path.exists(os.path.join(out, "checkpoints")), "one alone leaves")
+        workers = children_of(run.pid)
+        run.terminate()
+        self.ends(143, run, "kept")
+        self.assertFalse(any(map(alive, workers)))
+        newest = max(os.listdir(os.path.join(out, "checkpoints"))) # the last to leave may be a step ahead
+        self.assertIn("the newest checkpoint is %s/checkpoints/%s; to continue from there: tutti train --resume %s\n"
+                      % (out, newest, out), self.said("kept"))
+        self.resume(out, 2)
+        self.same_as_undisturbed(120, out)
+
     def test_who_cannot_join_is_told_why(self):
         out = self.out("nothing")
         self.refused("by which a run is joined; if it is not there, no run whose workers may come and go (--workers) "
@@ -235,7 +253,6 @@ class Join(Case):
                  ("--workers", "1:3", "--method", "zero")),
                 ("but the transport is another than tcp", ("--workers", "1:3", "--transport", "shm")),
                 ("but hosts are given; start the run on one of them", ("--workers", "1:3", "-H", "a:2")),
-                ("but checkpoint-on-signal is given", ("--workers", "1:3", "--checkpoint-on-signal")),
                 ("but checkpoint-async is on", ("--workers", "1:3", "--checkpoint-async", "on")),
                 ("but on-loss is stop", ("--workers", "1:3", "--on-loss", "stop")),
                 ("but on-loss is continue", ("--workers", "1:3", "--on-loss", "continue")),
