@@ -74,7 +74,8 @@ static tutti_status come_back(follower *f, tutti_error *err)
 
 static void leave_if_asked(follower *f)
 {
-    if (!f->leaving && f->how->leaves != NULL && f->how->leaves(f->how->user)) {
+    if (!f->leaving && (tutti_carrier_dismissed(f->carrier) ||
+                        (f->how->leaves != NULL && f->how->leaves(f->how->user)))) {
         tutti_node_leave(f->node);
         f->leaving = true;
     }
@@ -455,40 +456,6 @@ tutti_status tutti_train_member(const tutti_train_config *config, const tutti_tr
     if (status == TUTTI_OK)
         status = tutti_train_by_nodes(&run, how, ended, err);
     tutti_train_close_all(&run);
-    tutti_runtime_close(rt);
-    return status;
-}
-
-/* ---- before it trains ---- */
-
-static void on_answer(void *user, const tutti_node_note *note)
-{
-    (void)tutti_carrier_note(user, note);
-}
-
-tutti_status tutti_train_ask(const tutti_node_options *node, const char *const *contacts, int n,
-                             int64_t limit_ns, char **config, tutti_error *err)
-{
-    tutti_node_options options = *node;
-    tutti_carrier *carrier = NULL;
-    tutti_node *asker = NULL;
-    tutti_runtime *rt;
-    tutti_status status;
-
-    *config = NULL;
-    TUTTI_TRY(tutti_runtime_open_posix(&rt, err));
-    status = tutti_carrier_open(&carrier, rt, err);
-    options.on_note = on_answer;
-    options.user = carrier;
-    if (status == TUTTI_OK)
-        status = tutti_node_join(&asker, contacts, n, &options, err);
-    if (status == TUTTI_OK) {
-        tutti_carrier_use(carrier, asker);
-        status = tutti_carrier_ask(carrier, limit_ns, config, err);
-        tutti_carrier_use(carrier, NULL);
-    }
-    tutti_node_close(asker);
-    tutti_carrier_close(carrier);
     tutti_runtime_close(rt);
     return status;
 }

@@ -116,6 +116,37 @@ class Join(Case):
         self.assertIn("does not fit model 'mlp(hidden=24)'", self.said("refused"))
         self.assertNotIn("was lost", self.said("refused"))
 
+    def test_one_of_four_is_asked_to_leave(self):
+        run, out = self.begin("leave", 160, "--workers", "2:6", "-n", "4", "--restarts", "0")
+        listed = tutti("leave", out)
+        self.assertEqual(listed.returncode, 0, listed.stderr)
+        self.assertRegex(listed.stdout, r"\Aepoch 1: 4 workers from step 0\nworker 0 at 127\.0\.0\.1:\d+\nworker 1 at ")
+        self.refused("there is no worker 9 among the 4 of epoch 1", "leave", out, "9")
+        worker = children_of(run.pid)[1]
+        left = tutti("leave", out, "1", "--json")
+        self.assertEqual(left.returncode, 0, left.stderr)
+        after = json.loads(left.stdout)
+        self.assertEqual([w["rank"] for w in after["workers"]], [0, 2, 3])
+        self.workers_become(3, "leave")
+        self.until(lambda: not alive(worker), "leave")
+        self.ends(0, run, "leave")
+        self.assertIn("worker 1 has left the run", self.said("leave"))
+        self.assertNotIn("lost", self.said("leave"))
+        self.same_as_undisturbed(160, out)
+        epochs = [(e["workers"], e["step"]) for e in summary(out)["events"] if e["kind"] == "epoch"]
+        self.assertEqual(epochs, [(4, 0), (3, after["step"])])
+
+    def test_who_cannot_leave_is_told_why(self):
+        self.refused("it takes the directory of a run, or HOST:PORT of a member, and the number of a worker", "leave")
+        self.refused("'two' is no number of a worker", "leave", "127.0.0.1:1", "two")
+        run, out = self.begin("only", 100000, "--workers", "1:3", "-n", "1", "--meet", "127.0.0.1")
+        self.refused("worker 0 is the only one, and the run would end without its results", "leave", out, "0")
+        address = re.search(r"tutti join (\S+) --key", self.said("only")).group(1)
+        listed = tutti("leave", address, "--key", os.path.join(out, "join"))
+        self.assertIn("worker 0 at %s\n" % address, listed.stdout)
+        run.terminate()
+        self.ends(143, run, "only")
+
     def test_a_lost_worker_is_started_again_and_one_joins_by_address(self):
         run, out = self.begin("again", 200, "--workers", "1:6", "-n", "2", "--meet", "127.0.0.1", "--restarts", "1")
         os.kill(children_of(run.pid)[1], signal.SIGKILL)
