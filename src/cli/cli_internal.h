@@ -29,7 +29,8 @@ extern const tutti_command *tutti_commands;
 extern const tutti_option tutti_cli_run_options[], tutti_cli_compare_options[],
     tutti_cli_report_options[], tutti_cli_plan_options[], tutti_cli_eval_options[],
     tutti_cli_predict_options[], tutti_cli_generate_options[], tutti_cli_doctor_options[],
-    tutti_cli_why_options[], tutti_cli_convert_options[], tutti_cli_join_options[];
+    tutti_cli_why_options[], tutti_cli_convert_options[], tutti_cli_join_options[],
+    tutti_cli_leave_options[];
 int tutti_cli_train(int argc, char **argv), tutti_cli_methods(int argc, char **argv),
     tutti_cli_config(int argc, char **argv), tutti_cli_data(int argc, char **argv),
     tutti_cli_check(int argc, char **argv), tutti_cli_version(int argc, char **argv),
@@ -44,7 +45,7 @@ int tutti_cli_train(int argc, char **argv), tutti_cli_methods(int argc, char **a
     tutti_cli_man(int argc, char **argv), tutti_cli_eval(int argc, char **argv),
     tutti_cli_predict(int argc, char **argv), tutti_cli_generate(int argc, char **argv),
     tutti_cli_why(int argc, char **argv), tutti_cli_convert(int argc, char **argv),
-    tutti_cli_join(int argc, char **argv);
+    tutti_cli_join(int argc, char **argv), tutti_cli_dismiss(int argc, char **argv);
 
 /* eval.c: sets *run to the first of the arguments that are left after the command's flags were
    taken. TUTTI_ERR_USAGE: there is none, or a flag is among them. options: the command's, for a
@@ -93,9 +94,10 @@ int tutti_cli_code_of_stop(void);
 /* ---- member.c: runs whose workers come and go ---- */
 
 /* The launcher's part: starts the workers, and waits for all of this machine. words: their command
-   line. */
+   line. stop_ns: the time that they have to leave after a signal; 0: the usual. */
 tutti_status tutti_cli_launch_members(const tutti_cli_settings *s, const char *const *words,
-                                      tutti_launch_result *result, tutti_error *err);
+                                      int64_t stop_ns, tutti_launch_result *result,
+                                      tutti_error *err);
 /* A worker's: takes part until the run ends, or until it leaves. Returns the exit code. */
 int tutti_cli_work_member(tutti_cli_settings *s, const tutti_train_io *io, int rank,
                           tutti_error *err);

@@ -144,6 +144,7 @@ void tutti_cli_print_resume(const tutti_cli_settings *s, FILE *out)
         bool skip = o->type != TUTTI_TEXT && o->type != TUTTI_SPEC;
         for (size_t i = 0; i < TUTTI_LENGTH(of_the_start); i++)
             skip = skip || strcmp(o->name, of_the_start[i]) == 0;
+        skip = skip || (c->most > 0 && strcmp(o->name, "meet") == 0); /* no other joins then */
         value = skip ? "" : *(const char *const *)(const void *)((const char *)c + o->offset);
         if (skip || tutti_cli_reach(o, value) == NULL)
             continue;

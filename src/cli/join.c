@@ -57,9 +57,8 @@ static tutti_status read_directory(tutti_launch_pass *pass, const char *where, t
     return tutti_launch_pass_read(pass, path, err);
 }
 
-/* Sets the pass from the arguments. */
-static tutti_status find_run(tutti_cli_member *m, const join_config *c, const char *where,
-                             tutti_error *err)
+tutti_status tutti_cli_member_find(tutti_cli_member *m, const char *key, const char *where,
+                                   tutti_error *err)
 {
     char host[256];
     int port;
@@ -73,8 +72,8 @@ static tutti_status find_run(tutti_cli_member *m, const join_config *c, const ch
                               "'%.80s' is no address of a member; write HOST:PORT, as the run says "
                               "it when it begins",
                               where);
-        if (c->key[0] != 0)
-            TUTTI_TRY(tutti_launch_pass_read(&m->pass, c->key, err));
+        if (key[0] != 0)
+            TUTTI_TRY(tutti_launch_pass_read(&m->pass, key, err));
         else {
             TUTTI_TRY(tutti_node_options_of(&m->how.node, environ, err));
             m->pass.id = m->how.node.run;
@@ -89,16 +88,16 @@ static tutti_status find_run(tutti_cli_member *m, const join_config *c, const ch
     return TUTTI_OK;
 }
 
-/* By which address the others reach this machine: on the route to the first contact. */
-static tutti_status find_host(tutti_cli_member *m, const join_config *c, tutti_error *err)
+tutti_status tutti_cli_member_host(tutti_cli_member *m, const char *meet, tutti_error *err)
 {
     char host[256];
     int port;
 
-    if (c->meet[0] != 0)
-        return tutti_cli_split_address(c->meet, m->host, sizeof m->host, &port, err);
+    if (meet[0] != 0)
+        return tutti_cli_split_address(meet, m->host, sizeof m->host, &port, err);
     TUTTI_TRY(tutti_cli_split_address(m->contacts[0], host, sizeof host, &port, err));
     tutti_launch_route(host, m->host, sizeof m->host);
+    m->how.node.host = m->host;
     return TUTTI_OK;
 }
 
@@ -167,8 +166,8 @@ static tutti_status join_run(tutti_cli_member *m, const join_config *c, const ch
     char *told = NULL;
     tutti_status status;
 
-    TUTTI_TRY(find_run(m, c, where, err));
-    TUTTI_TRY(find_host(m, c, err));
+    TUTTI_TRY(tutti_cli_member_find(m, c->key, where, err));
+    TUTTI_TRY(tutti_cli_member_host(m, c->meet, err));
     m->how.node.host = m->host;
     status = tutti_train_ask(&m->how.node, m->contacts, m->pass.n, ASK_MS * INT64_C(1000000), &told,
                              err);

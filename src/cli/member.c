@@ -30,13 +30,15 @@ static tutti_status make_secrets(const tutti_cli_settings *s, tutti_launch_elast
 }
 
 tutti_status tutti_cli_launch_members(const tutti_cli_settings *s, const char *const *words,
-                                      tutti_launch_result *result, tutti_error *err)
+                                      int64_t stop_ns, tutti_launch_result *result,
+                                      tutti_error *err)
 {
     char pass[4200];
     tutti_launch_elastic_options options = { .workers = (int)s->config.n,
                                              .threads = (int)s->config.threads,
                                              .argv = words,
                                              .restarts = (int)s->config.restarts,
+                                             .leave_ns = stop_ns,
                                              .pass = pass,
                                              .say = tutti_cli_show_loss };
     tutti_status status;
@@ -172,6 +174,7 @@ tutti_status tutti_cli_member_train(tutti_cli_member *m, const tutti_train_io *i
     m->how.founders = m->founders;
     m->how.transport = transport;
     m->how.least = m->s->config.least;
+    m->how.lack_ns = (int64_t)(m->s->config.workers_timeout * 1e9);
     m->how.node.most = m->s->config.most;
     m->how.leaves = leaves;
     m->how.listens = listens;

@@ -23,6 +23,13 @@ tutti_status tutti_cli_split_address(const char *text, char *host, size_t bytes,
                                      tutti_error *err);
 /* Makes m->how point to the addresses of m->pass. */
 void tutti_cli_member_contacts(tutti_cli_member *m);
+/* join.c. Sets the pass from the arguments of a command: the directory of a run, or an address and
+   the file of --key. */
+tutti_status tutti_cli_member_find(tutti_cli_member *m, const char *key, const char *where,
+                                   tutti_error *err);
+/* join.c. Sets the address by which the others reach this machine: that of --meet, or "": that on
+   the route to the first contact. */
+tutti_status tutti_cli_member_host(tutti_cli_member *m, const char *meet, tutti_error *err);
 /* Takes part. Before: how.node has run and key, and founders or contacts are set. *ended: it has
    seen the end of the run; else it has left. */
 tutti_status tutti_cli_member_train(tutti_cli_member *m, const tutti_train_io *io, bool *ended,

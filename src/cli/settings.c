@@ -300,6 +300,14 @@ static void count_savers(tutti_cli_settings *s, bool automatic)
         s->savers.n = tutti_train_savers(s->rt, s->config.resume, &s->savers.began, s->savers.rank);
 }
 
+/* Callback: is this option of the run's config.json taken? A run whose workers came and went is
+   resumed with a fixed number of them. */
+static bool take_saved(void *settings, const tutti_option *option, const char *value,
+                       const char *where)
+{
+    return strcmp(option->name, "workers") != 0 && tutti_cli_leave(settings, option, value, where);
+}
+
 /* Reads the settings of the run that resume names, and again what overrides them. *saved: whether
    the transport is that run's. */
 static tutti_status read_resumed(tutti_cli_settings *s, bool automatic, bool *saved,
@@ -309,7 +317,7 @@ static tutti_status read_resumed(tutti_cli_settings *s, bool automatic, bool *sa
     char run[2048], path[4096];
     if (run_of(s, s->config.resume, run, sizeof run)) {
         snprintf(path, sizeof path, "%s/config.json", run);
-        TUTTI_TRY(tutti_settings_file_filtered(s->settings, path, tutti_cli_leave, s, err));
+        TUTTI_TRY(tutti_settings_file_filtered(s->settings, path, take_saved, s, err));
         *saved = tutti_settings_origin(s->settings, "transport", NULL) == TUTTI_FROM_FILE;
         if (s->config.out[0] == 0)
             snprintf(s->out, sizeof s->out, "%s", run);

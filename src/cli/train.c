@@ -511,7 +511,7 @@ static tutti_status launch(tutti_cli_settings *s, const standing *at, int *code,
     setenv("TUTTI_LAUNCHED", at->n_hosts > 0 ? "agent" : "here", 1);
     if (at->n_hosts == 0) {
         setenv("TUTTI_STARTED_NS", started, 1);
-        status = s->config.most > 0 ? tutti_cli_launch_members(s, words, &result, err)
+        status = s->config.most > 0 ? tutti_cli_launch_members(s, words, stop_ns(s), &result, err)
                                     : launch_here(s, words, &result, err);
     } else
         status = launch_hosts(s, at, &(worker_command){ words, threads_word }, &result, err);

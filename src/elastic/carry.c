@@ -9,6 +9,7 @@
    | NONE     | the step         | the sender has a later state  |
    | WHICH    | 0                | none: what run is this?       |
    | ABOUT    | 0                | what the run is: a text       |
+   | LEAVE    | 0                | none: leave the run           |
 
    Numbers are little-endian. Notes may be lost, and one that does not fit into a queue is not sent:
    the fetch asks again after its time limit. What arrives for another step than the one that is
@@ -20,7 +21,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum { ASK = TUTTI_NODE_KINDS, MANIFEST, RANGE, NONE, WHICH, ABOUT, KINDS_END = 2 * TUTTI_NODE_KINDS };
+enum { ASK = TUTTI_NODE_KINDS, MANIFEST, RANGE, NONE, WHICH, ABOUT, LEAVE, KINDS_END = 2 * TUTTI_NODE_KINDS };
 enum { STEP_BYTES = 8 };
 
 #define CARRY_MS INT64_C(1000000)
@@ -40,6 +41,7 @@ struct tutti_carrier {
     uint64_t step;               /* that is fetched */
     char *about;                 /* what it tells of the run; NULL: nothing */
     bool asks;                   /* what the run is */
+    bool dismissed;              /* a LEAVE has come */
     char *told;                  /* the answer; NULL: there is none yet */
     tutti_error differs;         /* status TUTTI_ERR_STATE: holders contradict each other */
 };
@@ -266,6 +268,25 @@ tutti_status tutti_carrier_ask(tutti_carrier *c, int64_t limit_ns, char **text, 
                       (double)limit_ns * 1e-9, why);
 }
 
+/* ---- leaving at another's request ---- */
+
+void tutti_carrier_dismiss(tutti_carrier *c, uint64_t id)
+{
+    tutti_lock(c->lock);
+    post(c, id, LEAVE, 0, NULL, 0);
+    tutti_unlock(c->lock);
+}
+
+bool tutti_carrier_dismissed(tutti_carrier *c)
+{
+    bool dismissed;
+
+    tutti_lock(c->lock);
+    dismissed = c->dismissed;
+    tutti_unlock(c->lock);
+    return dismissed;
+}
+
 /* ---- one that fetches ---- */
 
 /* Callback of the fetch. */
@@ -312,6 +333,8 @@ bool tutti_carrier_note(void *carrier, const tutti_node_note *note)
         tell(c, note->from);
     else if (note->kind == ABOUT)
         hear(c, note);
+    else if (note->kind == LEAVE)
+        c->dismissed = true;
     else if (note->kind <= NONE && c->fetch != NULL)
         take(c, note);
     tutti_unlock(c->lock);

@@ -41,6 +41,11 @@ tutti_status tutti_carrier_about(tutti_carrier *c, const char *text, tutti_error
    none has answered; the sentence says what the node knows. Blocks. */
 tutti_status tutti_carrier_ask(tutti_carrier *c, int64_t limit_ns, char **text, tutti_error *err);
 
+/* Sends the process of that id a note by which it leaves. It may be lost: look at the epochs. */
+void tutti_carrier_dismiss(tutti_carrier *c, uint64_t id);
+/* Has this process received such a note? */
+bool tutti_carrier_dismissed(tutti_carrier *c);
+
 typedef struct tutti_carried {
     tutti_elastic_state of;      /* the state, as those that hold it cut it */
     const uint64_t *holders;     /* [n]: ids of the processes that hold it */

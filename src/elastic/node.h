@@ -86,6 +86,8 @@ typedef struct tutti_node_view {
     uint64_t epoch, step;        /* number and first step of the newest epoch that it knows; 0 */
     int n, index;                /* members of that epoch; this one's index there, or -1 */
     bool holds, acts, all_leave; /* membership.h */
+    int answer;                  /* tutti_membership_answering, as the next two */
+    bool majority, first;
     uint64_t agreed;             /* tutti_membership_agreed */
 } tutti_node_view;
 void tutti_node_look(tutti_node *node, tutti_node_view *view);

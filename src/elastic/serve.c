@@ -32,9 +32,12 @@ void tutti_node_changed(tutti_node *n)
                                  .acts = tutti_membership_acts(n->m),
                                  .all_leave = tutti_membership_all_leave(n->m),
                                  .agreed = tutti_membership_agreed(n->m) };
+    n->view.answer = tutti_membership_answering(n->m, &n->view.majority, &n->view.first);
     if (n->view.state == was.state && n->view.epoch == was.epoch && n->view.step == was.step &&
         n->view.n == was.n && n->view.index == was.index && n->view.holds == was.holds &&
-        n->view.acts == was.acts && n->view.all_leave == was.all_leave)
+        n->view.acts == was.acts && n->view.all_leave == was.all_leave &&
+        n->view.answer == was.answer && n->view.majority == was.majority &&
+        n->view.first == was.first)
         return;
     n->view.changes++;
     tutti_node_end_worlds(n);

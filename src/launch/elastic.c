@@ -13,7 +13,9 @@
      a worker ends in order       nothing: it has left, or the run has ended.
      a worker is lost             it is started again after a while, as a newcomer, which gets the
                                   state from the others; unless it has refused its command line, has
-                                  been lost too often, or no other worker of this host is left.
+                                  ended since too few others are left, has been lost too often, or
+                                  no other worker of this host is left.
+     a founder refuses the run    the others are asked to leave.
      a founder is lost before     the others end, since the first epoch is of all founders.
      all have met
      the user sends a signal      SIGTERM to all workers: they leave. A second one kills at once.
@@ -37,6 +39,7 @@ extern char **environ;
 
 #define MS INT64_C(1000000)
 enum { LEAVE_MS = 30000, STOPPED_MS = 3000, CHECK_MS = 500, WAIT_MS = 1000, WAIT_MOST_MS = 30000 };
+enum { REFUSED = 2, LOST = 3 }; /* exit codes of a worker */
 enum { ID, KEY, TELL, JOIN, VARIABLES };
 
 typedef struct worker {
@@ -96,7 +99,8 @@ static void read_signals(elastic *e)
         if (e->user_signal == 0) {
             e->user_signal = signal;
             e->signal_at = now;
-            e->kill_at = now + LEAVE_MS * MS;
+            e->kill_at =
+                now + (e->options->leave_ns != 0 ? e->options->leave_ns : LEAVE_MS * MS);
             send_all(e, SIGTERM);
         } else if (now - e->signal_at >= TUTTI_LAUNCH_ECHO_NS)
             send_all(e, SIGKILL);
@@ -152,8 +156,9 @@ static void read_tells(elastic *e)
 
 /* ---- ends ---- */
 
-/* Decides whether a lost worker is started again, and writes the end of the sentence. */
-static void decide(elastic *e, int k, bool refused, char *text, size_t bytes)
+/* Decides whether a lost worker is started again, and writes the end of the sentence. meant: it has
+   ended by itself, and would again. */
+static void decide(elastic *e, int k, bool meant, char *text, size_t bytes)
 {
     worker *w = &e->workers[k];
     int wait_ms = WAIT_MS;
@@ -161,7 +166,7 @@ static void decide(elastic *e, int k, bool refused, char *text, size_t bytes)
 
     for (int i = 0; i < e->n; i++)
         others = others || (e->workers[i].pidfd >= 0 && e->workers[i].address[0] != '\0');
-    if (!others || refused || e->user_signal != 0 || e->ended ||
+    if (!others || meant || e->user_signal != 0 || e->ended ||
         w->started_again >= e->options->restarts) {
         snprintf(text, bytes, "%s", others ? "; the run goes on without it" : "");
         return;
@@ -192,10 +197,14 @@ static void on_loss(elastic *e, int k, int status)
     if (w->ours)
         return;
     if (e->code == 0) {
-        e->code = killed ? 3 : number;
+        e->code = killed ? LOST : number;
         snprintf(e->why, sizeof e->why, "worker %d was lost: %.250s", k, why.text);
     }
-    decide(e, k, !killed && number == 2, after, sizeof after);
+    if (!killed && number == REFUSED && w->started_again == 0) {
+        send_all(e, SIGTERM); /* the run is refused, by one worker perhaps: a file that it reads */
+        return;
+    }
+    decide(e, k, !killed && (number == REFUSED || number == LOST), after, sizeof after);
     snprintf(line, sizeof line, "worker %d was lost: %.250s%s", k, why.text, after);
     if (e->met)
         say(e, line);
@@ -330,7 +339,9 @@ static void conclude(const elastic *e, tutti_launch_result *result)
         result->exit_code = 128 + e->user_signal;
         snprintf(result->text, sizeof result->text, "stopped by signal %d (SIG%s)", e->user_signal,
                  tutti_launch_signal_name(e->user_signal));
-    } else if (e->code != 0) {
+    } else if (e->code == REFUSED) /* the worker printed the reason */
+        result->exit_code = e->code;
+    else if (e->code != 0) {
         result->exit_code = e->code;
         snprintf(result->text, sizeof result->text,
                  "%s%s", e->why,

@@ -109,6 +109,8 @@ typedef struct tutti_launch_elastic_options {
     int threads;                 /* of each */
     const char *const *argv;     /* as in tutti_launch_options */
     int restarts;                /* how often each lost one is started again */
+    int64_t leave_ns;            /* that they have to leave after a signal, then they are killed;
+                                    0: 30 s */
     const char *pass;            /* the file; it is there while a worker of this host takes part */
     tutti_run_id id;
     tutti_run_key key;

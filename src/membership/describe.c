@@ -34,6 +34,24 @@ bool tutti_membership_all_leave(const tutti_membership *m)
     return m->state == TUTTI_MEMBER;
 }
 
+int tutti_membership_answering(const tutti_membership *m, bool *majority, bool *first)
+{
+    int n = 0, before = 0;
+
+    *majority = true;
+    *first = false;
+    if (m->state != TUTTI_MEMBER)
+        return 0;
+    for (int i = 0; i < m->epoch.n; i++) {
+        const bool answers = !is_suspected(m, i);
+        n += answers;
+        before += answers && i < m->me;
+    }
+    *majority = epoch_majority(&m->epoch, n, !is_suspected(m, 0));
+    *first = before == 0;
+    return n;
+}
+
 static bool majority_has(const tutti_membership *m, uint64_t step)
 {
     int n = 0;
@@ -57,11 +75,10 @@ static void describe_member(const tutti_membership *m, char *text, size_t bytes)
 {
     const unsigned long long number = m->epoch.number, step = m->step,
                              agreed = tutti_membership_agreed(m);
-    int n = 0;
+    bool majority, first;
+    const int n = tutti_membership_answering(m, &majority, &first);
 
-    for (int i = 0; i < m->epoch.n; i++)
-        n += !is_suspected(m, i);
-    if (!epoch_majority(&m->epoch, n, !is_suspected(m, 0)))
+    if (!majority)
         snprintf(text, bytes,
                  "epoch %llu, step %llu: %d of %d members answer, which is no majority; this "
                  "worker waits, and the last step that it knows to be agreed is %llu",

@@ -36,6 +36,9 @@ const tutti_option tutti_train_options[] = {
     { "restarts", TUTTI_INT, AT(restarts), 3, 0, 1000000, NULL,
       "with workers: how often each lost worker of this machine is started again, as a newcomer, "
       "after 1 s, 2 s, 4 s ... up to 30 s" },
+    { "workers-timeout", TUTTI_REAL, AT(workers_timeout), 600, 0.1, 1e7, NULL,
+      "with workers: seconds for which the run waits with fewer than FEWEST workers, or after the "
+      "loss of so many at once that the others may not go on alone; then it ends (exit code 3)" },
     { "servers", TUTTI_INT, AT(servers), 0, 0, 1023, NULL,
       "ranks that only serve, in addition to the n workers, for methods with servers; with hosts "
       "on each in turn, from the last; 0: workers serve while they compute" },
@@ -175,7 +178,8 @@ const tutti_option tutti_train_options[] = {
     { "checkpoint-on-signal", TUTTI_BOOL, AT(checkpoint_on_signal), 0, 0, 1, NULL,
       "on SIGTERM or Ctrl-C end the step, save a checkpoint and end, as preempted jobs need "
       "(within 2 minutes); a second signal ends at once. Methods whose workers do not all meet in "
-      "every step save at the next multiple of report-every" },
+      "every step save at the next multiple of report-every. With workers: when all of them are "
+      "asked; one alone leaves" },
     { "resume", TUTTI_TEXT, AT(resume), 0, 0, 0, "",
       "continue from a run's --out (its newest valid checkpoint) or from one checkpoint; auto: "
       "from --out if it has a checkpoint, else start" },
@@ -393,88 +397,6 @@ static tutti_status check_elastic(const tutti_train_config *c, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* What the run cannot have if its workers come and go. NULL: nothing. */
-static const char *against_workers(const tutti_train_config *c)
-{
-    if (c->resume[0] != 0)
-        return "resume is given, but those who join get the state from members, who would begin at "
-               "step 0; resume with a fixed number of workers";
-    if (c->servers > 0)
-        return "servers are given, and a server's slice of the model would be lost with it; leave "
-               "servers at 0";
-    if (c->hosts[0] != 0)
-        return "hosts are given; start the run on one of them, with --meet ADDRESS, and `tutti "
-               "join` on the others";
-    if (strncmp(c->transport, "tcp", 3) != 0 || (c->transport[3] != 0 && c->transport[3] != '('))
-        return "the transport is another than tcp, over which alone workers can come later; omit it";
-    if (c->checkpoint_on_signal)
-        return "checkpoint-on-signal is given, but a worker that is asked to end leaves, and the "
-               "others have its state; use checkpoint-every";
-    if (c->on_loss == TUTTI_ON_LOSS_STOP)
-        return "on-loss is stop, and this run goes on after losses; omit it";
-    if (c->trace)
-        return "trace is given, and it has the clocks of fixed workers; leave it out";
-    return NULL;
-}
-
-/* Can a worker be lost within a step, and be replaced, with this method? */
-static tutti_status check_method_of_workers(const tutti_train_config *c, tutti_error *err)
-{
-    unsigned traits;
-    const char *why;
-
-    if (!tutti_method_traits(c->method, &traits)) /* the engine reports it */
-        return TUTTI_OK;
-    why = (traits & TUTTI_LOGICAL_SHARES) == 0
-              ? "does more in a step than to add gradients, and that depends on which workers there "
-                "are"
-          : (traits & TUTTI_WHOLE_STEPS) == 0
-              ? "may be within a step when a worker is lost, and what it keeps is then of no step"
-          : (traits & TUTTI_SHARDED_OPTIMIZER) != 0
-              ? "keeps a part of its state on one worker only, which would be lost with it"
-              : NULL;
-    return why == NULL ? TUTTI_OK
-                       : tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                                    "workers is '%.40s', so that workers may come and go, but "
-                                    "method '%.120s' %s; take ddp or bytescheduler(tune=off), or a "
-                                    "fixed number of workers and checkpoints",
-                                    c->workers, c->method, why);
-}
-
-/* Sets least, most and, unless it is given, elastic_shares. */
-static tutti_status check_workers(tutti_train_config *c, tutti_error *err)
-{
-    const char *against;
-    int end = 0;
-
-    c->least = c->most = 0;
-    if (c->workers[0] == 0)
-        return TUTTI_OK;
-    if (sscanf(c->workers, "%d:%d%n", &c->least, &c->most, &end) != 2 || c->workers[end] != 0 ||
-        c->least < 1 || c->least > c->most || c->most > TUTTI_TRAIN_WORKERS_MOST)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "workers is '%.80s'; write FEWEST:MOST, such as 2:8, from 1 to %d, or -n N for "
-                          "a fixed number",
-                          c->workers, TUTTI_TRAIN_WORKERS_MOST);
-    against = against_workers(c);
-    if (against != NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "workers is '%.40s', so that workers may come and go, but %s", c->workers,
-                          against);
-    if (c->n < c->least || c->n > c->most)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "n is %lld, and workers '%.40s' has the run begin with %d to %d",
-                          (long long)c->n, c->workers, c->least, c->most);
-    if (c->elastic_shares == 0)
-        c->elastic_shares = c->most;
-    if (c->elastic_shares < c->most)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "elastic-shares is %lld, and workers '%.40s' lets %d take part, each of "
-                          "which computes at least one share; give at least %d, or omit it",
-                          (long long)c->elastic_shares, c->workers, c->most, c->most);
-    return check_method_of_workers(c, err);
-}
-
 static tutti_status check_validation(const tutti_train_config *c, tutti_error *err)
 {
     if (c->validation > 1 && c->validation != floor(c->validation))
@@ -526,7 +448,7 @@ tutti_status tutti_train_check(tutti_train_config *c, int cores, tutti_error *er
     TUTTI_TRY(tutti_train_check_partition(c, err));
     TUTTI_TRY(tutti_train_check_stream(c, err));
     TUTTI_TRY(check_validation(c, err));
-    TUTTI_TRY(check_workers(c, err));
+    TUTTI_TRY(tutti_train_check_workers(c, err));
     TUTTI_TRY(check_elastic(c, err));
     if (c->loss_scale[0] == 0 && c->precision == TUTTI_PRECISION_FP16)
         c->loss_scale = tutti_method_traits(c->method, &traits) && (traits & TUTTI_NEVER_SKIPS)

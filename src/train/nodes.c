@@ -19,32 +19,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "elastic/carry.h"
 #include "engine/image.h"
-#include "train/nodes.h"
+#include "nodes_internal.h"
 #include "model_file.h"
 #include "say.h"
-#include "train_internal.h"
 #include "tutti/method.h"
-
-#define NODES_MS INT64_C(1000000)
-enum { ADMISSION_MS = 60000, DEAD_MS = 1000, LEAVING_MS = 5000, FEW_MS = 600000 };
-
-typedef struct follower {
-    tutti_run *run;
-    const tutti_train_nodes *how;
-    tutti_carrier *carrier;
-    tutti_node *node;
-    tutti_epoch *newest; /* scratch, too large for a stack */
-    uint64_t epoch;      /* whose state it fetches, or in whose world it trains */
-    uint64_t spent;      /* the epoch whose world has ended, or could not be opened; 0 */
-    int64_t spent_ns;    /* since when */
-    uint64_t few;        /* the epoch that has too few workers; 0 */
-    int64_t few_ns;      /* since when it waits for others */
-    int64_t opened_ns;   /* since when the node is open */
-    bool ready, leaving; /* the node knows */
-    bool ended;          /* the run has */
-} follower;
 
 /* ---- the node ---- */
 
@@ -95,18 +74,11 @@ static tutti_status come_back(follower *f, tutti_error *err)
 
 static void leave_if_asked(follower *f)
 {
-    if (!f->leaving && f->how->leaves != NULL && f->how->leaves(f->how->user)) {
+    if (!f->leaving && (tutti_carrier_dismissed(f->carrier) ||
+                        (f->how->leaves != NULL && f->how->leaves(f->how->user)))) {
         tutti_node_leave(f->node);
         f->leaving = true;
     }
-}
-
-static void wait_for_change(follower *f, const tutti_node_view *view)
-{
-    tutti_node_view next;
-
-    (void)tutti_node_wait(f->node, view->changes, tutti_node_now(f->node) + 10 * NODES_MS, &next,
-                          NULL);
 }
 
 /* ---- the state ---- */
@@ -180,7 +152,7 @@ static tutti_status get_state(follower *f, const tutti_node_view *view, tutti_er
                                                    .user = f },
                                  &image, &why);
     if (status == TUTTI_CLOSED || status == TUTTI_ERR_PEER) {
-        wait_for_change(f, view);
+        tutti_follower_wait(f, view);
         return TUTTI_OK;
     }
     if (status != TUTTI_OK) {
@@ -322,41 +294,20 @@ static bool is_stuck(const follower *f, const tutti_node_view *view)
            view->index == view->n - 1 && tutti_node_now(f->node) - f->spent_ns > 2 * dead;
 }
 
-/* There are fewer workers than the run is to have. */
-static tutti_status wait_for_more(follower *f, const tutti_node_view *view, tutti_error *err)
-{
-    const int64_t now = tutti_node_now(f->node);
-    char line[200];
-
-    if (f->few != view->epoch) {
-        f->few = view->epoch;
-        f->few_ns = now;
-        snprintf(line, sizeof line,
-                 "%d worker%s at step %llu, fewer than %d: the run waits for others to join",
-                 view->n, view->n == 1 ? "" : "s", (unsigned long long)view->step, f->how->least);
-        if (view->index == 0 && f->run->io->say != NULL)
-            f->run->io->say(f->run->io->user, 3, line);
-    }
-    if (now - f->few_ns > FEW_MS * NODES_MS)
-        return tutti_fail(err, TUTTI_ERR_PEER, 0,
-                          "the run had %d workers for %d s, and is to have %d at least; nobody "
-                          "else has come",
-                          view->n, FEW_MS / 1000, f->how->least);
-    wait_for_change(f, view);
-    return TUTTI_OK;
-}
-
 static tutti_status as_member(follower *f, const tutti_node_view *view, tutti_error *err)
 {
+    if (!view->majority)
+        return tutti_follower_wait_for_majority(f, view, err);
+    f->alone = false;
     if (!view->holds)
         return get_state(f, view, err);
     if (view->acts && f->spent != view->epoch && view->n < f->how->least)
-        return wait_for_more(f, view, err);
+        return tutti_follower_wait_for_more(f, view, err);
     if (view->acts && f->spent != view->epoch)
         return train_epoch(f, view, err);
     if (is_stuck(f, view))
         return come_back(f, err);
-    wait_for_change(f, view);
+    tutti_follower_wait(f, view);
     return TUTTI_OK;
 }
 
@@ -375,7 +326,7 @@ static tutti_status as_newcomer(follower *f, const tutti_node_view *view, tutti_
                           "admitted: %s",
                           (double)most * 1e-9, text);
     }
-    wait_for_change(f, view);
+    tutti_follower_wait(f, view);
     return TUTTI_OK;
 }
 
@@ -388,8 +339,13 @@ static tutti_status follow(follower *f, tutti_error *err)
         tutti_node_view view;
         leave_if_asked(f);
         tutti_node_look(f->node, &view);
-        if (view.state == TUTTI_LEFT || (f->leaving && view.all_leave))
+        if (f->leaving && f->alone && !view.majority)
+            return tutti_follower_save(f, &view, err);
+        if (view.state == TUTTI_LEFT)
             return TUTTI_OK;
+        if (f->leaving && view.all_leave) /* the run ends, and this is what is left of it */
+            return f->run->config->checkpoint_on_signal ? tutti_follower_save(f, &view, err)
+                                                        : TUTTI_OK;
         if (view.state == TUTTI_REMOVED)
             status = come_back(f, err);
         else if (view.state == TUTTI_MEMBER)
@@ -500,40 +456,6 @@ tutti_status tutti_train_member(const tutti_train_config *config, const tutti_tr
     if (status == TUTTI_OK)
         status = tutti_train_by_nodes(&run, how, ended, err);
     tutti_train_close_all(&run);
-    tutti_runtime_close(rt);
-    return status;
-}
-
-/* ---- before it trains ---- */
-
-static void on_answer(void *user, const tutti_node_note *note)
-{
-    (void)tutti_carrier_note(user, note);
-}
-
-tutti_status tutti_train_ask(const tutti_node_options *node, const char *const *contacts, int n,
-                             int64_t limit_ns, char **config, tutti_error *err)
-{
-    tutti_node_options options = *node;
-    tutti_carrier *carrier = NULL;
-    tutti_node *asker = NULL;
-    tutti_runtime *rt;
-    tutti_status status;
-
-    *config = NULL;
-    TUTTI_TRY(tutti_runtime_open_posix(&rt, err));
-    status = tutti_carrier_open(&carrier, rt, err);
-    options.on_note = on_answer;
-    options.user = carrier;
-    if (status == TUTTI_OK)
-        status = tutti_node_join(&asker, contacts, n, &options, err);
-    if (status == TUTTI_OK) {
-        tutti_carrier_use(carrier, asker);
-        status = tutti_carrier_ask(carrier, limit_ns, config, err);
-        tutti_carrier_use(carrier, NULL);
-    }
-    tutti_node_close(asker);
-    tutti_carrier_close(carrier);
     tutti_runtime_close(rt);
     return status;
 }

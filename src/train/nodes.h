@@ -1,7 +1,7 @@
 /* nodes.h: a process that trains as a member of a run whose members come, leave and are lost: it
    follows the epochs that its node (elastic/node.h) agrees on with the others, trains in the world
    of each, and gives its state to those that come (docs/design/membership.md). Implemented by
-   nodes.c. */
+   nodes.c, nodes_wait.c and nodes_ask.c. */
 #ifndef TUTTI_TRAIN_NODES_H
 #define TUTTI_TRAIN_NODES_H
 #include "elastic/node.h"
@@ -19,6 +19,9 @@ typedef struct tutti_train_nodes {
     const char *transport;       /* of the worlds of epochs: "tcp(...)"; NULL: "tcp" */
     int least;                   /* workers with which it trains; with fewer it waits for others */
     int64_t admission_ns;        /* a newcomer that is not admitted for so long gives up; 0: 60 s */
+    /* With fewer workers than `least`, or without a majority of its epoch, it waits for others for
+       so long; 0: 10 minutes. */
+    int64_t lack_ns;
     /* Asked in each step and each wait: is this process to leave? It may then end, without a step
        being lost. NULL: no. */
     bool (*leaves)(void *user);
@@ -30,7 +33,8 @@ typedef struct tutti_train_nodes {
 /* Trains until the run has ended (*ended), or until this process has left it. After
    tutti_train_begin and tutti_train_open_samples. TUTTI_ERR_USAGE: with a run that has no epochs
    (epoch.h), with --resume, or with a method that shards its state: a lost worker would take its
-   part with it. TUTTI_TIMEOUT: a newcomer is not admitted. Blocks. */
+   part with it. TUTTI_TIMEOUT: a newcomer is not admitted. TUTTI_ERR_PEER: others were missing for
+   lack_ns; its last step is then in a checkpoint, if the run has checkpoints. Blocks. */
 tutti_status tutti_train_by_nodes(tutti_run *run, const tutti_train_nodes *how, bool *ended,
                                   tutti_error *err);
 
@@ -44,5 +48,16 @@ tutti_status tutti_train_member(const tutti_train_config *config, const tutti_tr
    them has answered for limit_ns. Blocks. */
 tutti_status tutti_train_ask(const tutti_node_options *node, const char *const *contacts, int n,
                              int64_t limit_ns, char **config, tutti_error *err);
+
+typedef struct tutti_train_dismissal {
+    int64_t rank;                /* the member that is to leave (tutti_member.rank); -1: none */
+    int64_t answer_ns, leave_ns; /* how long it waits until a member answers, until it has left */
+} tutti_train_dismissal;
+/* Has a member leave, as one that is asked to itself, and waits for it. *epoch: the newest, without
+   that member. TUTTI_ERR_USAGE: there is none of that rank, or it is the only one. TUTTI_TIMEOUT.
+   Blocks. */
+tutti_status tutti_train_dismiss(const tutti_node_options *node, const char *const *contacts, int n,
+                                 const tutti_train_dismissal *what, tutti_epoch *epoch,
+                                 tutti_error *err);
 #pragma GCC visibility pop
 #endif

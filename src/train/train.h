@@ -25,7 +25,7 @@ typedef struct tutti_train_config {
     int64_t n, servers, epochs, steps, batch, accumulate, seed, threads, report_every,
         codec_report, eval_every, checkpoint_every, checkpoint_keep, min_workers, stream_buffer,
         elastic_shares, restarts;
-    double validation, clip_norm, step_time, start_timeout;
+    double validation, clip_norm, step_time, start_timeout, workers_timeout;
     int on_loss, nonfinite, lane, precision, codec_cost, final_eval;
     int checkpoint_async;         /* 0: off */
     bool codec_checksum, checkpoint_on_signal, overwrite, trace, quiet;

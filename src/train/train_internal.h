@@ -292,6 +292,9 @@ tutti_status tutti_train_measure(tutti_run *run, const tutti_model *model, doubl
 /* ---- arrivals.c: --stream. Without it these functions have no effect. ---- */
 
 tutti_status tutti_train_check_stream(const tutti_train_config *c, tutti_error *err);
+/* The options of a run whose workers come and go. Sets least, most and, unless it is given,
+   elastic_shares. */
+tutti_status tutti_train_check_workers(tutti_train_config *c, tutti_error *err);
 /* Sets this worker's rate. After the shares are known. */
 tutti_status tutti_train_stream_open(tutti_run *run, tutti_error *err);
 /* Begins the arrivals, at the time when the training begins. */

@@ -63,8 +63,8 @@ class Join(Case):
             self.fail("no end: " + self.said(*names))
         self.assertEqual(process.returncode, code, self.said(*names))
 
-    def same_as_undisturbed(self, steps, out):
-        whole = self.train("whole", *COMMON, "--data", self.data, "--steps", steps, "-n", "1")
+    def same_as_undisturbed(self, steps, out, *more):
+        whole = self.train("whole", *COMMON, "--data", self.data, "--steps", steps, "-n", "1", *more)
         self.assertEqual(self.model(out), self.model(whole))
         for key in ("samples", "steps", "final_test_loss", "final_train_loss"):
             self.assertEqual(summary(out)[key], summary(whole)[key], key)
@@ -92,6 +92,61 @@ class Join(Case):
         self.assertEqual(epochs, [3, 4, 3, 2])
         self.assertFalse(os.path.exists(os.path.join(out, "join")), "the run has ended")
 
+    def test_options_that_have_state_or_files_of_their_own(self):
+        more = ["--precision", "fp16", "--loss-scale", "dynamic(init=64,interval=5)", "--nonfinite", "skip",
+                "--optimizer", "adamw(lr=0.01)", "--lr-schedule", "cosine(warmup=9)", "--clip-norm", "0.5",
+                "--accumulate", "2", "--collective", "tree", "--validation", "50", "--final-eval", "all",
+                "--eval-every", "20"]
+        run, out = self.begin("more", 120, "--workers", "1:6", "-n", "3", "--restarts", "0", "--log-to",
+                              "csv,prometheus,tensorboard", "--lane", "on", *more)
+        os.kill(children_of(run.pid)[0], signal.SIGKILL)
+        self.workers_become(2, "more")
+        self.ends(0, run, "more")
+        self.same_as_undisturbed(120, out, *more)
+        rows = read(os.path.join(out, "metrics.csv")).decode().splitlines()
+        self.assertEqual(len(rows) - 1, lines_told(out))
+        self.assertRegex(read(os.path.join(out, "metrics.prom")).decode(), r'(?m)^tutti_step\{run="\S+"\} 120$')
+
+    def test_what_one_worker_refuses_ends_the_run(self):
+        other = self.train("other", "--model", "mlp(hidden=8)", "--data", self.data, "--steps", "1", "-n", "1")
+        out = self.out("refused")
+        run = self.start("refused", "train", *COMMON, "--data", self.data, "--steps", "5", "--workers", "1:6",
+                         "-n", "3", "--out", out, "--init", os.path.join(other, "model.safetensors"))
+        self.ends(2, run, "refused")
+        self.assertIn("does not fit model 'mlp(hidden=24)'", self.said("refused"))
+        self.assertNotIn("was lost", self.said("refused"))
+
+    def test_one_of_four_is_asked_to_leave(self):
+        run, out = self.begin("leave", 160, "--workers", "2:6", "-n", "4", "--restarts", "0")
+        listed = tutti("leave", out)
+        self.assertEqual(listed.returncode, 0, listed.stderr)
+        self.assertRegex(listed.stdout, r"\Aepoch 1: 4 workers from step 0\nworker 0 at 127\.0\.0\.1:\d+\nworker 1 at ")
+        self.refused("there is no worker 9 among the 4 of epoch 1", "leave", out, "9")
+        worker = children_of(run.pid)[1]
+        left = tutti("leave", out, "1", "--json")
+        self.assertEqual(left.returncode, 0, left.stderr)
+        after = json.loads(left.stdout)
+        self.assertEqual([w["rank"] for w in after["workers"]], [0, 2, 3])
+        self.workers_become(3, "leave")
+        self.until(lambda: not alive(worker), "leave")
+        self.ends(0, run, "leave")
+        self.assertIn("worker 1 has left the run", self.said("leave"))
+        self.assertNotIn("lost", self.said("leave"))
+        self.same_as_undisturbed(160, out)
+        epochs = [(e["workers"], e["step"]) for e in summary(out)["events"] if e["kind"] == "epoch"]
+        self.assertEqual(epochs, [(4, 0), (3, after["step"])])
+
+    def test_who_cannot_leave_is_told_why(self):
+        self.refused("it takes the directory of a run, or HOST:PORT of a member, and the number of a worker", "leave")
+        self.refused("'two' is no number of a worker", "leave", "127.0.0.1:1", "two")
+        run, out = self.begin("only", 100000, "--workers", "1:3", "-n", "1", "--meet", "127.0.0.1")
+        self.refused("worker 0 is the only one, and the run would end without its results", "leave", out, "0")
+        address = re.search(r"tutti join (\S+) --key", self.said("only")).group(1)
+        listed = tutti("leave", address, "--key", os.path.join(out, "join"))
+        self.assertIn("worker 0 at %s\n" % address, listed.stdout)
+        run.terminate()
+        self.ends(143, run, "only")
+
     def test_a_lost_worker_is_started_again_and_one_joins_by_address(self):
         run, out = self.begin("again", 200, "--workers", "1:6", "-n", "2", "--meet", "127.0.0.1", "--restarts", "1")
         os.kill(children_of(run.pid)[1], signal.SIGKILL)
@@ -118,6 +173,56 @@ class Join(Case):
         self.ends(0, joined, "few", "more")
         self.same_as_undisturbed(60, out)
 
+    def lose_two_of_three(self, name, *arguments):
+        """A run that waits without a majority; gives its process and its folder."""
+        run, out = self.begin(name, 60, "--workers", "1:6", "-n", "3", "--restarts", "0", *arguments)
+        for worker in children_of(run.pid)[:2]:
+            os.kill(worker, signal.SIGKILL)
+        self.until(lambda: "1 of 3 workers answers, which is no majority: no step is made, since the others may go on "
+                   "elsewhere; the run waits for them for " in self.said(name), name)
+        return run, out
+
+    def resume(self, out, n, *arguments):
+        done = tutti("train", "--resume", out, "-n", n, "--slow", "0:1", *arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_without_a_majority_the_run_says_so_and_ends_with_its_last_step(self):
+        run, out = self.lose_two_of_three("alone", "--checkpoint-every", "1000", "--workers-timeout", "0.5")
+        self.ends(3, run, "alone")
+        ended = re.search(r"worker 2: 1 of 3 workers answered for 0\.5 s, which is no majority, so the run ends; the "
+                          r"last agreed step is (\d+), and this worker has the state of step (\d+); continue with a "
+                          r"fixed number of workers: tutti train --resume (\S+) -n N\n", self.said("alone"))
+        self.assertTrue(ended, self.said("alone"))
+        self.assertLessEqual(int(ended.group(2)) - int(ended.group(1)), 1)
+        self.assertEqual(ended.group(3), out + "/checkpoints/step-%08d" % int(ended.group(2)))
+        self.resume(ended.group(3), 2)
+        self.same_as_undisturbed(60, out)
+
+    def test_a_run_without_a_majority_that_is_stopped_keeps_its_last_step(self):
+        run, out = self.lose_two_of_three("ended", "--checkpoint-every", "1000")
+        run.terminate()
+        self.ends(143, run, "ended")
+        self.assertRegex(self.said("ended"), r"the newest checkpoint is \S+/step-\d+; to continue from there: ")
+        self.resume(out, 1)
+        self.same_as_undisturbed(60, out)
+
+    def test_without_checkpoints_there_is_nothing_to_continue_from(self):
+        run, out = self.lose_two_of_three("none", "--workers-timeout", "0.5")
+        self.ends(3, run, "none")
+        self.assertIn("there is no checkpoint, since checkpoint-every is 0, so begin again", self.said("none"))
+        self.assertFalse(os.path.exists(os.path.join(out, "checkpoints")))
+
+    def test_too_few_workers_for_too_long_end_the_run(self):
+        run, out = self.begin("lack", 60, "--workers", "2:3", "-n", "2", "--restarts", "0", "--workers-timeout", "0.5",
+                              "--checkpoint-every", "1000")
+        os.kill(children_of(run.pid)[1], signal.SIGKILL)
+        self.ends(3, run, "lack")
+        self.assertRegex(self.said("lack"), r"the run had 1 worker for 0\.5 s, and is to have 2 at least; nobody else "
+                         r"has come; the last agreed step is (\d+), and this worker has the state of step \1; continue "
+                         r"with a fixed number of workers: tutti train --resume \S+/step-0*\1 -n N")
+        self.resume(out, 3)
+        self.same_as_undisturbed(60, out)
+
     def test_a_run_that_is_stopped_ends(self):
         run, out = self.begin("stopped", 100000, "--workers", "1:3", "-n", "3")
         workers = children_of(run.pid)
@@ -126,6 +231,24 @@ class Join(Case):
         self.assertIn("stopped by signal 2 (SIGINT)", self.said("stopped"))
         self.assertFalse(any(map(alive, workers)))
         self.assertFalse(os.path.exists(os.path.join(out, "join")))
+
+    def test_a_run_that_is_stopped_saves_where_it_is_asked_to(self):
+        run, out = self.begin("kept", 120, "--workers", "1:6", "-n", "3", "--checkpoint-on-signal", "--restarts", "0")
+        joined = self.start("kept-too", "join", out)
+        self.workers_become(4, "kept", "kept-too")
+        joined.send_signal(signal.SIGINT)
+        self.workers_become(3, "kept", "kept-too")
+        self.ends(0, joined, "kept", "kept-too")
+        self.assertFalse(os.path.exists(os.path.join(out, "checkpoints")), "one alone leaves")
+        workers = children_of(run.pid)
+        run.terminate()
+        self.ends(143, run, "kept")
+        self.assertFalse(any(map(alive, workers)))
+        newest = max(os.listdir(os.path.join(out, "checkpoints"))) # the last to leave may be a step ahead
+        self.assertIn("the newest checkpoint is %s/checkpoints/%s; to continue from there: tutti train --resume %s\n"
+                      % (out, newest, out), self.said("kept"))
+        self.resume(out, 2)
+        self.same_as_undisturbed(120, out)
 
     def test_who_cannot_join_is_told_why(self):
         out = self.out("nothing")
@@ -161,8 +284,25 @@ class Join(Case):
                  ("--workers", "1:3", "--method", "zero")),
                 ("but the transport is another than tcp", ("--workers", "1:3", "--transport", "shm")),
                 ("but hosts are given; start the run on one of them", ("--workers", "1:3", "-H", "a:2")),
-                ("but checkpoint-on-signal is given", ("--workers", "1:3", "--checkpoint-on-signal")),
-                ("but on-loss is stop", ("--workers", "1:3", "--on-loss", "stop"))):
+                ("but checkpoint-async is on", ("--workers", "1:3", "--checkpoint-async", "on")),
+                ("but on-loss is stop", ("--workers", "1:3", "--on-loss", "stop")),
+                ("but on-loss is continue", ("--workers", "1:3", "--on-loss", "continue")),
+                ("but min-workers is given", ("--workers", "1:3", "--min-workers", "2", "-n", "2")),
+                ("but rsh is given", ("--workers", "1:3", "--rsh", "ssh")),
+                ("but a codec is given", ("--workers", "1:3", "--codec", "ef(topk(0.1))")),
+                ("but codec-cost, codec-report, codec-checksum or codec-hierarchy is given",
+                 ("--workers", "1:3", "--codec-report", "5")),
+                ("but trace is given", ("--workers", "1:3", "--trace")),
+                ("but trace is given", ("--workers", "1:3", "--trace-steps", "0:3")),
+                ("but stream is given", ("--workers", "1:3", "--stream", "200")),
+                ("but slow names a worker by its rank", ("--workers", "1:3", "--slow", "*:2,0:2")),
+                ("but collective 'ring(order=any)' adds in an order", ("--workers", "1:3", "--collective",
+                                                                       "ring(order=any)")),
+                ("but collective 'allgather' is for the messages of codecs", ("--workers", "1:3", "--collective",
+                                                                              "allgather")),
+                ("so there may be 3: ", ("--workers", "1:3", "-n", "2", "--collective", "halving")),
+                ("there is no worker 3", ("--workers", "1:3", "--slow", "3:2")),
+                ("use it with --transport sim", ("--workers", "1:3", "--step-time", "0.1"))):
             with self.subTest(more):
                 self.refused(sentence, "train", *COMMON, "--data", self.data, "--out", self.out("no"), "--steps", "9",
                              *more)

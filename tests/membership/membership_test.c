@@ -313,6 +313,7 @@ static void the_side_without_a_majority_stops_and_says_so(void **state)
 {
     world w;
     char text[300];
+    bool majority, first;
 
     (void)state;
     found(&w, 5);
@@ -323,8 +324,11 @@ static void the_side_without_a_majority_stops_and_says_so(void **state)
         (void)tutti_membership_tick(w.m[i], w.now_ns);
     carry(&w);
     assert_int_equal(tutti_membership_agreed(w.m[4]), 1);
-    for (uint64_t id = 1; id <= 4; id++)
+    for (uint64_t id = 1; id <= 4; id++) {
         tutti_membership_lost(w.m[4], w.now_ns, id);
+        assert_int_equal(tutti_membership_answering(w.m[4], &majority, &first), 5 - id);
+        assert_true(majority == (id < 3) && first == (id == 4));
+    }
     for (int k = 1; k < 20; k++)
         (void)tutti_membership_tick(w.m[4], w.now_ns + k * 100LL * MS);
     assert_false(tutti_membership_acts(w.m[4]));

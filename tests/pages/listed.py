@@ -105,6 +105,7 @@ SHOWN = [
     (r"docs/TESTING\.md", r"tools/gpu-pack .*|/tmp/pack/run\.sh.*", "tests/python/card_test.py",
      r"def test_pack_runs_where_there_is_nothing_else"),
     (r"docs/CLUSTERS\.md", r"tutti join .*", "tests/cli/join_test.py", r'"join", out'),
+    (r"docs/CLUSTERS\.md", r"tutti leave .*", "tests/cli/join_test.py", r'"leave", out'),
     (r"docs/RESULTS\.md", r".*", "tests/cli/bench_test.py",
      r"test_results_page_matches_the_shelf"),
 ]
