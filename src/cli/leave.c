@@ -1,5 +1,5 @@
-/* leave.c: `tutti leave`: has a worker leave a run whose workers come and go, as SIGTERM to it would,
-   from any machine; or lists the workers. */
+/* leave.c: `tutti leave`: has a worker leave a run whose workers come and go, as SIGTERM to it
+   would, from any machine; or lists the workers. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -157,4 +157,4 @@ class Measured(Case):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)
