@@ -207,7 +207,11 @@ static tutti_status carry_out(const tutti_group *g, tutti_call *call, tutti_erro
         .local = placed ? call->local : 0,
         .node = placed ? call->node : 0,
     };
-    TUTTI_TRY(tutti_schedule_borrow(g->world, &key, &s, err));
+    status = tutti_schedule_borrow(g->world, &key, &s, err);
+    if (status != TUTTI_OK) {
+        tutti_call_give_up(call, status, -1, &(tutti_odd){ 0 });
+        return status;
+    }
     status = perform(call, s, err);
     tutti_schedule_return(g->world, s);
     return status;

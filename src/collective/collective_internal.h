@@ -242,10 +242,20 @@ void tutti_call_account(const tutti_call *call, const tutti_schedule *s);
 
 /* ---- interpret.c ---- */
 
+/* What a member calls that disagrees, as messages have it; 0: none does. */
+typedef struct tutti_odd {
+    uint32_t what;
+    uint64_t count;
+} tutti_odd;
 /* Runs the list over messages. Blocks. */
 tutti_status tutti_interpret(const tutti_call *call, const tutti_schedule *s, tutti_error *err);
 /* Cancels and frees the world's orphans, before the transport is closed. */
 void tutti_orphans_close(tutti_world *world);
+/* This member has failed in the call, because of that rank (-1: by itself), and makes no further
+   call of the group. Tells all other members, in whatever call of the group they wait for it: over
+   messages, and in shared memory. */
+void tutti_call_give_up(const tutti_call *call, tutti_status status, int rank,
+                        const tutti_odd *odd);
 /* Waits a moment until the transport knows why that rank is gone: other members may have reported
    it earlier. */
 void tutti_call_receive_cause(const tutti_call *call, int rank);

@@ -11,7 +11,8 @@
    - Every collective over messages has one more receive, from any member, for an alarm.
    - A member that fails by itself sends an alarm to all others, which fail with the cause it names.
      Where that is a rank that is gone they first learn the reason from the transport, if it comes
-     soon.
+     soon. It does so as well when it fails in shared memory (window.c): members that were let
+     through there may wait for its messages in a later collective.
    - A member that gives up because of an alarm passes it on to those it exchanges messages with.
      The first sender may leave before all have taken it; no other member would notify them then.
    - An alarm that is received fails the collective even where all else has come.
@@ -45,8 +46,7 @@ typedef struct run {
     uint64_t alarm_tag;     /* the collective that it comes from; read once it is done */
     /* the failure is an alarm's: only members that wait for me need an alarm from me */
     bool alarmed;
-    uint32_t odd_what;      /* the call of the member that disagrees, for the alarm */
-    uint64_t odd_count;
+    tutti_odd odd;          /* for the alarm */
     tutti_error *err;       /* never NULL */
 } run;
 
@@ -132,9 +132,9 @@ static tutti_status check_request(run *r, const tutti_request *request, size_t e
     /* The transport does not set a send's header: it stays blank, and kind 0 is no
        collective's. */
     if (received && request->note.kind != 0) {
-        r->odd_what = request->note.kind;
-        r->odd_count = (uint64_t)request->note.a;
-        TUTTI_TRY(tutti_call_compare(r->call, request->note.from, request->note.kind, r->odd_count,
+        r->odd.what = request->note.kind;
+        r->odd.count = (uint64_t)request->note.a;
+        TUTTI_TRY(tutti_call_compare(r->call, request->note.from, request->note.kind, r->odd.count,
                                      request->note.b, r->err));
         if (expected != SIZE_MAX && request->note.bytes != expected)
             return fail_length(r, request, expected);
@@ -173,8 +173,8 @@ static tutti_status listen(run *r)
     if (r->alarm->status != TUTTI_OK)
         return check_request(r, r->alarm, SIZE_MAX); /* all other members are gone */
     r->alarmed = true;
-    r->odd_what = (uint32_t)(note->ticket >> 32);
-    r->odd_count = (uint64_t)note->b;
+    r->odd.what = (uint32_t)(note->ticket >> 32);
+    r->odd.count = (uint64_t)note->b;
     doing(r, what, sizeof what);
     if (status == TUTTI_ERR_PEER) {
         tutti_call_receive_cause(r->call, gone.rank);
@@ -191,8 +191,8 @@ static tutti_status listen(run *r)
         if (gone.rank != r->world->rank)
             TUTTI_TRY(tutti_call_compare(r->call, gone.rank, (uint32_t)(note->ticket >> 32),
                                          (uint64_t)note->b, shape, r->err));
-        r->odd_what = note->kind & ~ALARM_BIT;
-        r->odd_count = (uint64_t)note->a;
+        r->odd.what = note->kind & ~ALARM_BIT;
+        r->odd.count = (uint64_t)note->a;
         TUTTI_TRY(tutti_call_compare(r->call, note->from, note->kind & ~ALARM_BIT,
                                      (uint64_t)note->a, shape, r->err));
         return tutti_fail_rank(r->err, TUTTI_ERR_STATE, gone.rank,
@@ -308,20 +308,27 @@ static uint64_t about(tutti_status status, int rank)
     return (uint64_t)status << 24 | (uint64_t)rank;
 }
 
-static void raise_alarm(const run *r, tutti_status status)
+/* among: NULL: all members; else those that it exchanges messages with. */
+static void raise_alarm(const tutti_call *call, tutti_status status, int rank, const tutti_odd *odd,
+                        const run *among)
 {
-    const int rank = r->err->rank >= 0 ? r->err->rank : r->world->rank;
-    const tutti_header note = { .kind = tutti_call_what(r->call) | ALARM_BIT,
-                                .a = (int64_t)r->call->count,
-                                .b = (int64_t)r->odd_count,
-                                .ticket = (uint64_t)r->odd_what << 32 | about(status, rank) };
+    const int cause = rank >= 0 ? rank : call->group->world->rank;
+    const tutti_header note = { .kind = tutti_call_what(call) | ALARM_BIT,
+                                .a = (int64_t)call->count,
+                                .b = (int64_t)odd->count,
+                                .ticket = (uint64_t)odd->what << 32 | about(status, cause) };
 
-    reap_orphans(r->world, false);
-    if (!r->call->group->apart)
-        tutti_rendezvous_abort_group(r->call, rank);
-    for (int j = 0; j < r->call->group->size; j++)
-        if (!r->alarmed || exchanges_with(r, j))
-            send_alarm(r->call->group, j, &note, r->call->tag);
+    reap_orphans(call->group->world, false);
+    if (!call->group->apart)
+        tutti_rendezvous_abort_group(call, cause);
+    for (int j = 0; j < call->group->size; j++)
+        if (among == NULL || exchanges_with(among, j))
+            send_alarm(call->group, j, &note, call->tag);
+}
+
+void tutti_call_give_up(const tutti_call *call, tutti_status status, int rank, const tutti_odd *odd)
+{
+    raise_alarm(call, status, rank, odd, NULL);
 }
 
 void tutti_group_give_up(tutti_group *g, int rank)
@@ -375,12 +382,15 @@ tutti_status tutti_interpret(const tutti_call *call, const tutti_schedule *s, tu
     tutti_status status;
     size_t bytes;
 
-    if (!tutti_size_mul(s->scratch, call->element, &bytes))
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
-                          "%s of %zu elements needs more scratch memory than there are addresses",
-                          tutti_collective_name(call->kind), call->count);
-    TUTTI_TRY(
-        tutti_scratch_borrow(r.world, bytes, s->requests + 1, s->most_terms, &r.scratch, err));
+    status = tutti_size_mul(s->scratch, call->element, &bytes)
+                 ? tutti_scratch_borrow(r.world, bytes, s->requests + 1, s->most_terms, &r.scratch, err)
+                 : tutti_fail(err, TUTTI_ERR_MEMORY, 0,
+                              "%s of %zu elements needs more scratch memory than there are addresses",
+                              tutti_collective_name(call->kind), call->count);
+    if (status != TUTTI_OK) {
+        tutti_call_give_up(call, status, -1, &r.odd);
+        return status;
+    }
     r.alarm = &r.scratch->request[s->requests];
     *r.alarm = (tutti_request){ 0 };
     status = s->requests == 0
@@ -397,7 +407,7 @@ tutti_status tutti_interpret(const tutti_call *call, const tutti_schedule *s, tu
            collective I would wait for the member that has given up */
         status = listen(&r);
     if (status != TUTTI_OK)
-        raise_alarm(&r, status);
+        raise_alarm(call, status, r.err->rank, &r.odd, r.alarmed ? &r : NULL);
     tutti_scratch_return(r.world, r.scratch);
     return status;
 }

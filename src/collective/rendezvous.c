@@ -180,6 +180,54 @@ static void remember(const tutti_call *call, int k)
             slot->ranks[slot->left++] = tutti_call_rank(call, j);
 }
 
+/* Fails if that rank has given up the group: then it will not publish any further entry. */
+static tutti_status aborted(const tutti_call *call, int rank, tutti_error *err)
+{
+    const tutti_rendezvous_table *table = call->group->world->rendezvous->of_rank[rank];
+    const uint32_t n = atomic_load_explicit(&table->n_aborted, memory_order_acquire);
+    const tutti_world *world = call->group->world;
+    char why[300];
+    int gone;
+
+    for (uint32_t k = n > TUTTI_ABORTED_GROUPS ? n - TUTTI_ABORTED_GROUPS : 0; k < n; k++) {
+        if (atomic_load_explicit(&table->aborted[k % TUTTI_ABORTED_GROUPS], memory_order_relaxed) !=
+            call->group->context)
+            continue;
+        gone = atomic_load_explicit(&table->aborted_for[k % TUTTI_ABORTED_GROUPS],
+                                    memory_order_relaxed);
+        tutti_call_receive_cause(call, gone);
+        if (gone >= 0 && world->ops->dead_peer(world->transport, why, sizeof why) == gone)
+            return tutti_fail_rank(err, TUTTI_ERR_PEER, gone,
+                                   "%s of %zu elements over %d members: rank %d is gone: %s",
+                                   tutti_collective_name(call->kind), call->count,
+                                   call->group->size, gone, why);
+        return tutti_fail_rank(err, TUTTI_ERR_PEER, gone,
+                               "%s of %zu elements over %d members: rank %d does not take part, "
+                               "since rank %d failed in an earlier one; see what rank %d has "
+                               "written",
+                               tutti_collective_name(call->kind), call->count, call->group->size,
+                               rank, gone, gone);
+    }
+    return TUTTI_OK;
+}
+
+/* Fails if no entry may ever become free: a rank is gone, or a member has given up the group and
+   finishes with no entry of it. */
+static tutti_status unread(const tutti_call *call, tutti_error *err)
+{
+    const tutti_world *world = call->group->world;
+    char why[200];
+    const int dead = world->ops->dead_peer(world->transport, why, sizeof why);
+
+    if (dead >= 0)
+        return tutti_fail_rank(err, TUTTI_ERR_PEER, dead, "%s: rank %d is gone: %s",
+                               tutti_collective_name(call->kind), dead, why);
+    for (int j = 0; j < call->group->size; j++)
+        if (j != call->group->index)
+            TUTTI_TRY(aborted(call, tutti_call_rank(call, j), err));
+    return TUTTI_OK;
+}
+
 tutti_status tutti_rendezvous_publish(const tutti_call *call, const tutti_where *where,
                                       const void *payload, size_t bytes, tutti_entry **out,
                                       tutti_error *err)
@@ -195,12 +243,8 @@ tutti_status tutti_rendezvous_publish(const tutti_call *call, const tutti_where 
     while ((k = free_entry(call)) < 0) {
         /* Readers lag by as many collectives as there are entries: only a sender without an echo
            (a broadcast's root) gets here. */
-        char why[200];
-        const int dead = world->ops->dead_peer(world->transport, why, sizeof why);
         leave(world);
-        if (dead >= 0)
-            return tutti_fail_rank(err, TUTTI_ERR_PEER, dead, "%s: rank %d is gone: %s",
-                                   tutti_collective_name(call->kind), dead, why);
+        TUTTI_TRY(unread(call, err));
         tutti_sleep_until(world->rt, tutti_now_ns(world->rt) + POLL_NS);
         enter(world);
     }
@@ -261,37 +305,6 @@ void tutti_rendezvous_abort_group(const tutti_call *call, int gone)
     atomic_store_explicit(&mine->n_aborted, n + 1, memory_order_release);
     leave(world);
     tutti_rendezvous_wake(call);
-}
-
-/* Fails if that rank has given up the group: then it will not publish any further entry. */
-static tutti_status aborted(const tutti_call *call, int rank, tutti_error *err)
-{
-    const tutti_rendezvous_table *table = call->group->world->rendezvous->of_rank[rank];
-    const uint32_t n = atomic_load_explicit(&table->n_aborted, memory_order_acquire);
-    const tutti_world *world = call->group->world;
-    char why[300];
-    int gone;
-
-    for (uint32_t k = n > TUTTI_ABORTED_GROUPS ? n - TUTTI_ABORTED_GROUPS : 0; k < n; k++) {
-        if (atomic_load_explicit(&table->aborted[k % TUTTI_ABORTED_GROUPS], memory_order_relaxed) !=
-            call->group->context)
-            continue;
-        gone = atomic_load_explicit(&table->aborted_for[k % TUTTI_ABORTED_GROUPS],
-                                    memory_order_relaxed);
-        tutti_call_receive_cause(call, gone);
-        if (gone >= 0 && world->ops->dead_peer(world->transport, why, sizeof why) == gone)
-            return tutti_fail_rank(err, TUTTI_ERR_PEER, gone,
-                                   "%s of %zu elements over %d members: rank %d is gone: %s",
-                                   tutti_collective_name(call->kind), call->count,
-                                   call->group->size, gone, why);
-        return tutti_fail_rank(err, TUTTI_ERR_PEER, gone,
-                               "%s of %zu elements over %d members: rank %d does not take part, "
-                               "since rank %d failed in an earlier one; see what rank %d has "
-                               "written",
-                               tutti_collective_name(call->kind), call->count, call->group->size,
-                               rank, gone, gone);
-    }
-    return TUTTI_OK;
 }
 
 /* Returns entry k of a rank if it is this call's and I have not finished with it; *serial: its
@@ -432,6 +445,9 @@ tutti_status tutti_rendezvous_await(const tutti_call *call, int j, tutti_entry *
         if (*out != NULL)
             return waited(table, TUTTI_OK);
         status = aborted(call, rank, err);
+        /* what it published before is there by now, though it may have come after the search */
+        if (status != TUTTI_OK && (*out = search(call, rank)) != NULL)
+            return waited(table, TUTTI_OK);
         if (status == TUTTI_OK)
             status = await_version(call, rank, seen, err);
         if (status != TUTTI_OK)

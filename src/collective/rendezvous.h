@@ -84,8 +84,8 @@ typedef struct tutti_rendezvous_table {
     /* Sizes of the rank's windows, by which offsets are checked. */
     _Alignas(64) _Atomic uint64_t window_bytes[TUTTI_WINDOWS];
 
-    /* The groups (contexts) that this rank has given up in a collective over messages, and for
-       each the rank that was the cause. Without this record a member that waits for this rank in
+    /* The groups (contexts) that this rank has given up, and for each the rank that was the
+       cause. Without this record a member that waits for this rank in
        shared memory, in a later collective of the group, would wait for ever. n_aborted counts all
        of them; number k is at index k modulo TUTTI_ABORTED_GROUPS. Written under `held`; n_aborted
        is stored with release, which publishes the pair. */

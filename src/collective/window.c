@@ -55,6 +55,7 @@ typedef struct meeting {
     bool staged[TUTTI_RENDEZVOUS_MEMBERS];
     double weights[TUTTI_RENDEZVOUS_MEMBERS];
     bool weighted;
+    tutti_odd odd;                              /* the call that differs */
     tutti_error *err;                           /* never NULL */
 } meeting;
 
@@ -63,6 +64,16 @@ bool tutti_window_serves(const tutti_call *call)
     return call->group->world->rendezvous != NULL &&
            call->group->size <= TUTTI_RENDEZVOUS_MEMBERS &&
            (tutti_algorithms[call->algorithm].traits & TUTTI_WINDOWED) != 0;
+}
+
+static tutti_status compare(meeting *m, int j, const tutti_entry *theirs)
+{
+    const tutti_status status = tutti_call_compare(m->call, tutti_call_rank(m->call, j), theirs->what, theirs->count,
+                                                   theirs->shape, m->err);
+
+    if (status != TUTTI_OK)
+        m->odd = (tutti_odd){ theirs->what, theirs->count };
+    return status;
 }
 
 /* Waits for all other members' entries, then compares: so that every member learns of a
@@ -82,8 +93,7 @@ static tutti_status meet(meeting *m)
     }
     for (int j = 0; j < m->size && status == TUTTI_OK; j++)
         if (j != m->index)
-            status = tutti_call_compare(m->call, tutti_call_rank(m->call, j), m->entries[j]->what,
-                                        m->entries[j]->count, m->entries[j]->shape, m->err);
+            status = compare(m, j, m->entries[j]);
     return status;
 }
 
@@ -150,8 +160,7 @@ static tutti_status small_broadcast(meeting *m)
     root = tutti_rendezvous_poll(call, call->root, true);
     if (root == NULL)
         TUTTI_TRY(tutti_rendezvous_await(call, call->root, &root, m->err));
-    status = tutti_call_compare(call, tutti_call_rank(call, call->root), root->what, root->count,
-                                root->shape, m->err);
+    status = compare(m, call->root, root);
     if (status == TUTTI_OK)
         tutti_reduce_copy(root->payload, call->vector, bytes);
     tutti_rendezvous_finish(call, call->root, root);
@@ -462,15 +471,17 @@ tutti_status tutti_window_run(const tutti_call *call, const tutti_schedule *s, b
     m.index = call->group->index;
     m.err = err != NULL ? err : &own;
     m.err->rank = -1;
+    m.odd = (tutti_odd){ 0 };
     *handled = is_small(call);
     status = *handled ? small(&m) : large(&m, handled, &stage);
     /* After a failure a peer may still write into the stage: it is lost to this world, as the
-       group is. A member that was let through this collective may be in the next already, and
-       wait for me there: it is notified. */
+       group is. A member that was let through this collective may be in a later one already, and
+       wait for me there, in shared memory or for a message: it is notified. So it is of a
+       disagreement, since the root of a small broadcast has not waited for it. */
     if (status == TUTTI_OK)
         tutti_rendezvous_stage_release(m.world, stage);
-    else if (status != TUTTI_ERR_STATE) /* of a disagreement all members have learnt */
-        tutti_rendezvous_abort_group(call, m.err->rank >= 0 ? m.err->rank : m.world->rank);
+    else
+        tutti_call_give_up(call, status, m.err->rank, &m.odd);
     if (status == TUTTI_OK && *handled)
         account(call, s);
     return status;

@@ -356,6 +356,45 @@ void survivors_learn_the_lost_rank_and_continue(void **state)
     }
 }
 
+/* Rank 1 fails in a broadcast, whose root may be through it already, and lives on. The others learn
+   of it in what follows: a call that waits for messages of rank 1, or (odd variant) more broadcasts
+   than a table has entries. Rank 1 waits for that, for ten seconds at most. */
+static tutti_status fails_alone_main(tutti_world *world, void *arg, tutti_error *err)
+{
+    const under_test *t = arg;
+    const int rank = tutti_world_rank(world);
+    const bool named = t->variant / 2 == 1;
+    const int64_t limit = tutti_now_ns(tutti_world_runtime(world)) + INT64_C(10000000000);
+    tutti_group g = tutti_group_workers(world, 30);
+    tutti_error e = { 0 };
+    float x[64] = { 0 };
+    tutti_status status;
+
+    g.algorithm = named ? "flat" : NULL;
+    status = tutti_broadcast(&g, 0, tutti_f32(NULL, x, rank == 1 ? 9 : 8), &e);
+    CHECK(rank != 1 || status == TUTTI_ERR_STATE, "rank 1: %s, %s", tutti_status_name(status), e.text);
+    for (int k = 0; k < 200 && t->variant % 2 == 1 && status == TUTTI_OK; k++)
+        status = tutti_broadcast(&g, 0, tutti_f32(NULL, x, 8), &e);
+    g.algorithm = "direct";
+    if (status == TUTTI_OK)
+        status = tutti_allreduce(&g, TUTTI_SUM, tutti_f32(NULL, x, 64), &e);
+    CHECK(status == TUTTI_ERR_STATE || status == TUTTI_ERR_PEER, "rank %d: %s, %s", rank, tutti_status_name(status),
+          e.text);
+    for (int r = 0; r < t->p && rank == 1; r++)
+        if (r != 1)
+            TUTTI_TRY(tutti_recv(world, r, tutti_port_of("learned", 0, 0), NULL, tutti_nothing(), limit, err));
+    return rank == 1 ? TUTTI_OK : tutti_send(world, 1, tutti_port_of("learned", 0, 0), NULL, tutti_nothing(), err);
+}
+
+void a_member_that_fails_and_lives_on_keeps_no_other_waiting(void **state)
+{
+    under_test *t = *state;
+
+    for (t->variant = 0; t->variant < 4; t->variant++)
+        for (int p = 2; p <= 4; p++)
+            run_ranks(t, p, fails_alone_main);
+}
+
 /* ---- ports ---- */
 
 tutti_status ports_main(tutti_world *world, void *arg, tutti_error *err)

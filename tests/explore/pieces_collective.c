@@ -601,6 +601,26 @@ static tutti_status judge_disagrees(const explore_case *c, tutti_error *err)
     return TUTTI_OK;
 }
 
+/* A collective of several phases over shared memory, a death in it, then one over messages in the
+   same group: a survivor that was let through the first waits there for one that was not. */
+static tutti_status dies_between(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    tutti_group g = tutti_group_workers(world, 14);
+    void *window;
+    float *x;
+    tutti_status status;
+
+    TUTTI_TRY(tutti_world_window(world, "vector", 1100 * EXPLORE_RANKS * sizeof(float), &window, err));
+    x = window;
+    status = explore_draw(c, "kind", 2) == 0 ? one_broadcast(&g, 1, 0, x, 1100, err)
+                                             : one_allgather(&g, 1, x, 1100, err);
+    g.algorithm = explore_draw(c, "name", 2) == 0 ? "direct" : "tree";
+    if (status == TUTTI_OK)
+        status = one_allreduce(&g, 2, x, 40, err);
+    linger(world, c, 8);
+    return status;
+}
+
 /* A single call over messages, a death in it; of the survivors, which learn of it one from
    another, some leave at once. */
 static tutti_status dies_in_tree(tutti_world *world, explore_case *c, tutti_error *err)
@@ -756,6 +776,14 @@ const explore_piece explore_collective_pieces[] = {
       .carrier = EXPLORE_WINDOWS,
       .deaths = true,
       .steps = 700 },
+    { .name = "dies-between",
+      .help = "a rank is killed in a collective on the board, before one over messages; most survivors live on",
+      .least = 3,
+      .most = 6,
+      .rank_main = dies_between,
+      .carrier = EXPLORE_WINDOWS,
+      .deaths = true,
+      .steps = 500 },
     { .name = "dies-beside-lanes",
       .help = "a rank is killed while several collectives are in flight",
       .least = 3,
