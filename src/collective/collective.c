@@ -235,6 +235,12 @@ static tutti_status collective(tutti_group *g, tutti_call *call, tutti_error *er
     call->tag = tutti_hash(words, sizeof words);
     call->turn = (uint32_t)(g->context >> 32) + (uint32_t)g->context + g->sequence;
     g->sequence++;
+    call->expires_ns = TUTTI_FOREVER;
+    if (g->timeout_ns > 0) {
+        call->began_ns = tutti_now_ns(g->world->rt);
+        if (g->timeout_ns < TUTTI_FOREVER - call->began_ns)
+            call->expires_ns = call->began_ns + g->timeout_ns;
+    }
     noted = tutti_noted_enter(g, call->kind, call->tag, call->count);
     status = carry_out(g, call, err);
     tutti_activity_leave(g->world->activity, noted);

@@ -134,6 +134,11 @@ typedef struct tutti_rendezvous {
 tutti_status tutti_rendezvous_publish(const tutti_call *call, const tutti_where *where,
                                       const void *payload, size_t bytes, tutti_entry **out,
                                       tutti_error *err);
+/* Returns whether member j has read the entry that this call's would take the place of, or needs
+   not. A guess: other threads of this rank may use it. */
+bool tutti_rendezvous_read(const tutti_call *call, int j);
+/* Returns whether member j has an entry for this call. */
+bool tutti_rendezvous_has(const tutti_call *call, int j);
 /* Sets the phase of an entry of this rank. Wakes no member. */
 void tutti_rendezvous_advance(tutti_entry *mine, uint32_t phase);
 /* Wakes the members that wait for this rank. Call it after functions that wake none, before this
