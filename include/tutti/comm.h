@@ -52,8 +52,7 @@ int tutti_world_rank(const tutti_world *world);
 int tutti_world_size(const tutti_world *world);
 const char *tutti_world_transport(const tutti_world *world); /* "shm" */
 
-/* Location of a rank: ranks with equal numbers share a host. The same on every rank. 0 for all
-   where the transport does not know. */
+/* The number of a rank's host, the same on every rank. 0 for all if the transport does not know. */
 int tutti_world_host(const tutti_world *world, int rank);
 
 /* Membership, as this rank knows it (transport.h: events). Any thread.
@@ -111,8 +110,7 @@ tutti_status tutti_send(tutti_world *world, int to, tutti_port port, const tutti
 tutti_status tutti_recv(tutti_world *world, int from, tutti_port port, tutti_header *note,
                         tutti_buffer room, int64_t deadline_ns, tutti_error *err);
 
-/* For several messages at once: post, then wait. Posting does not block. A failure has posted
-   nothing (transport.h, send and recv). */
+/* For several messages: post (does not block; a failure has posted nothing), then wait. */
 tutti_status tutti_post_send(tutti_world *world, tutti_request *r, int to, tutti_port port,
                              const tutti_header *note, tutti_buffer payload, tutti_error *err);
 tutti_status tutti_post_recv(tutti_world *world, tutti_request *r, int from, tutti_port port,
@@ -148,6 +146,10 @@ typedef struct tutti_group {
     /* Over messages only, whatever the algorithm: shared memory may contain partial writes of
        earlier members. The same on all members. */
     bool apart;
+    /* 0: none. A collective that has not ended that long after this member's call of it fails on
+       all members, with TUTTI_TIMEOUT and a sentence that names the missing ones (err->rank: the
+       first; -1: all that are waited for are in a call of the group). The same on all members. */
+    int64_t timeout_ns;
 } tutti_group;
 
 /* Groups that share a rank and may be in use at one time need different contexts (or keys). */
@@ -176,16 +178,15 @@ void tutti_group_give_up(tutti_group *g, int rank);
 /* ---- collectives: every member calls in the same order, on its copy of the group.
 
    Results are the same bits on every member, in every run, on every transport and by every
-   algorithm that was not given with order=any. Sums are computed in one fixed binary tree over
-   the group's index order (docs/design/numbers.md). size 1 copies.
+   algorithm without order=any. Sums are made in one fixed binary tree over the group's index
+   order (docs/design/numbers.md). size 1 copies.
 
    After any failure the contents of written buffers are undefined and the group (its context) is
    unusable: a member in another collective of it, a later or an earlier one, may fail with it.
 
    If a member passes another count or kind, every member that receives a message of it reports an
    error that names it (and both sizes), as far as the transport can detect it; no member hangs.
-   Not detected are members that use different roots and so wait for each other, since their
-   messages never match. ---- */
+   Members that use different roots wait for each other until the timeout. ---- */
 typedef enum { TUTTI_SUM, TUTTI_MEAN, TUTTI_MAX, TUTTI_MIN } tutti_reduction;
 
 /* Common to all of them:
@@ -196,10 +197,9 @@ typedef enum { TUTTI_SUM, TUTTI_MEAN, TUTTI_MAX, TUTTI_MIN } tutti_reduction;
        them. Integer sums wrap.
      - MAX, MIN: a NaN wins (of several, that of the lower index in the tree). Of equal values
        (the two zeros) that of the lower index wins.
-     - In place: x holds the input, then the result. Calls that end in _from read `in` without
-       changing it, and write the result to x, of the same count: x is the same memory or does not
-       overlap. `mine` may be this member's own part within the whole, else it must not overlap.
-       Buffers may be empty, and then have no memory.
+     - In place: x holds the input, then the result. Calls that end in _from only read `in`, and
+       write the result to x, of the same count: the same memory, or apart. `mine` may be this
+       member's own part within the whole, or apart. Empty buffers need no memory.
      - Parts are equal. In calls that end in _v member j has counts[j] elements, contiguous in
        index order. counts has `size` entries, the same on all members, and is read during the
        call only. Members whose counts differ are reported by name; therefore an empty part is a

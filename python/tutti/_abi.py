@@ -82,6 +82,7 @@ class tutti_group(Structure):
         ("algorithm", c_char_p),
         ("uncounted", c_bool),
         ("apart", c_bool),
+        ("timeout_ns", c_long),
     ]
 
 

@@ -207,7 +207,11 @@ static tutti_status carry_out(const tutti_group *g, tutti_call *call, tutti_erro
         .local = placed ? call->local : 0,
         .node = placed ? call->node : 0,
     };
-    TUTTI_TRY(tutti_schedule_borrow(g->world, &key, &s, err));
+    status = tutti_schedule_borrow(g->world, &key, &s, err);
+    if (status != TUTTI_OK) {
+        tutti_call_give_up(call, status, -1, &(tutti_odd){ 0 });
+        return status;
+    }
     status = perform(call, s, err);
     tutti_schedule_return(g->world, s);
     return status;
@@ -231,6 +235,12 @@ static tutti_status collective(tutti_group *g, tutti_call *call, tutti_error *er
     call->tag = tutti_hash(words, sizeof words);
     call->turn = (uint32_t)(g->context >> 32) + (uint32_t)g->context + g->sequence;
     g->sequence++;
+    call->expires_ns = TUTTI_FOREVER;
+    if (g->timeout_ns > 0) {
+        call->began_ns = tutti_now_ns(g->world->rt);
+        if (g->timeout_ns < TUTTI_FOREVER - call->began_ns)
+            call->expires_ns = call->began_ns + g->timeout_ns;
+    }
     noted = tutti_noted_enter(g, call->kind, call->tag, call->count);
     status = carry_out(g, call, err);
     tutti_activity_leave(g->world->activity, noted);

@@ -12,6 +12,7 @@
                                the algorithms: they write lists of steps (schedule.h)
      check.c, cost.c           prove lists; predict their times
      interpret.c               runs a list over messages
+     alarm.c, roll.c           members that fail notify the others; timeouts
      cache.c                   keeps lists and scratch memory
      reduce.c                  adds
      rendezvous.c, window.c    the same algorithms through shared memory
@@ -46,11 +47,11 @@ typedef struct tutti_scratch {
     const void **term;            /* [terms]: the terms of one sum */
 } tutti_scratch;
 
-/* The send of an alarm (interpret.c), kept until the transport has finished with it. */
+/* The send of an alarm (alarm.c), kept until the transport has finished with it. */
 typedef struct tutti_orphan {
     struct tutti_orphan *next;
     tutti_request request;
-    uint64_t tag;                 /* the payload: the tag of the collective that has failed */
+    uint64_t words[];             /* the payload */
 } tutti_orphan;
 
 /* The cache of lists: sets, and lists in a set (cache.c). */
@@ -214,6 +215,8 @@ typedef struct tutti_call {
                                      sequence */
     uint32_t turn;                /* grows by one from call to call of a group; selects an entry of
                                      the rendezvous table */
+    int64_t began_ns, expires_ns; /* of a group with a timeout; else 0 and TUTTI_FOREVER */
+    struct tutti_watch *watch;    /* in shared memory, with a timeout; else NULL */
 } tutti_call;
 /* Returns the rank of a member. */
 static inline int tutti_call_rank(const tutti_call *call, int index)
@@ -244,6 +247,70 @@ void tutti_call_account(const tutti_call *call, const tutti_schedule *s);
 
 /* Runs the list over messages. Blocks. */
 tutti_status tutti_interpret(const tutti_call *call, const tutti_schedule *s, tutti_error *err);
+
+/* ---- alarm.c, roll.c: failures that all members of a group learn of, and timeouts ---- */
+
+#define TUTTI_ROLL 255 /* in an alarm, in place of a status: whom do you wait for? */
+#define TUTTI_NAMED 5  /* the most missing ranks that an error names */
+
+/* What a member calls that disagrees, as messages have it; 0: none does. */
+typedef struct tutti_odd {
+    uint32_t what;
+    uint64_t count;
+} tutti_odd;
+/* The payload of an alarm. */
+typedef struct tutti_verdict {
+    uint64_t tag;                 /* of the collective that has failed */
+    int64_t limit_ns;             /* TUTTI_TIMEOUT: the timeout, how many members are missing, and
+                                     the first of them */
+    int64_t missing, ranks[TUTTI_NAMED];
+} tutti_verdict;
+
+/* What a member needs while it waits in a collective, to notify others and to be notified. */
+typedef struct tutti_watch {
+    const struct tutti_call *call;
+    /* Sets the bits of the members that this one waits for now. */
+    void (*waits)(const struct tutti_watch *w, uint64_t *set);
+    const void *of;               /* for `waits` */
+    const tutti_schedule *s;      /* an alarm received is passed on to those with whom the list
+                                     exchanges messages; NULL: to all */
+    tutti_error *err;             /* never NULL */
+    tutti_request alarm;          /* the receive of an alarm; zeroed: none is posted */
+    tutti_verdict heard;          /* the memory of that receive */
+    bool alarmed;                 /* the failure came by an alarm */
+    bool yields;                  /* a member with a lower index has called the roll */
+    tutti_verdict verdict;        /* of the failure */
+    tutti_odd odd;                /* likewise */
+} tutti_watch;
+
+/* Posts the receive of alarms. */
+tutti_status tutti_watch_open(tutti_watch *w);
+/* Ends it, and returns the status of the call; a failure that has come as an alarm counts. */
+tutti_status tutti_watch_close(tutti_watch *w, tutti_status status);
+/* Takes the alarm that has come: answers a roll call, listens on, and returns OK, or fails. */
+tutti_status tutti_watch_alarm(tutti_watch *w);
+/* Takes all alarms that come until then; 0: that have come. */
+tutti_status tutti_watch_hear(tutti_watch *w, int64_t until_ns);
+/* This member has failed in the call, because of that rank (-1: by itself), and makes no further
+   call of the group. Notifies the other members, in whatever call of the group they wait for it:
+   over messages, and in shared memory. */
+void tutti_watch_give_up(const tutti_watch *w, tutti_status status, int rank);
+void tutti_call_give_up(const tutti_call *call, tutti_status status, int rank,
+                        const tutti_odd *odd);
+/* The call has not ended in time: finds the missing members. Returns the failure. */
+tutti_status tutti_watch_expired(tutti_watch *w);
+/* Makes the error of the verdict. Its content is a peer's and not trusted. */
+tutti_status tutti_watch_too_late(tutti_watch *w);
+/* Asks all other members for whom they wait. Sends nothing but messages. */
+void tutti_watch_call_roll(const tutti_watch *w);
+/* Answers that of a rank. */
+void tutti_watch_answer(tutti_watch *w, int rank);
+/* Writes "all-reduce of 10 elements over 4 members". Returns out. */
+const char *tutti_call_describe(const tutti_call *call, char *out, size_t bytes);
+/* Sends n words that no call waits for. Best effort: what cannot be sent is not needed by a member
+   that can still be reached in another way. */
+void tutti_orphan_send(tutti_world *world, int to, uint64_t tag, const tutti_header *note,
+                       const void *words, size_t n);
 /* Cancels and frees the world's orphans, before the transport is closed. */
 void tutti_orphans_close(tutti_world *world);
 /* Waits a moment until the transport knows why that rank is gone: other members may have reported

@@ -7,7 +7,9 @@
 
 #define WINDOW_WAIT_NS (INT64_C(10) * 1000000000)
 #define POLL_NS (INT64_C(20) * 1000)
+#define VERDICT_NS (INT64_C(200) * 1000000)
 #define WORDS_A_LINE 8
+#define LOOK_NS (INT64_C(2) * 1000000) /* with a timeout: between two looks for an alarm */
 #ifndef TUTTI_RENDEZVOUS_GLANCES /* fewer in the explorer, where every check is a choice of the thread to run */
 #define TUTTI_RENDEZVOUS_GLANCES 16
 #define TUTTI_RENDEZVOUS_PATIENCE 512 /* some microseconds */
@@ -180,6 +182,82 @@ static void remember(const tutti_call *call, int k)
             slot->ranks[slot->left++] = tutti_call_rank(call, j);
 }
 
+/* Of a member that has given up with a timeout: its verdict may be on its way. */
+static tutti_status await_verdict(const tutti_call *call)
+{
+    return call->watch == NULL
+               ? TUTTI_OK
+               : tutti_watch_hear(call->watch, tutti_now_ns(call->group->world->rt) + VERDICT_NS);
+}
+
+/* Fails if that rank has given up the group: then it will not publish any further entry. */
+static tutti_status aborted(const tutti_call *call, int rank, tutti_error *err)
+{
+    const tutti_rendezvous_table *table = call->group->world->rendezvous->of_rank[rank];
+    const uint32_t n = atomic_load_explicit(&table->n_aborted, memory_order_acquire);
+    const tutti_world *world = call->group->world;
+    char why[300];
+    int gone;
+
+    for (uint32_t k = n > TUTTI_ABORTED_GROUPS ? n - TUTTI_ABORTED_GROUPS : 0; k < n; k++) {
+        if (atomic_load_explicit(&table->aborted[k % TUTTI_ABORTED_GROUPS], memory_order_relaxed) !=
+            call->group->context)
+            continue;
+        gone = atomic_load_explicit(&table->aborted_for[k % TUTTI_ABORTED_GROUPS],
+                                    memory_order_relaxed);
+        TUTTI_TRY(await_verdict(call));
+        tutti_call_receive_cause(call, gone);
+        if (gone >= 0 && world->ops->dead_peer(world->transport, why, sizeof why) == gone)
+            return tutti_fail_rank(err, TUTTI_ERR_PEER, gone,
+                                   "%s of %zu elements over %d members: rank %d is gone: %s",
+                                   tutti_collective_name(call->kind), call->count,
+                                   call->group->size, gone, why);
+        return tutti_fail_rank(err, TUTTI_ERR_PEER, gone,
+                               "%s of %zu elements over %d members: rank %d does not take part, "
+                               "since rank %d failed in an earlier one; see what rank %d has "
+                               "written",
+                               tutti_collective_name(call->kind), call->count, call->group->size,
+                               rank, gone, gone);
+    }
+    return TUTTI_OK;
+}
+
+/* Fails if no entry may ever become free: a rank is gone, or a member has given up the group and
+   finishes with no entry of it. */
+static tutti_status unread(const tutti_call *call, tutti_error *err)
+{
+    const tutti_world *world = call->group->world;
+    char why[200];
+    const int dead = world->ops->dead_peer(world->transport, why, sizeof why);
+
+    if (dead >= 0)
+        return tutti_fail_rank(err, TUTTI_ERR_PEER, dead, "%s: rank %d is gone: %s",
+                               tutti_collective_name(call->kind), dead, why);
+    for (int j = 0; j < call->group->size; j++)
+        if (j != call->group->index)
+            TUTTI_TRY(aborted(call, tutti_call_rank(call, j), err));
+    if (call->watch == NULL)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti_watch_hear(call->watch, 0));
+    return tutti_now_ns(world->rt) < call->expires_ns ? TUTTI_OK : tutti_watch_expired(call->watch);
+}
+
+bool tutti_rendezvous_read(const tutti_call *call, int j)
+{
+    const tutti_world *world = call->group->world;
+    const int k = preferred(call), rank = tutti_call_rank(call, j);
+    const tutti_rendezvous_slot *slot = &world->rendezvous->slots[k];
+    bool read = true;
+
+    enter(world);
+    for (int n = 0; n < slot->left; n++)
+        if (slot->ranks[n] == rank) /* relaxed: nothing is done with the entry */
+            read = atomic_load_explicit(&world->rendezvous->of_rank[rank]->finished[world->rank][k],
+                                        memory_order_relaxed) == slot->serial;
+    leave(world);
+    return read;
+}
+
 tutti_status tutti_rendezvous_publish(const tutti_call *call, const tutti_where *where,
                                       const void *payload, size_t bytes, tutti_entry **out,
                                       tutti_error *err)
@@ -195,12 +273,8 @@ tutti_status tutti_rendezvous_publish(const tutti_call *call, const tutti_where 
     while ((k = free_entry(call)) < 0) {
         /* Readers lag by as many collectives as there are entries: only a sender without an echo
            (a broadcast's root) gets here. */
-        char why[200];
-        const int dead = world->ops->dead_peer(world->transport, why, sizeof why);
         leave(world);
-        if (dead >= 0)
-            return tutti_fail_rank(err, TUTTI_ERR_PEER, dead, "%s: rank %d is gone: %s",
-                                   tutti_collective_name(call->kind), dead, why);
+        TUTTI_TRY(unread(call, err));
         tutti_sleep_until(world->rt, tutti_now_ns(world->rt) + POLL_NS);
         enter(world);
     }
@@ -263,37 +337,6 @@ void tutti_rendezvous_abort_group(const tutti_call *call, int gone)
     tutti_rendezvous_wake(call);
 }
 
-/* Fails if that rank has given up the group: then it will not publish any further entry. */
-static tutti_status aborted(const tutti_call *call, int rank, tutti_error *err)
-{
-    const tutti_rendezvous_table *table = call->group->world->rendezvous->of_rank[rank];
-    const uint32_t n = atomic_load_explicit(&table->n_aborted, memory_order_acquire);
-    const tutti_world *world = call->group->world;
-    char why[300];
-    int gone;
-
-    for (uint32_t k = n > TUTTI_ABORTED_GROUPS ? n - TUTTI_ABORTED_GROUPS : 0; k < n; k++) {
-        if (atomic_load_explicit(&table->aborted[k % TUTTI_ABORTED_GROUPS], memory_order_relaxed) !=
-            call->group->context)
-            continue;
-        gone = atomic_load_explicit(&table->aborted_for[k % TUTTI_ABORTED_GROUPS],
-                                    memory_order_relaxed);
-        tutti_call_receive_cause(call, gone);
-        if (gone >= 0 && world->ops->dead_peer(world->transport, why, sizeof why) == gone)
-            return tutti_fail_rank(err, TUTTI_ERR_PEER, gone,
-                                   "%s of %zu elements over %d members: rank %d is gone: %s",
-                                   tutti_collective_name(call->kind), call->count,
-                                   call->group->size, gone, why);
-        return tutti_fail_rank(err, TUTTI_ERR_PEER, gone,
-                               "%s of %zu elements over %d members: rank %d does not take part, "
-                               "since rank %d failed in an earlier one; see what rank %d has "
-                               "written",
-                               tutti_collective_name(call->kind), call->count, call->group->size,
-                               rank, gone, gone);
-    }
-    return TUTTI_OK;
-}
-
 /* Returns entry k of a rank if it is this call's and I have not finished with it; *serial: its
    serial. */
 static tutti_entry *find_entry(const tutti_call *call, int rank, int k, uint64_t *serial)
@@ -328,6 +371,11 @@ static tutti_entry *search(const tutti_call *call, int rank)
                 lowest = serial;
             }
     return first;
+}
+
+bool tutti_rendezvous_has(const tutti_call *call, int j)
+{
+    return search(call, tutti_call_rank(call, j)) != NULL;
 }
 
 /* looks: how many checks to make. learn: adapts that number to whether they were enough. */
@@ -385,14 +433,24 @@ bool tutti_rendezvous_poll_phase(const tutti_call *call, tutti_entry *entry, uin
     return reached;
 }
 
+/* With a timeout the wait is cut into short ones: in between alarms are taken. The caller looks
+   again after each. */
 static tutti_status await_version(const tutti_call *call, int rank, uint32_t seen, tutti_error *err)
 {
     tutti_world *world = call->group->world;
     tutti_rendezvous_table *table = world->rendezvous->of_rank[rank];
-    const tutti_status status =
-        world->ops->await(world->transport, rank, &table->version, seen + 1, TUTTI_FOREVER, err);
+    int64_t until = TUTTI_FOREVER;
+    tutti_status status;
 
-    if (status == TUTTI_OK)
+    if (call->watch != NULL) {
+        const int64_t now = tutti_now_ns(world->rt);
+        TUTTI_TRY(tutti_watch_hear(call->watch, 0));
+        if (now >= call->expires_ns)
+            return tutti_watch_expired(call->watch);
+        until = call->expires_ns - now < LOOK_NS ? call->expires_ns : now + LOOK_NS;
+    }
+    status = world->ops->await(world->transport, rank, &table->version, seen + 1, until, err);
+    if (status == TUTTI_OK || (status == TUTTI_TIMEOUT && call->watch != NULL))
         return TUTTI_OK;
     /* Gone, but perhaps after it has written what I wait for: what a rank has published stays
        valid. */
@@ -432,6 +490,9 @@ tutti_status tutti_rendezvous_await(const tutti_call *call, int j, tutti_entry *
         if (*out != NULL)
             return waited(table, TUTTI_OK);
         status = aborted(call, rank, err);
+        /* what it published before is there by now, though it may have come after the search */
+        if (status != TUTTI_OK && (*out = search(call, rank)) != NULL)
+            return waited(table, TUTTI_OK);
         if (status == TUTTI_OK)
             status = await_version(call, rank, seen, err);
         if (status != TUTTI_OK)
@@ -459,11 +520,13 @@ tutti_status tutti_rendezvous_await_phase(const tutti_call *call, int j, tutti_e
     if (rendezvous != NULL)
         (void)waited(rendezvous, status);
     if (status == TUTTI_OK &&
-        atomic_load_explicit(&entry->phase, memory_order_acquire) == TUTTI_ABANDONED)
+        atomic_load_explicit(&entry->phase, memory_order_acquire) == TUTTI_ABANDONED) {
+        TUTTI_TRY(await_verdict(call));
         return tutti_fail_rank(
             err, TUTTI_ERR_PEER, entry->gone,
             "%s of %zu elements over %d members: rank %d gave up because of rank %d",
             tutti_collective_name(call->kind), call->count, call->group->size, rank, entry->gone);
+    }
     return status;
 }
 

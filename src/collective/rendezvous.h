@@ -84,8 +84,8 @@ typedef struct tutti_rendezvous_table {
     /* Sizes of the rank's windows, by which offsets are checked. */
     _Alignas(64) _Atomic uint64_t window_bytes[TUTTI_WINDOWS];
 
-    /* The groups (contexts) that this rank has given up in a collective over messages, and for
-       each the rank that was the cause. Without this record a member that waits for this rank in
+    /* The groups (contexts) that this rank has given up, and for each the rank that was the
+       cause. Without this record a member that waits for this rank in
        shared memory, in a later collective of the group, would wait for ever. n_aborted counts all
        of them; number k is at index k modulo TUTTI_ABORTED_GROUPS. Written under `held`; n_aborted
        is stored with release, which publishes the pair. */
@@ -134,6 +134,11 @@ typedef struct tutti_rendezvous {
 tutti_status tutti_rendezvous_publish(const tutti_call *call, const tutti_where *where,
                                       const void *payload, size_t bytes, tutti_entry **out,
                                       tutti_error *err);
+/* Returns whether member j has read the entry that this call's would take the place of, or needs
+   not. A guess: other threads of this rank may use it. */
+bool tutti_rendezvous_read(const tutti_call *call, int j);
+/* Returns whether member j has an entry for this call. */
+bool tutti_rendezvous_has(const tutti_call *call, int j);
 /* Sets the phase of an entry of this rank. Wakes no member. */
 void tutti_rendezvous_advance(tutti_entry *mine, uint32_t phase);
 /* Wakes the members that wait for this rank. Call it after functions that wake none, before this

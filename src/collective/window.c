@@ -55,6 +55,9 @@ typedef struct meeting {
     bool staged[TUTTI_RENDEZVOUS_MEMBERS];
     double weights[TUTTI_RENDEZVOUS_MEMBERS];
     bool weighted;
+    uint32_t phase;                             /* that others must reach; 1: publish an entry; 0: I
+                                                   wait until mine can be published */
+    tutti_odd odd;                              /* the call that differs */
     tutti_error *err;                           /* never NULL */
 } meeting;
 
@@ -65,12 +68,23 @@ bool tutti_window_serves(const tutti_call *call)
            (tutti_algorithms[call->algorithm].traits & TUTTI_WINDOWED) != 0;
 }
 
+static tutti_status compare(meeting *m, int j, const tutti_entry *theirs)
+{
+    const tutti_status status = tutti_call_compare(m->call, tutti_call_rank(m->call, j), theirs->what, theirs->count,
+                                                   theirs->shape, m->err);
+
+    if (status != TUTTI_OK)
+        m->odd = (tutti_odd){ theirs->what, theirs->count };
+    return status;
+}
+
 /* Waits for all other members' entries, then compares: so that every member learns of a
    difference, and none leaves before the others have read its entry. */
 static tutti_status meet(meeting *m)
 {
     tutti_status status = TUTTI_OK;
 
+    m->phase = 1;
     for (int k = 1; k < m->size; k++)
         m->entries[(m->index + k) % m->size] =
             tutti_rendezvous_poll(m->call, (m->index + k) % m->size, false);
@@ -82,39 +96,9 @@ static tutti_status meet(meeting *m)
     }
     for (int j = 0; j < m->size && status == TUTTI_OK; j++)
         if (j != m->index)
-            status = tutti_call_compare(m->call, tutti_call_rank(m->call, j), m->entries[j]->what,
-                                        m->entries[j]->count, m->entries[j]->shape, m->err);
+            status = compare(m, j, m->entries[j]);
     return status;
 }
-
-static void part_company(const meeting *m)
-{
-    for (int j = 0; j < m->size; j++)
-        if (j != m->index && m->entries[j] != NULL)
-            tutti_rendezvous_finish(m->call, j, m->entries[j]);
-}
-
-/* Advances to the phase and waits until all others have reached it. */
-static tutti_status advance_all(const meeting *m, uint32_t phase)
-{
-    bool all = true;
-
-    tutti_rendezvous_advance(m->entries[m->index], phase);
-    for (int k = 1; k < m->size; k++)
-        all = tutti_rendezvous_poll_phase(m->call, m->entries[(m->index + k) % m->size], phase,
-                                          false) &&
-              all;
-    tutti_rendezvous_wake(m->call);
-    for (int k = 1; k < m->size; k++) {
-        const int j = (m->index + k) % m->size;
-        if (!all)
-            (void)tutti_rendezvous_poll_phase(m->call, m->entries[j], phase, true);
-        TUTTI_TRY(tutti_rendezvous_await_phase(m->call, j, m->entries[j], phase, m->err));
-    }
-    return TUTTI_OK;
-}
-
-/* ---- small ---- */
 
 /* Elements of my input and where it is. */
 static const unsigned char *input(const tutti_call *call, size_t *count)
@@ -135,6 +119,50 @@ static bool is_small(const tutti_call *call)
     return count <= TUTTI_INLINE_COUNT;
 }
 
+/* Sets the bits of the members that this one waits for. */
+static void absent(const tutti_watch *w, uint64_t *set)
+{
+    const meeting *m = w->of;
+    const bool root_only = m->call->kind == TUTTI_BROADCAST && is_small(m->call) && m->phase > 0;
+
+    for (int j = 0; j < m->size; j++)
+        if (j != m->index && (!root_only || j == m->call->root) &&
+            !(m->phase == 0   ? tutti_rendezvous_read(m->call, j)
+              : m->phase == 1 ? tutti_rendezvous_has(m->call, j)
+                              : tutti_rendezvous_poll_phase(m->call, m->entries[j], m->phase, false)))
+            set[j / 64] |= UINT64_C(1) << j % 64;
+}
+
+static void part_company(const meeting *m)
+{
+    for (int j = 0; j < m->size; j++)
+        if (j != m->index && m->entries[j] != NULL)
+            tutti_rendezvous_finish(m->call, j, m->entries[j]);
+}
+
+/* Advances to the phase and waits until all others have reached it. */
+static tutti_status advance_all(meeting *m, uint32_t phase)
+{
+    bool all = true;
+
+    m->phase = phase;
+    tutti_rendezvous_advance(m->entries[m->index], phase);
+    for (int k = 1; k < m->size; k++)
+        all = tutti_rendezvous_poll_phase(m->call, m->entries[(m->index + k) % m->size], phase,
+                                          false) &&
+              all;
+    tutti_rendezvous_wake(m->call);
+    for (int k = 1; k < m->size; k++) {
+        const int j = (m->index + k) % m->size;
+        if (!all)
+            (void)tutti_rendezvous_poll_phase(m->call, m->entries[j], phase, true);
+        TUTTI_TRY(tutti_rendezvous_await_phase(m->call, j, m->entries[j], phase, m->err));
+    }
+    return TUTTI_OK;
+}
+
+/* ---- small ---- */
+
 static tutti_status small_broadcast(meeting *m)
 {
     const tutti_call *call = m->call;
@@ -147,11 +175,11 @@ static tutti_status small_broadcast(meeting *m)
         tutti_rendezvous_wake(call);
         return status;
     }
+    m->phase = 1;
     root = tutti_rendezvous_poll(call, call->root, true);
     if (root == NULL)
         TUTTI_TRY(tutti_rendezvous_await(call, call->root, &root, m->err));
-    status = tutti_call_compare(call, tutti_call_rank(call, call->root), root->what, root->count,
-                                root->shape, m->err);
+    status = compare(m, call->root, root);
     if (status == TUTTI_OK)
         tutti_reduce_copy(root->payload, call->vector, bytes);
     tutti_rendezvous_finish(call, call->root, root);
@@ -372,6 +400,7 @@ static tutti_status large_broadcast(meeting *m)
                      end = tutti_slice(call->count, p, v + 1) * call->element;
         tutti_reduce_copy(m->base[root] + first, call->vector + first, end - first);
     }
+    m->phase = 2;
     tutti_rendezvous_advance(m->entries[m->index], 2); /* my slice is there */
     tutti_rendezvous_wake(call);
     for (int k = 1; k < p && v != 0; k++) {
@@ -448,13 +477,34 @@ static void account(const tutti_call *call, const tutti_schedule *s)
                                 call->count * call->element, 1);
 }
 
+static tutti_status meet_and_part(meeting *m, const tutti_schedule *s, bool *handled)
+{
+    const tutti_call *call = m->call;
+    tutti_status status;
+    int stage = -1;
+
+    *handled = is_small(call);
+    status = *handled ? small(m) : large(m, handled, &stage);
+    if (call->watch != NULL)
+        status = tutti_watch_close(call->watch, status);
+    /* After a failure a peer may still write into the stage: it is lost to this world, as the
+       group is. A member that was let through this collective may be in a later one already, and
+       wait for me there, in shared memory or for a message: it is notified. So it is of a
+       disagreement, since the root of a small broadcast has not waited for it. */
+    if (status == TUTTI_OK)
+        tutti_rendezvous_stage_release(m->world, stage);
+    else
+        tutti_call_give_up(call, status, m->err->rank, &m->odd);
+    if (status == TUTTI_OK && *handled)
+        account(call, s);
+    return status;
+}
+
 tutti_status tutti_window_run(const tutti_call *call, const tutti_schedule *s, bool *handled,
                               tutti_error *err)
 {
     tutti_error own;
     meeting m; /* its arrays are long, and a small call needs little of them: not zeroed */
-    tutti_status status;
-    int stage = -1;
 
     m.call = call;
     m.world = call->group->world;
@@ -462,16 +512,15 @@ tutti_status tutti_window_run(const tutti_call *call, const tutti_schedule *s, b
     m.index = call->group->index;
     m.err = err != NULL ? err : &own;
     m.err->rank = -1;
-    *handled = is_small(call);
-    status = *handled ? small(&m) : large(&m, handled, &stage);
-    /* After a failure a peer may still write into the stage: it is lost to this world, as the
-       group is. A member that was let through this collective may be in the next already, and
-       wait for me there: it is notified. */
-    if (status == TUTTI_OK)
-        tutti_rendezvous_stage_release(m.world, stage);
-    else if (status != TUTTI_ERR_STATE) /* of a disagreement all members have learnt */
-        tutti_rendezvous_abort_group(call, m.err->rank >= 0 ? m.err->rank : m.world->rank);
-    if (status == TUTTI_OK && *handled)
-        account(call, s);
-    return status;
+    m.phase = 0;
+    m.odd = (tutti_odd){ 0 };
+    if (call->group->timeout_ns > 0) {
+        tutti_call watched = *call;
+        tutti_watch watch = { .call = &watched, .waits = absent, .of = &m, .err = m.err };
+        watched.watch = &watch;
+        m.call = &watched;
+        TUTTI_TRY(tutti_watch_open(&watch));
+        return meet_and_part(&m, s, handled);
+    }
+    return meet_and_part(&m, s, handled);
 }

@@ -356,6 +356,137 @@ void survivors_learn_the_lost_rank_and_continue(void **state)
     }
 }
 
+/* Rank 1 fails in a broadcast, whose root may be through it already, and lives on. The others learn
+   of it in what follows: a call that waits for messages of rank 1, or (odd variant) more broadcasts
+   than a table has entries. Rank 1 waits for that, for ten seconds at most. */
+static tutti_status fails_alone_main(tutti_world *world, void *arg, tutti_error *err)
+{
+    const under_test *t = arg;
+    const int rank = tutti_world_rank(world);
+    const bool named = t->variant / 2 == 1;
+    const int64_t limit = tutti_now_ns(tutti_world_runtime(world)) + INT64_C(10000000000);
+    tutti_group g = tutti_group_workers(world, 30);
+    tutti_error e = { 0 };
+    float x[64] = { 0 };
+    tutti_status status;
+
+    g.algorithm = named ? "flat" : NULL;
+    status = tutti_broadcast(&g, 0, tutti_f32(NULL, x, rank == 1 ? 9 : 8), &e);
+    CHECK(rank != 1 || status == TUTTI_ERR_STATE, "rank 1: %s, %s", tutti_status_name(status), e.text);
+    for (int k = 0; k < 200 && t->variant % 2 == 1 && status == TUTTI_OK; k++)
+        status = tutti_broadcast(&g, 0, tutti_f32(NULL, x, 8), &e);
+    g.algorithm = "direct";
+    if (status == TUTTI_OK)
+        status = tutti_allreduce(&g, TUTTI_SUM, tutti_f32(NULL, x, 64), &e);
+    CHECK(status == TUTTI_ERR_STATE || status == TUTTI_ERR_PEER, "rank %d: %s, %s", rank, tutti_status_name(status),
+          e.text);
+    for (int r = 0; r < t->p && rank == 1; r++)
+        if (r != 1)
+            TUTTI_TRY(tutti_recv(world, r, tutti_port_of("learned", 0, 0), NULL, tutti_nothing(), limit, err));
+    return rank == 1 ? TUTTI_OK : tutti_send(world, 1, tutti_port_of("learned", 0, 0), NULL, tutti_nothing(), err);
+}
+
+void a_member_that_fails_and_lives_on_keeps_no_other_waiting(void **state)
+{
+    under_test *t = *state;
+
+    for (t->variant = 0; t->variant < 4; t->variant++)
+        for (int p = 2; p <= 4; p++)
+            run_ranks(t, p, fails_alone_main);
+}
+
+/* The last rank comes to its call only when all others have ended theirs. Both then name it. */
+static tutti_status late_main(tutti_world *world, void *arg, tutti_error *err)
+{
+    static const struct { const char *algorithm; size_t count; } calls[] = {
+        { NULL, 8 }, { NULL, 200000 }, { "direct", 2000 }
+    };
+    const under_test *t = arg;
+    const int rank = tutti_world_rank(world), late = t->p - 1;
+    const tutti_port port = tutti_port_of("late", 0, 0);
+    char missing[160];
+    rank_memory m;
+
+    TUTTI_TRY(memory_open(&m, world, err));
+    snprintf(missing, sizeof missing, "over %d members has not ended within 0.6 s; missing: rank %d (host %d); see",
+             t->p, late, tutti_world_host(world, late));
+    for (uint64_t k = 0; k < TUTTI_LENGTH(calls); k++) {
+        tutti_group g = tutti_group_workers(world, 31 + k);
+        const tutti_buffer x =
+            tutti_f32(NULL, (float *)(void *)vector_of(&m, (memory_kind)(k % MEMORIES), rank, 4), calls[k].count);
+        tutti_error e = { 0 };
+        g.timeout_ns = 600000000;
+        g.algorithm = calls[k].algorithm;
+        for (int r = 0; r < late && rank == late; r++)
+            TUTTI_TRY(tutti_recv(world, r, port, NULL, tutti_nothing(), TUTTI_FOREVER, err));
+        tutti_status status = tutti_allreduce(&g, TUTTI_SUM, x, &e);
+        CHECK(status == TUTTI_TIMEOUT && e.rank == late && strstr(e.text, missing) != NULL,
+              "call %llu on rank %d of %d: %s, rank %d: %s", (unsigned long long)k, rank, t->p,
+              tutti_status_name(status), e.rank, e.text);
+        CHECK(tutti_barrier(&g, &e) == TUTTI_TIMEOUT, "call %llu on rank %d: the group goes on: %s",
+              (unsigned long long)k, rank, e.text);
+        if (rank != late)
+            TUTTI_TRY(tutti_send(world, late, port, NULL, tutti_nothing(), err));
+    }
+    memory_close(&m);
+    tutti_group end = tutti_group_workers(world, 40); /* a rank that left would be gone for the others */
+    return tutti_barrier(&end, err);
+}
+
+void a_timeout_names_the_missing_rank_on_all_members(void **state)
+{
+    run_ranks(*state, 4, late_main);
+}
+
+/* Members that wait for each other are not missing. */
+static tutti_status crossed_main(tutti_world *world, void *arg, tutti_error *err)
+{
+    tutti_group g = tutti_group_workers(world, 41);
+    float mine[4] = { 0 }, all[8];
+    tutti_error e = { 0 };
+
+    (void)arg;
+    g.timeout_ns = 300000000;
+    CHECK(tutti_gather_parts(&g, g.index, tutti_f32(NULL, mine, 4), tutti_f32(NULL, all, 8), &e) == TUTTI_TIMEOUT &&
+              e.rank == -1 && strstr(e.text, "no member is missing") != NULL,
+          "rank %d: %s", g.index, e.text);
+    g = tutti_group_workers(world, 40);
+    return tutti_barrier(&g, err);
+}
+
+void a_timeout_of_different_roots_names_no_member(void **state)
+{
+    run_ranks(*state, 2, crossed_main);
+}
+
+/* What ends in time is as without a timeout: the bits, and the bytes and messages to each. */
+static tutti_status in_time_main(tutti_world *world, void *arg, tutti_error *err)
+{
+    static const size_t counts[] = { 10, 5000, 200000 };
+    tutti_group g = tutti_group_workers(world, 42);
+    counts_sent sent;
+    rank_memory m;
+
+    (void)arg;
+    TUTTI_TRY(memory_open(&m, world, err));
+    take_counts(world, &sent);
+    g.timeout_ns = INT64_C(600000000000);
+    for (size_t c = 0; c < TUTTI_LENGTH(counts); c++)
+        for (int memory = 0; memory < MEMORIES; memory++) {
+            values_reduce(TUTTI_F32, TUTTI_SUM, 1, g.size, NULL, 0, counts[c], m.expected);
+            TUTTI_TRY(one_allreduce(&g, &m, &sent, TUTTI_F32, TUTTI_SUM, counts[c], (memory_kind)memory, m.expected,
+                                    err));
+            TUTTI_TRY(one_broadcast(&g, &m, &sent, TUTTI_F32, counts[c], 1, (memory_kind)memory, err));
+        }
+    memory_close(&m);
+    return TUTTI_OK;
+}
+
+void a_timeout_does_not_change_what_ends_in_time(void **state)
+{
+    run_ranks(*state, 3, in_time_main);
+}
+
 /* ---- ports ---- */
 
 tutti_status ports_main(tutti_world *world, void *arg, tutti_error *err)

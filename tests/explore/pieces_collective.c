@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+static const int64_t second = 1000000000;
 enum { MOST = 200000 }; /* elements: four chunks of a stage */
 
 static float value(uint64_t round, int rank, size_t i)
@@ -372,7 +373,7 @@ static void linger(tutti_world *world, const explore_case *c, uint64_t one_in)
     tutti_request out[EXPLORE_RANKS] = { 0 }, in[EXPLORE_RANKS] = { 0 }, *one;
     const int rank = tutti_world_rank(world);
 
-    if (draw_of(c, "leaves", (uint64_t)rank, one_in) == 0)
+    if (one_in != UINT64_MAX && draw_of(c, "leaves", (uint64_t)rank, one_in) == 0)
         return;
     for (int r = 0; r < c->ranks; r++) {
         if (r == rank ||
@@ -601,6 +602,158 @@ static tutti_status judge_disagrees(const explore_case *c, tutti_error *err)
     return TUTTI_OK;
 }
 
+/* A collective of several phases over shared memory, a death in it, then one over messages in the
+   same group: a survivor that was let through the first waits there for one that was not. */
+static tutti_status dies_between(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    tutti_group g = tutti_group_workers(world, 14);
+    void *window;
+    float *x;
+    tutti_status status;
+
+    TUTTI_TRY(tutti_world_window(world, "vector", 1100 * EXPLORE_RANKS * sizeof(float), &window, err));
+    x = window;
+    g.timeout_ns = explore_draw(c, "limited", 3) == 0 ? 10 * second : 0;
+    status = explore_draw(c, "kind", 2) == 0 ? one_broadcast(&g, 1, 0, x, 1100, err)
+                                             : one_allgather(&g, 1, x, 1100, err);
+    g.algorithm = explore_draw(c, "name", 2) == 0 ? "direct" : "tree";
+    if (status == TUTTI_OK)
+        status = one_allreduce(&g, 2, x, 40, err);
+    linger(world, c, 8);
+    return status;
+}
+
+/* ---- timeouts ---- */
+
+enum { ROUNDS = 4 };
+
+/* Where ranks end: shared memory behind that of barriers. */
+static uint32_t *last_rounds(const explore_case *c)
+{
+    return (uint32_t *)(void *)c->shared + EXPLORE_RANKS;
+}
+
+static uint64_t late_round(const explore_case *c)
+{
+    return 1 + explore_draw(c, "at", ROUNDS);
+}
+
+/* In one round each rank sleeps before its call, for as long as it says. */
+static tutti_status with_timeout(tutti_world *world, explore_case *c, int64_t sleeps_ns, tutti_error *err)
+{
+    tutti_group g = tutti_group_workers(world, 15);
+    const tutti_collective kind = (tutti_collective)explore_draw(c, "kind", TUTTI_BARRIER + 1);
+    const size_t count = count_of(c, 1);
+    void *window;
+    float *own, *x;
+    tutti_status status = memory_open(world, c, 5000 * EXPLORE_RANKS, &window, &own, &x, err);
+
+    g.timeout_ns = second;
+    for (uint32_t round = 1; round <= ROUNDS && status == TUTTI_OK; round++) {
+        g.algorithm = algorithm_of(c, kind, round, g.size);
+        last_rounds(c)[tutti_world_rank(world)] = round;
+        if (round == late_round(c))
+            tutti_sleep_until(tutti_world_runtime(world), tutti_now_ns(tutti_world_runtime(world)) + sleeps_ns);
+        switch (kind) {
+        case TUTTI_ALLREDUCE: status = one_allreduce(&g, round, x, count, err); break;
+        case TUTTI_REDUCE_SCATTER: status = one_reduce_scatter(&g, round, x, count, err); break;
+        case TUTTI_ALLGATHER: status = one_allgather(&g, round, x, count, err); break;
+        case TUTTI_BROADCAST: status = one_broadcast(&g, round, 0, x, count, err); break;
+        default: status = one_barrier(&g, c, round, err); break;
+        }
+    }
+    if (status == TUTTI_OK) { /* a member that was let through */
+        last_rounds(c)[tutti_world_rank(world)] = ROUNDS + 1;
+        status = one_barrier(&g, c, ROUNDS + 1, err);
+    }
+    linger(world, c, UINT64_MAX);
+    tutti_free(own);
+    return status;
+}
+
+/* Some ranks, not all, stay away for twenty times the timeout. */
+static bool stays_away(const explore_case *c, int rank)
+{
+    const int first = (int)explore_draw(c, "late", (uint64_t)c->ranks);
+
+    return rank == first || (c->ranks > 2 && rank == (first + 1) % c->ranks && explore_draw(c, "both", 2) == 0);
+}
+
+/* The others come together, or within 0.6 s: the time of the first is over before theirs. */
+static tutti_status late(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    const int rank = tutti_world_rank(world);
+
+    return with_timeout(world, c,
+                        stays_away(c, rank)                      ? 20 * second
+                        : explore_draw(c, "together", 2) == 0
+                            ? 0
+                            : (int64_t)draw_of(c, "comes", (uint64_t)rank, 7) * second / 10,
+                        err);
+}
+
+/* All name the same ones of those that stay away: the ones that are waited for, at least one. */
+static tutti_status judge_late(const explore_case *c, tutti_error *err)
+{
+    const char *const text = strstr(c->rank[0].err.text, "; missing: ");
+
+    for (int r = 0; r < c->ranks; r++)
+        EXPLORE_EXPECT(!stays_away(c, r) || last_rounds(c)[r] == late_round(c),
+                       "worker %d came to round %u although that before had failed", r, last_rounds(c)[r]);
+    for (int r = 0; r < c->ranks; r++) {
+        const char *const theirs = strstr(c->rank[r].err.text, "; missing: ");
+        EXPLORE_EXPECT(c->rank[r].status == TUTTI_TIMEOUT && c->rank[r].err.rank >= 0 &&
+                           stays_away(c, c->rank[r].err.rank) && theirs != NULL,
+                       "worker %d ended with '%s', rank %d: %s", r, tutti_status_name(c->rank[r].status),
+                       c->rank[r].err.rank, c->rank[r].err.text);
+        EXPLORE_EXPECT(strcmp(theirs, text) == 0, "worker 0 says '%s', but worker %d '%s'", text, r, theirs);
+        for (int k = 0; k < c->ranks; k++) {
+            char name[24];
+            snprintf(name, sizeof name, "rank %d ", k);
+            EXPLORE_EXPECT(strstr(theirs, name) == NULL || stays_away(c, k),
+                           "worker %d is there, and worker %d says '%s'", k, r, theirs);
+        }
+    }
+    return TUTTI_OK;
+}
+
+/* A rank comes when the times of the others are just over, or about to be. */
+static int64_t just_late_ns(const explore_case *c)
+{
+    return explore_draw(c, "close", 2) == 0 ? second + (int64_t)explore_draw(c, "sleeps", 1000) * 100
+                                            : second + (int64_t)explore_draw(c, "sleeps", 1000) * 1600000;
+}
+
+static tutti_status just_late(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    const int who = (int)explore_draw(c, "late", (uint64_t)c->ranks);
+
+    return with_timeout(world, c, tutti_world_rank(world) == who ? just_late_ns(c) : 0, err);
+}
+
+/* All that fail name the same rank: the late one, unless it was let through to a later call. */
+static tutti_status judge_just_late(const explore_case *c, tutti_error *err)
+{
+    const int who = (int)explore_draw(c, "late", (uint64_t)c->ranks);
+
+    for (int r = 0; r < c->ranks; r++)
+        for (int k = 0; k < r; k++)
+            EXPLORE_EXPECT(c->rank[r].status == TUTTI_OK || c->rank[k].status == TUTTI_OK ||
+                               c->rank[r].err.rank == c->rank[k].err.rank,
+                           "worker %d blames worker %d, and worker %d blames worker %d", r, c->rank[r].err.rank, k,
+                           c->rank[k].err.rank);
+    for (int r = 0; r < c->ranks; r++)
+        EXPLORE_EXPECT(c->rank[r].status == TUTTI_OK || c->rank[r].err.rank == who ||
+                           just_late_ns(c) < second + 3 * (second / 10) ||
+                           (c->rank[r].err.rank == -1 && last_rounds(c)[who] > late_round(c)),
+                       "worker %d blames worker %d instead of worker %d: %s", r, c->rank[r].err.rank, who,
+                       c->rank[r].err.text);
+    for (int r = 0; r < c->ranks; r++)
+        EXPLORE_EXPECT(c->rank[r].status == TUTTI_OK || c->rank[r].status == TUTTI_TIMEOUT,
+                       "worker %d ended with '%s': %s", r, tutti_status_name(c->rank[r].status), c->rank[r].err.text);
+    return TUTTI_OK;
+}
+
 /* A single call over messages, a death in it; of the survivors, which learn of it one from
    another, some leave at once. */
 static tutti_status dies_in_tree(tutti_world *world, explore_case *c, tutti_error *err)
@@ -756,6 +909,26 @@ const explore_piece explore_collective_pieces[] = {
       .carrier = EXPLORE_WINDOWS,
       .deaths = true,
       .steps = 700 },
+    { .name = "late",
+      .help = "ranks stay away for longer than the group's timeout: all name them",
+      .least = 2,
+      .most = 7,
+      .rank_main = late,
+      .judge = judge_late },
+    { .name = "just-late",
+      .help = "a rank comes when the timeout of the others is just over: nobody hangs",
+      .least = 2,
+      .most = 6,
+      .rank_main = just_late,
+      .judge = judge_just_late },
+    { .name = "dies-between",
+      .help = "a rank is killed in a collective on the board, before one over messages; most survivors live on",
+      .least = 3,
+      .most = 6,
+      .rank_main = dies_between,
+      .carrier = EXPLORE_WINDOWS,
+      .deaths = true,
+      .steps = 500 },
     { .name = "dies-beside-lanes",
       .help = "a rank is killed while several collectives are in flight",
       .least = 3,
