@@ -38,7 +38,7 @@
 extern char **environ;
 
 #define MS INT64_C(1000000)
-enum { LEAVE_MS = 30000, STOPPED_MS = 3000, CHECK_MS = 500, WAIT_MS = 1000, WAIT_MOST_MS = 30000 };
+enum { LEAVE_MS = 30000, STOPPED_MS = 3000, CHECK_MS = 500, WAIT_MS = 1000, WAIT_MOST_MS = 30000, ENDED_MS = 6000 };
 enum { REFUSED = 2, LOST = 3 }; /* exit codes of a worker */
 enum { ID, KEY, TELL, JOIN, VARIABLES };
 
@@ -68,6 +68,8 @@ typedef struct elastic {
     char text[VARIABLES][4300];  /* variables of the workers */
     char **environment[2];       /* of founders, of newcomers */
     bool met, ended;             /* a worker has joined; one has seen the end of the run */
+    int64_t ended_at;
+    bool asked;                  /* those that were left then to leave */
     int user_signal;             /* the first; 0: none */
     int64_t signal_at, kill_at;  /* kill_at 0: nothing is to be killed */
     int code;                    /* of the first worker that has failed; 0 */
@@ -132,8 +134,10 @@ static void take_line(elastic *e, const char *line)
         snprintf(e->workers[k].address, sizeof e->workers[k].address, "%s", address);
         e->met = true;
         write_pass(e);
-    } else if (strstr(line, " ended") != NULL)
+    } else if (strstr(line, " ended") != NULL && !e->ended) {
         e->ended = true;
+        e->ended_at = tutti_now_ns(e->rt);
+    }
 }
 
 static void read_tells(elastic *e)
@@ -306,6 +310,15 @@ static bool is_due(const elastic *e)
     return false;
 }
 
+/* The run has ended. A newcomer that has not been admitted would ask for a while. */
+static void end_the_newcomers(elastic *e)
+{
+    if (e->asked || !e->ended || tutti_now_ns(e->rt) < e->ended_at + ENDED_MS * MS)
+        return;
+    e->asked = true;
+    send_all(e, SIGTERM);
+}
+
 static void watch(elastic *e)
 {
     while (e->alive > 0 || is_due(e)) {
@@ -323,6 +336,7 @@ static void watch(elastic *e)
                 reap(e, k);
         start_again(e);
         end_the_stopped(e);
+        end_the_newcomers(e);
         if (e->kill_at != 0 && tutti_now_ns(e->rt) >= e->kill_at) {
             e->kill_at = 0;
             send_all(e, SIGKILL);

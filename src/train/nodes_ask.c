@@ -1,6 +1,6 @@
-/* nodes_ask.c: what a process that does not train asks the members of a run: what they train, who
-   they are, that one of them leaves. It has a node of a newcomer that is never ready, so it is not
-   admitted; the members send it each epoch. */
+/* nodes_ask.c: requests of a process that does not train to the members of a run: the settings of
+   the run, the list of members, and that one of them leaves. It has a node of a newcomer that is
+   never ready, so it is not admitted; the members send it each epoch. */
 #include <errno.h>
 
 #include "elastic/carry.h"
@@ -57,7 +57,7 @@ tutti_status tutti_train_ask(const tutti_node_options *node, const char *const *
     return status;
 }
 
-/* ---- who they are, and that one leaves ---- */
+/* ---- the list of members, and leaving ---- */
 
 static void wait_a_moment(const asker *a)
 {

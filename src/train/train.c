@@ -133,7 +133,7 @@ static uint64_t asks_every(const tutti_run *run)
 {
     const bool meet_always = (tutti_engine_method(run->engine)->traits & TUTTI_REPLICAS_EQUAL) != 0;
 
-    if (!run->config->checkpoint_on_signal || run->epoch.number > 0) /* there it leaves: nodes.c */
+    if (!run->config->checkpoint_on_signal || run->config->most > 0) /* such a worker leaves: nodes.c */
         return 0;
     return meet_always && run->staged == NULL
                ? run->step_gradients

@@ -164,6 +164,17 @@ class Join(Case):
         self.ends(0, run, "again", "other")
         self.same_as_undisturbed(200, out)
 
+    def test_a_newcomer_for_which_there_is_no_place_ends_with_the_run(self):
+        run, out = self.begin("full", 300, "--workers", "1:3", "-n", "3", "--restarts", "1")
+        joined = self.start("fourth", "join", out) # before the lost one is started again, after 1 s
+        os.kill(children_of(run.pid)[0], signal.SIGKILL)
+        self.workers_become(3, "full", "fourth")
+        self.ends(0, joined, "full", "fourth")
+        ended = time.monotonic()
+        self.ends(0, run, "full", "fourth")
+        self.assertLess(time.monotonic() - ended, 30, "a newcomer asks for 60 s")
+        self.same_as_undisturbed(300, out)
+
     def test_with_too_few_workers_the_run_waits(self):
         run, out = self.begin("few", 60, "--workers", "2:3", "-n", "2", "--restarts", "0")
         os.kill(children_of(run.pid)[0], signal.SIGTERM)
