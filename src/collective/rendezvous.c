@@ -490,11 +490,12 @@ tutti_status tutti_rendezvous_await(const tutti_call *call, int j, tutti_entry *
         if (*out != NULL)
             return waited(table, TUTTI_OK);
         status = aborted(call, rank, err);
-        /* what it published before is there by now, though it may have come after the search */
-        if (status != TUTTI_OK && (*out = search(call, rank)) != NULL)
-            return waited(table, TUTTI_OK);
-        if (status == TUTTI_OK)
-            status = await_version(call, rank, seen, err);
+        if (status != TUTTI_OK) {
+            /* what it published before is there by now; it may have come after the search */
+            *out = search(call, rank);
+            return waited(table, *out != NULL ? TUTTI_OK : status);
+        }
+        status = await_version(call, rank, seen, err);
         if (status != TUTTI_OK)
             return waited(table, status);
     }
