@@ -194,7 +194,8 @@ class Members(Running):
             # 400 gradients were assigned; those of the lost workers are not computed by any other
             self.assertEqual(s["steps"], 100)
             self.assertLessEqual(s["samples"], 100 * 4 * 16)
-            self.assertGreater(s["samples"], 100 * 4 * 16 // 2)
+            # half of them at least are left; the last batch of a pass of the data is smaller
+            self.assertGreater(s["samples"], 0.95 * 100 * 4 * 16 / 2)
 
     def test_background_averaging_survives_killed_workers(self):
         for k, (transport, method, ranks) in enumerate((("shm", "asr-adpsgd", [0]),
