@@ -263,3 +263,25 @@ def alone(how):
 def test_child_without_a_rank_is_warned_that_it_trains_alone(how):
     (answer,) = forked.ranks(1, alone, how)
     assert len(answer["value"]) == 1 and "nothing gives it a rank, so it trains alone" in answer["value"][0], answer
+
+
+@pytest.mark.slow
+def test_the_port_behind_torchruns_may_be_another_programs(run):
+    def script():
+        import json
+        import os
+        import socket
+
+        import torch
+        import tutti.torch
+
+        taken = socket.create_server(("", int(os.environ["MASTER_PORT"]) + 1)) if os.environ["RANK"] == "0" else None
+        found = []
+        for _ in range(2):
+            ddp = tutti.torch.DistributedDataParallel(torch.nn.Linear(2, 1), transport="tcp")
+            found.append([ddp.world.rank, ddp.world.size])
+            ddp.close()
+        print(json.dumps([found, taken is not None]))
+
+    ranks = run(script, n=2, launcher="torchrun").ranks
+    assert [r.last for r in ranks] == [[[[r, 2]] * 2, r == 0] for r in range(2)]

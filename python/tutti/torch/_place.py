@@ -231,9 +231,31 @@ def _told(words: Mapping[str, str | None]) -> Iterator[None]:
         put(before)
 
 
+def _by_agent() -> dict[str, str | None]:
+    """Of a run of torchrun's whose agent listens on MASTER_PORT: variables with a port that is free where rank 0 is,
+    passed on by the agent's store. The library alone takes the port behind it, which another program may have."""
+    place = _found(os.environ)
+    if (place.by != _abi.TUTTI_BY_TORCHRUN or place.size == 1 or "TUTTI_MEET" in os.environ
+            or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") not in ("True", "1")):
+        return {}
+    agent = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+    run = dist.PrefixStore(f"tutti {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", agent)
+    # ranks open their worlds in the same order
+    key = f"port {run.add(f'worlds of rank {place.rank}', 1)}"
+    if place.rank == 0:
+        run.set(key, str(_free_port()))
+    try:
+        port = run.get(key).decode()
+    except RuntimeError:
+        raise StateError(f"rank 0 of {place.size} has not come: all of them call tutti.torch.prepare() or "
+                         "DistributedDataParallel(), in the same order") from None
+    return {"MASTER_PORT": port, "TORCHELASTIC_USE_AGENT_STORE": None}
+
+
 # ---- worlds ----
 def _by_variables(asked: str) -> World:
-    world = World(asked)
+    with _told(_by_agent()):
+        world = World(asked)
     if world.size == 1 and multiprocessing.parent_process() is not None:
         if _found(os.environ).by == _abi.TUTTI_BY_NOBODY:
             warnings.warn(
