@@ -78,8 +78,8 @@ def _command() -> str:
     return found
 
 
-def _run(words: list[str], folder: str) -> str:
-    done = subprocess.run([_command(), *words], cwd=folder, capture_output=True, text=True)
+def _run(words: list[str]) -> str:
+    done = subprocess.run([_command(), *words], capture_output=True, text=True)
     if done.returncode < 0:
         raise Error(f"tutti {words[0]} was ended by signal {-done.returncode}")
     if done.returncode == 0:
@@ -103,8 +103,8 @@ def _platform(network: str | os.PathLike[str] | None, workers: int, folder: str)
     if name.strip() == "cluster" and not re.search(r"(^|,)\s*n\s*=", options):
         text = f"cluster(n={workers}{',' if options.strip() else ''}{options})"
     with open(os.path.join(folder, "platform.xml"), "w") as f:
-        f.write(_run(["platform", text], folder))
-    return ["--platform", "platform.xml"]
+        f.write(_run(["platform", text]))
+    return ["--platform", os.path.join(folder, "platform.xml")]
 
 
 def _list(values: str | Iterable[str]) -> str:
@@ -150,14 +150,18 @@ def plan(
         with open(file, "w") as f:
             json.dump(measured, f, indent=1)
     with tempfile.TemporaryDirectory(prefix="tutti-plan-") as folder:
-        with open(os.path.join(folder, "net.json"), "w") as f:
-            json.dump(measured, f)
-        words = ["plan", "--model", "measured(file=net.json)", "-n", str(workers), "--quiet", "--out", "plan"]
+        kept = "" if file is None else os.fspath(file)
+        net = kept if kept and not re.search("[,()]", kept) else os.path.join(folder, "net.json")
+        if net != kept:
+            with open(net, "w") as f:
+                json.dump(measured, f)
+        more = {name.replace("_", "-"): value for name, value in (options or {}).items()}
+        out = str(more.setdefault("out", os.path.join(folder, "plan")))
+        words = ["plan", "--model", f"measured(file={net})", "-n", str(workers), "--quiet"]
         words += _platform(network, workers, folder)
         for name, value in (("methods", _list(methods)), ("codecs", _list(codecs))):
             words += [f"--{name}", value] if value else []
-        for name, given in (options or {}).items():
-            words += ["--" + name.replace("_", "-"), str(given)]
-        text = _run(words, folder)
-        with open(os.path.join(folder, "plan/plan.json")) as f:
+        words += [f"--{name}={given}" for name, given in more.items()]
+        text = _run(words)
+        with open(os.path.join(out, "plan.json")) as f:
             return Plan(text, json.load(f), measured)

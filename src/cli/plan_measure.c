@@ -9,7 +9,7 @@
    is chosen such that they take the measured time. Exchanges and codecs are loops over vectors, as
    updates are, so the speed applies to them, too.
 
-   Of a measured network (train/measured.h) both times are those of its file, and the speed is that
+   Of a measured network (train/measured.h) both times are those of its file, and the speed is
    that of `tutti platform`.
 
    If a platform is given, its speed is used, and the whole step is counted as the pass.

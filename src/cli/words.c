@@ -20,8 +20,8 @@ static bool of_the_start(const char *name)
     return false;
 }
 
-/* Appends "flag", "value" if the value differs from `usual`. The optimizer is always appended,
-   since the default depends on the method, and figures depend on it. */
+/* Appends "flag", "value" (of a switch "flag") if the value differs from `usual`. The optimizer is
+   always appended, since the default depends on the method, and figures depend on it. */
 static bool add_option(json_t *words, const tutti_option *o, const tutti_train_config *config,
                        const tutti_train_config *usual)
 {
@@ -42,6 +42,8 @@ static bool add_option(json_t *words, const tutti_option *o, const tutti_train_c
         return true;
     snprintf(flag, sizeof flag, "%s%s", strlen(o->name) == 1 ? "-" : "--", o->name);
     reported = json_array_append_new(words, json_string(flag)) == 0;
+    if (o->type == TUTTI_BOOL && o->initial == 0) /* a switch, which takes no value */
+        return reported;
     return json_array_append_new(words, json_string(value)) == 0 && reported;
 }
 

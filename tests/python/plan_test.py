@@ -112,6 +112,18 @@ def test_the_ranking_is_that_of_the_file(of, tmp_path):
 
 
 @needs_simulator
+def test_options_are_switches_paths_and_numbers(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with open("lan.xml", "w") as f:
+        subprocess.run([TUTTI, "platform", "cluster(n=3,rate=1Gbps)"], stdout=f, check=True)
+    options = {"platform": "lan.xml", "codec_checksum": True, "batch_share": "2:1:1", "out": "kept", "over": 12}
+    done = tutti.plan(torch.nn.Linear(6, 3), torch.ones(4, 6), workers=3, methods="ddp", codecs="qsgd", file="net.json",
+                      options=options)
+    assert [(m.method, m.codec) for m in done.methods] == [("ddp", "qsgd")]
+    assert (tmp_path / "kept/plan.json").exists() and (tmp_path / "net.json").exists()
+
+
+@needs_simulator
 def test_what_a_method_cannot_is_listed_and_a_wrong_option_is_an_error():
     module, sample = pairs()
     plan = tutti.plan(module, sample, workers=2, network=NETWORK, methods="ddp,hetpipe", codecs="none,fp16", passes=1,
