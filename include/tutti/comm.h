@@ -186,7 +186,7 @@ void tutti_group_give_up(tutti_group *g, int rank);
 
    If a member passes another count or kind, every member that receives a message of it reports an
    error that names it (and both sizes), as far as the transport can detect it; no member hangs.
-   Members that use different roots wait for each other until the timeout. ---- */
+   Members that use different roots wait until the timeout, without one for ever. ---- */
 typedef enum { TUTTI_SUM, TUTTI_MEAN, TUTTI_MAX, TUTTI_MIN } tutti_reduction;
 
 /* Common to all of them:

@@ -154,7 +154,8 @@ void tutti_watch_give_up(const tutti_watch *w, tutti_status status, int rank)
     const tutti_header note = note_of(w, (int)status, cause);
     tutti_verdict verdict = w->verdict;
 
-    verdict.tag = w->call->tag;
+    if (status != TUTTI_TIMEOUT || verdict.tag == 0) /* a verdict keeps the collective that it is about */
+        verdict.tag = w->call->tag;
     reap_orphans(group->world, false);
     /* A verdict is sent first: a member that finds the group given up in shared memory waits for
        it. */

@@ -14,6 +14,7 @@
    after the roll was called counts as missing. */
 #include "collective_internal.h"
 #include <stdio.h>
+#include <string.h>
 
 #define ANSWER_PORT UINT64_C(0x74757474692d726f)
 #define GRACE_MOST_NS INT64_C(1000000000)
@@ -91,9 +92,13 @@ static void name_missing(const tutti_watch *w, char *out, size_t bytes)
 tutti_status tutti_watch_too_late(tutti_watch *w)
 {
     const double limit = (double)w->verdict.limit_ns * 1e-9;
-    char what[160], missing[400];
+    char what[220], missing[400];
 
     tutti_call_describe(w->call, what, sizeof what);
+    if (w->verdict.tag != w->call->tag) {
+        const size_t at = strlen(what);
+        snprintf(what + at, sizeof what - at, ": another collective of this group");
+    }
     if (w->verdict.missing < 0 || w->verdict.missing > w->call->group->size)
         return tutti_fail(w->err, TUTTI_ERR_CORRUPT, 0, "%s: %lld members are missing", what,
                           (long long)w->verdict.missing);
@@ -175,7 +180,7 @@ static tutti_status decide(roll *r)
     const tutti_group *group = r->w->call->group;
     tutti_verdict *const v = &r->w->verdict;
 
-    *v = (tutti_verdict){ .limit_ns = group->timeout_ns };
+    *v = (tutti_verdict){ .tag = r->w->call->tag, .limit_ns = group->timeout_ns };
     for (int j = 0; j < r->size; j++)
         if (j != r->index && r->state[j] != ANSWERED && awaited(r, j)) {
             if (v->missing < TUTTI_NAMED)

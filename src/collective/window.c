@@ -456,7 +456,7 @@ static tutti_status large(meeting *m, bool *handled, int *stage)
     }
     if (status == TUTTI_OK)
         part_company(m);
-    else /* my entry is still mine: neither the member that failed nor those that still wait for me have cleared it */
+    else
         tutti_rendezvous_abandon(call, m->entries[m->index], m->err->rank >= 0 ? m->err->rank : m->world->rank);
     return status;
 }
@@ -519,7 +519,11 @@ tutti_status tutti_window_run(const tutti_call *call, const tutti_schedule *s, b
         tutti_watch watch = { .call = &watched, .waits = absent, .of = &m, .err = m.err };
         watched.watch = &watch;
         m.call = &watched;
-        TUTTI_TRY(tutti_watch_open(&watch));
+        const tutti_status status = tutti_watch_open(&watch);
+        if (status != TUTTI_OK) {
+            tutti_call_give_up(call, status, -1, &m.odd);
+            return status;
+        }
         return meet_and_part(&m, s, handled);
     }
     return meet_and_part(&m, s, handled);
