@@ -74,6 +74,7 @@ typedef struct elastic {
     int64_t signal_at, kill_at;  /* kill_at 0: nothing is to be killed */
     int code;                    /* of the first worker that has failed; 0 */
     char why[300];               /* how */
+    bool printed;                /* worker 0 has refused the run, and printed the reason */
 } elastic;
 
 static void say(const elastic *e, const char *line)
@@ -204,11 +205,14 @@ static void on_loss(elastic *e, int k, int status)
         e->code = killed ? LOST : number;
         snprintf(e->why, sizeof e->why, "worker %d was lost: %.250s", k, why.text);
     }
+    e->printed = e->printed || (k == 0 && !killed && number == REFUSED);
     if (!killed && number == REFUSED && w->started_again == 0) {
         send_all(e, SIGTERM); /* the run is refused, by one worker perhaps: a file that it reads */
         return;
     }
     decide(e, k, !killed && (number == REFUSED || number == LOST), after, sizeof after);
+    if (!killed && number == LOST) /* its own sentence says what becomes of the run */
+        after[0] = '\0';
     snprintf(line, sizeof line, "worker %d was lost: %.250s%s", k, why.text, after);
     if (e->met)
         say(e, line);
@@ -353,7 +357,7 @@ static void conclude(const elastic *e, tutti_launch_result *result)
         result->exit_code = 128 + e->user_signal;
         snprintf(result->text, sizeof result->text, "stopped by signal %d (SIG%s)", e->user_signal,
                  tutti_launch_signal_name(e->user_signal));
-    } else if (e->code == REFUSED) /* the worker printed the reason */
+    } else if (e->code == REFUSED && e->printed)
         result->exit_code = e->code;
     else if (e->code != 0) {
         result->exit_code = e->code;

@@ -45,7 +45,7 @@ int tutti_membership_answering(const tutti_membership *m, bool *majority, bool *
     for (int i = 0; i < m->epoch.n; i++) {
         const bool answers = !is_suspected(m, i);
         n += answers;
-        before += answers && i < m->me;
+        before += answers && i < m->me && m->peers[i].holds;
     }
     *majority = epoch_majority(&m->epoch, n, !is_suspected(m, 0));
     *first = before == 0;

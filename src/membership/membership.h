@@ -120,7 +120,8 @@ bool tutti_membership_acts(const tutti_membership *m);
 /* Do all members of its epoch that are not lost want to leave? Then none needs the next one. */
 bool tutti_membership_all_leave(const tutti_membership *m);
 /* How many members of its epoch answer, itself among them. *majority: may they decide the next
-   epoch? *first: is none of a lower rank among them? Not of a member: 0, true, false. */
+   epoch? *first: is none of a lower rank among them that holds the state? Not of a member: 0, true,
+   false. */
 int tutti_membership_answering(const tutti_membership *m, bool *majority, bool *first);
 /* The last step of which this member knows that a majority of the epoch has it: no later epoch
    begins before it. */

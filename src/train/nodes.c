@@ -267,6 +267,7 @@ static tutti_status train_epoch(follower *f, const tutti_node_view *view, tutti_
     tutti_status status = tutti_node_world(&world, f->node, view->epoch, f->how->transport, &why);
 
     f->spent = view->epoch;
+    f->few = 0; /* there are enough */
     f->spent_ns = tutti_node_now(f->node);
     if (status == TUTTI_CLOSED || status == TUTTI_ERR_PEER)
         return TUTTI_OK; /* the next epoch follows */
@@ -344,8 +345,9 @@ static tutti_status follow(follower *f, tutti_error *err)
         if (view.state == TUTTI_LEFT)
             return TUTTI_OK;
         if (f->leaving && view.all_leave) /* the run ends, and this is what is left of it */
-            return f->run->config->checkpoint_on_signal ? tutti_follower_save(f, &view, err)
-                                                        : TUTTI_OK;
+            return f->run->config->checkpoint_on_signal || f->few != 0
+                       ? tutti_follower_save(f, &view, err)
+                       : TUTTI_OK;
         if (view.state == TUTTI_REMOVED)
             status = come_back(f, err);
         else if (view.state == TUTTI_MEMBER)

@@ -20,7 +20,8 @@ typedef struct follower {
     uint64_t spent;      /* the epoch whose world has ended, or could not be opened; 0 */
     int64_t spent_ns;    /* since when */
     uint64_t few;        /* the epoch that has too few workers; 0 */
-    int64_t few_ns;      /* since when it waits for others */
+    int few_n;           /* how many it has */
+    int64_t few_ns;      /* since when it waits for others; goes on when more of them go */
     bool alone;          /* too few answer to decide an epoch, and a line was printed */
     int64_t alone_ns;    /* since when */
     int64_t opened_ns;   /* since when the node is open */

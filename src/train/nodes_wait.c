@@ -151,8 +151,10 @@ tutti_status tutti_follower_wait_for_more(follower *f, const tutti_node_view *vi
     char line[200];
 
     if (f->few != view->epoch) {
+        if (f->few == 0 || view->n > f->few_n) /* else others have only gone, as their waits ended */
+            f->few_ns = now;
         f->few = view->epoch;
-        f->few_ns = now;
+        f->few_n = view->n;
         snprintf(line, sizeof line,
                  "%d worker%s at step %llu, fewer than %d: the run waits for others to join",
                  view->n, view->n == 1 ? "" : "s", (unsigned long long)view->step, f->how->least);
@@ -198,7 +200,7 @@ tutti_status tutti_follower_wait_for_majority(follower *f, const tutti_node_view
 
     if (!f->alone) {
         f->alone = true;
-        f->alone_ns = now;
+        f->alone_ns = f->few != 0 ? f->few_ns : now; /* it has waited for others already */
         if (view->first)
             say_what_is_missing(f, view);
     }

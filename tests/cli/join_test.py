@@ -237,6 +237,16 @@ class Join(Case):
         self.resume(out, 3)
         self.same_as_undisturbed(60, out)
 
+    def test_a_run_that_is_stopped_while_it_waits_for_others_keeps_its_last_step(self):
+        run, out = self.begin("waits", 60, "--workers", "2:3", "-n", "2", "--restarts", "0",
+                              "--checkpoint-every", "1000")
+        os.kill(children_of(run.pid)[1], signal.SIGKILL)
+        self.until(lambda: "fewer than 2: the run waits for others to join" in self.said("waits"), "waits")
+        run.terminate()
+        self.ends(143, run, "waits")
+        self.resume(out, 2)
+        self.same_as_undisturbed(60, out)
+
     def test_a_run_that_is_stopped_ends(self):
         run, out = self.begin("stopped", 100000, "--workers", "1:3", "-n", "3")
         workers = children_of(run.pid)
