@@ -82,7 +82,7 @@ static tutti_status open_side(side *s, tutti_world *world, const char *spec, tut
         tutti_exchange_unit *u = &s->unit[i];
         *u = (tutti_exchange_unit){
             .view = s->tensor[i], .codec = s->exchange.codec, .x = s->g + s->tensor[i].first,
-            .y = s->g + s->tensor[i].first,
+            .y = s->g + s->tensor[i].first, .turn = -1,
         };
         u->view.step = 1;
         while (u->codec->ops->choose != NULL)

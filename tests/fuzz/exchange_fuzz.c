@@ -39,7 +39,7 @@ static void open_units(tutti_exchange_job *job, tutti_codec *c, bool checked)
 {
     for (int i = 0; i < job->n_units; i++) {
         tutti_exchange_unit *u = &job->unit[i];
-        *u = (tutti_exchange_unit){ .view = c->space->tensor[i], .codec = c, .checked = checked };
+        *u = (tutti_exchange_unit){ .view = c->space->tensor[i], .codec = c, .turn = -1, .checked = checked };
         u->view.step = 1;
         while (u->codec->ops->choose != NULL)
             u->codec = u->codec->ops->choose(u->codec, &u->view);
