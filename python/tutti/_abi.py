@@ -1016,6 +1016,7 @@ FUNCTIONS = {
     "tutti_graph_size": (c_int, [c_void_p]),
     "tutti_group_give_up": (None, [POINTER(tutti_group), c_int]),
     "tutti_group_of": (tutti_group, [c_void_p, POINTER(c_int), c_int, c_ulong]),
+    "tutti_hash": (c_ulong, [c_void_p, c_ulong]),
     "tutti_keep_name": (c_char_p, [c_int]),
     "tutti_launch_find_place": (c_int, [POINTER(c_char_p), POINTER(tutti_launch_place), POINTER(tutti_error)]),
     "tutti_method_default_of": (c_bool, [POINTER(tutti_method_ops), c_char_p, c_char_p, c_char_p, c_int, c_void_p]),

@@ -26,11 +26,14 @@ torch.set_num_threads(1)
 
 
 def net():
-    """Has what is stored unlike most: another order in memory, statistics, a frozen parameter, a buffer."""
+    """Has what is stored unlike most: another order in memory, statistics, a frozen parameter, a buffer, tied weights,
+    nothing."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(
         torch.nn.Conv2d(2, 5, 3), torch.nn.BatchNorm2d(5), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(45, 7),
-        torch.nn.Linear(7, 2))
+        torch.nn.Linear(7, 7), torch.nn.Linear(7, 7), torch.nn.Linear(7, 2))
+    model[6].weight = model[5].weight
+    model[5].register_parameter("none", torch.nn.Parameter(torch.zeros(0, 3), requires_grad=False))
     model[0].to(memory_format=torch.channels_last)
     model[4].bias.requires_grad_(False)
     model[4].register_buffer("shift", torch.arange(3))
@@ -121,6 +124,18 @@ def test_model_and_optimizer_have_the_trained_bits(method, rule, tmp_path):
     assert [g["params"] for g in state["optim"]["param_groups"]] == [
         [names[p] for p in group["params"]] for group in optimizer.param_groups]
     assert [g["lr"] for g in state["optim"]["param_groups"]] == [g["lr"] for g in optimizer.param_groups]
+
+
+def test_ranks_that_find_different_checkpoints_are_told(tmp_path, saved):
+    for step in (2, 4):
+        shutil.copytree(checkpoints.find(saved), tmp_path / f"of-{step}" / f"step-{step:08d}")
+    plans = []
+    for step in (2, 4):
+        plans.append(CheckpointReader(tmp_path / f"of-{step}").prepare_local_plan(dcp.planner.LoadPlan([])))
+    reader = CheckpointReader(tmp_path / "of-2")
+    assert reader.prepare_global_plan(plans[:1]) == plans[:1]
+    with pytest.raises(ValueError, match="have found different checkpoints: step-00000002, step-00000004; "):
+        reader.prepare_global_plan(plans)
 
 
 def test_own_models_and_statistics_are_averaged(tmp_path):
@@ -257,15 +272,18 @@ def rewritten(saved, to, change):
     return to
 
 
+REST = {"tied": {}, "statistics": [], "optimizer": []}
+
+
 @pytest.mark.parametrize("said, sentence", [
     ({}, "does not have the shapes of its tensors: an older version"),
     ({"torch": 3}, "is not one of this version"),
     ({"torch": {"format": 2}}, "format 2 is of another version"),
-    ({"torch": {"format": 1, "parameters": {}, "statistics": [], "optimizer": []}}, "no such tensor"),
-    ({"torch": {"format": 1, "parameters": {"0.bias": [[8]]}, "statistics": [], "optimizer": []}}, "no such tensor|8"),
-    ({"torch": {"format": 1, "parameters": {"0.bias": [[7], [1]]}, "statistics": [], "optimizer": []}}, "order of 1"),
-    ({"torch": {"format": 1, "parameters": {"0.bias": [[-7]]}, "statistics": [], "optimizer": []}}, "a list of sizes"),
-    ({"torch": {"format": 1, "parameters": {"0.bias": []}, "statistics": [], "optimizer": []}}, "IndexError|index"),
+    ({"torch": {"format": 1, "parameters": {}, **REST}}, "no such tensor"),
+    ({"torch": {"format": 1, "parameters": {"0.bias": [[8]]}, **REST}}, r"7 elements of .0.bias., and describes"),
+    ({"torch": {"format": 1, "parameters": {"0.bias": [[7], [1]]}, **REST}}, "order of 1"),
+    ({"torch": {"format": 1, "parameters": {"0.bias": [[-7]]}, **REST}}, "a list of sizes"),
+    ({"torch": {"format": 1, "parameters": {"0.bias": []}, **REST}}, "IndexError|index"),
 ])
 def test_facts_that_do_not_describe_the_tensors_are_refused(said, sentence, saved, tmp_path):
     at = rewritten(saved, tmp_path / "again", lambda _: said)
@@ -287,6 +305,15 @@ def test_a_changed_byte_is_refused_by_name(saved, tmp_path):
         f.write(bytes([raw[where] ^ 4]))
     with pytest.raises(dcp.api.CheckpointException, match="x/0.weight@0.*damaged"):
         dcp.load(wanted(), storage_reader=CheckpointReader(at), no_dist=True)
+
+
+def test_a_changed_byte_of_the_optimizers_file_is_refused_by_name(saved, tmp_path):
+    shutil.copytree(saved, tmp_path / "run")
+    path = tmp_path / "run" / (os.path.basename(checkpoints.find(saved)) + "-optimizer") / "rank-00000.safetensors"
+    raw = path.read_bytes()
+    path.write_bytes(raw[:-5] + bytes([raw[-5] ^ 1]) + raw[-4:])
+    with pytest.raises(CorruptError, match="tensor '[0-3]/exp_avg_sq' does not have the hash"):
+        CheckpointReader(tmp_path / "run")
 
 
 @pytest.mark.parametrize("method", ["d-psgd", "asgd"])

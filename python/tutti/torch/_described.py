@@ -2,7 +2,8 @@
 
     "torch": {"format": 1,
               "parameters": {"0.weight": [[3, 1, 3, 3], [0, 2, 3, 1]], "0.bias": [[3]]},   shape, and order if another
-              "statistics": [["1.running_mean", [3]], ...],    of the client's state, in this order
+              "tied": {"head.weight": "0.weight"},             other names of a parameter, each with its first one
+              "statistics": [["1.running_mean", [3]], ...],    of the client's state, in this order; "": replaced since
               "optimizer": ["0.weight", "0.bias"]}             the parameter of each number in the optimizer's state
 
 The order has the dimensions from the slowest in memory to the fastest; row-major if it is left out.
@@ -36,6 +37,7 @@ class Parameter:
 @dataclass(frozen=True)
 class Described:
     parameters: dict[str, Parameter]
+    tied: dict[str, str]
     statistics: list[tuple[str, tuple[int, ...]]]
     optimizer: list[str]
 
@@ -51,13 +53,15 @@ def facts(
         for d, n in zip(b.order, b.shape, strict=False):
             shape[d] = n
         shapes[b.name] = [shape] if b.order == tuple(range(len(b.order))) else [shape, list(b.order)]
+    shapes |= {name: [list(p.shape)] for name, p in [*binding.empty, *binding.frozen] if p.numel() == 0}
     buffers = {id(t): name for name, t in binding.module.named_buffers(remove_duplicate=False)}
-    names = {id(p): name for name, p in binding.module.named_parameters(remove_duplicate=False)}
-    names |= {id(p): name for name, p in binding.module.named_parameters()}
+    names = {id(p): name for name, p in binding.module.named_parameters()}
+    every = binding.module.named_parameters(remove_duplicate=False)
     groups = [] if optimizer is None else optimizer.param_groups
     return json.dumps({"torch": {
         "format": _FORMAT, "parameters": shapes,
-        "statistics": [[buffers[id(t)], list(t.shape)] for t in statistics],
+        "tied": {name: names[id(p)] for name, p in every if names[id(p)] != name},
+        "statistics": [[buffers.get(id(t), ""), list(t.shape)] for t in statistics],
         "optimizer": [names.get(id(p), "") for g in groups for p in g["params"]],
     }})
 
@@ -85,6 +89,7 @@ def of(checkpoint: Checkpoint) -> Described | None:
         if said["format"] != _FORMAT:
             raise ValueError(f"format {said['format']} is of another version")
         return Described({name: _parameter(one) for name, one in said["parameters"].items()},
+                         {str(name): str(first) for name, first in said["tied"].items()},
                          [(str(name), _whole(shape)) for name, shape in said["statistics"]],
                          [str(name) for name in said["optimizer"]])
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as e:

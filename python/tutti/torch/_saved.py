@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .._library import library as _c
 from ..errors import CorruptError
 from . import _described, _moments
 
@@ -33,20 +34,27 @@ if TYPE_CHECKING:
 
 _TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
           "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool}
+_HASHES = "tutti_hashes"
 _BY_ENGINE = "engine"  # the engine made the updates, and has the state of the optimiser
 DTYPES = {t: name for name, t in _TYPES.items()}
 
 
+def _hash(t: torch.Tensor) -> str:
+    return f"{_c.tutti_hash(t.data_ptr(), t.numel() * t.element_size()):016x}"
+
+
 def write(path: pathlib.Path, tensors: dict[str, torch.Tensor], words: dict[str, str]) -> None:
-    """Writes a safetensors file atomically. words: its metadata."""
+    """Writes a safetensors file atomically. words: its metadata, to which hashes are added as in folder.h."""
     header: dict[str, Any] = {"__metadata__": words}
-    at, flat = 0, []
+    at, flat, hashes = 0, [], {}
     for name, t in tensors.items():
         t = t.detach().cpu().contiguous()
         size = t.numel() * t.element_size()
+        hashes[name] = _hash(t)
         header[name] = {"dtype": DTYPES[t.dtype], "shape": list(t.shape), "data_offsets": [at, at + size]}
         flat.append(t)
         at += size
+    header["__metadata__"] = words | {_HASHES: json.dumps(hashes)}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     part = path.with_suffix(".part")
@@ -72,8 +80,13 @@ def read(path: pathlib.Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
                 raise ValueError(name)
             ctypes.memmove(t.data_ptr(), data[8 + n + begin:8 + n + end], end - begin)
             tensors[name] = t
+        hashes = json.loads(words.get(_HASHES, "{}"))  # files of older versions have none
+        damaged = [name for name, value in hashes.items() if _hash(tensors[name]) != value]
     except (ValueError, KeyError, TypeError, AttributeError) as e:
         raise CorruptError(f"'{path}' is not a safetensors file as saved here ({e}); take another checkpoint") from None
+    if damaged:
+        raise CorruptError(f"'{path}', tensor '{damaged[0]}' does not have the hash that is written in the file; it "
+                           "was damaged: take another checkpoint")
     return tensors, words
 
 

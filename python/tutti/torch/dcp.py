@@ -6,12 +6,13 @@
 
 Names are those of PyTorch: "model.0.weight", "optim.state.0.weight.exp_avg". A checkpoint stores tensors flat. What a
 script has saved also has their shapes and their order in memory (_described); for one of `tutti train`, which is in
-row-major order, the shapes are those of the tensors that are to be filled. Every part that is read is compared with its
-hash, which PyTorch's own checkpoints do not have. Nothing of the files is unpickled.
+row-major order, the shapes are those of the tensors that are to be filled. All that is read is compared with its hash,
+which PyTorch's own checkpoints do not have. Nothing of the files is unpickled.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import io
 import json
@@ -19,8 +20,8 @@ import math
 import os
 import pathlib
 import re
+import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -52,7 +53,7 @@ _TYPES = {"f32": torch.float32, "f64": torch.float64, "f16": torch.float16, "bf1
 _BESIDE = "-optimizer"  # files of a script's optimizer and module (_saved)
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class _Tensor:
     shape: tuple[int, ...]
     strides: tuple[int, ...]  # in elements, of its order in the checkpoint
@@ -66,6 +67,10 @@ def _strides(shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
         strides[d] = step
         step *= shape[d]
     return tuple(strides)
+
+
+def _none(_begin: int, _end: int) -> torch.Tensor:
+    return torch.empty(0)
 
 
 def _between(flat: torch.Tensor, begin: int, end: int) -> torch.Tensor:
@@ -109,10 +114,25 @@ class CheckpointReader(StorageReader):
         self._list_values()
         self._list_engine_moments()
         self._list_statistics()
+        self._list_optimizer_and_module()
+        if self._described is not None:
+            self._list_unstored(self._described)
+
+    def _list_unstored(self, described: _described.Described) -> None:
+        """Parameters without elements, and other names of tied ones."""
+        for name, p in described.parameters.items():
+            if math.prod(p.shape) == 0:
+                self._tensors[self._model + name] = _Tensor(p.shape, _strides(p.shape, p.order), torch.float32, _none)
+        for name, first in described.tied.items():
+            if self._model + first in self._tensors:
+                self._tensors[self._model + name] = self._tensors[self._model + first]
+
+    def _list_optimizer_and_module(self) -> None:
         beside = pathlib.Path(self.path + _BESIDE)
         if self._described is not None:
             self._list_file(beside / "module-00000.safetensors", self._module_name)
-            if not (beside / "rank-00001.safetensors").exists():  # else each worker has its own
+            files = [one.name for one in beside.glob("rank-*.safetensors")]
+            if files == ["rank-00000.safetensors"]:  # else each worker has its own
                 self._list_torch_optimizer(beside / "rank-00000.safetensors")
 
     # ---- what the checkpoint has ----
@@ -178,7 +198,7 @@ class CheckpointReader(StorageReader):
                         self._tensors[prefix + "step"] = _Tensor((), (), torch.float32, self._updates)
 
     def _updates(self, _begin: int, _end: int) -> torch.Tensor:
-        step, _samples, skipped = self._checkpoint.read("engine.progress").view("<u8").tolist()
+        step, _samples, skipped = struct.unpack("<3Q", self._checkpoint.read("engine.progress").tobytes())
         return torch.tensor([float(step - skipped)])
 
     def _list_statistics(self) -> None:
@@ -249,9 +269,13 @@ class CheckpointReader(StorageReader):
         pass
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
-        return plan
+        return dataclasses.replace(plan, storage_data=os.path.basename(self.path))
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
+        found = sorted({plan.storage_data for plan in plans})
+        if len(found) > 1:
+            raise ValueError(f"the ranks have found different checkpoints: {', '.join(found)}; name one of them, not "
+                             "the directory of a run that still saves")
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
@@ -272,11 +296,11 @@ class CheckpointReader(StorageReader):
     def _block(self, item: ReadItem, dtype: torch.dtype) -> torch.Tensor:
         name = item.storage_index.fqn
         t, offsets, lengths = self._tensors[name], item.storage_offsets, item.lengths
+        if math.prod(lengths) == 0:
+            return torch.empty(tuple(lengths), dtype=dtype)
         if t.dtype != dtype and not self._cast:
             raise ValueError(f"'{name}' is {t.dtype} in checkpoint '{self.path}', and {dtype} in the state_dict; give "
                              "CheckpointReader(cast=True) to convert it")
-        if math.prod(lengths) == 0:
-            return torch.empty(tuple(lengths), dtype=t.dtype)
         begin = sum(o * s for o, s in zip(offsets, t.strides, strict=True))
         end = begin + sum((n - 1) * s for n, s in zip(lengths, t.strides, strict=True)) + 1
         return t.read(begin, end).as_strided(tuple(lengths), t.strides)
