@@ -31,7 +31,7 @@
    4. A fragment's outer optimiser counts that fragment's updates.
    5. outer=none is the mean of the models, without an outer step.
    6. A codec has displacements to encode, as under local-sgd; its residual is one of tensors, so
-      each fragment has its own part of it. The paper's 4-bit floats are no codec here.
+      each fragment has its own part of it. The paper's 4-bit floats are the codec e3m0.
    7. weights=samples: Delta = sum_k (n_k / n) (theta_p - x_k,p), n_k the samples that worker k has
       trained on since this fragment was last sent off, n their sum. So each sample counts once.
    8. overlap=delayed: the first round makes no outer step, since nothing has arrived.
