@@ -7,6 +7,7 @@
 
 #include "placement_internal.h"
 #include "placement/placement.h"
+#include "base/json.h"
 #include "base/options.h"
 
 enum { BYTES_MOST = 1 << 20 };
@@ -50,21 +51,12 @@ static tutti_status open_text(json_t **root, const char *path, const char *text,
 static tutti_status only(const reader *r, json_t *object, const char *const *names)
 {
     const char *key;
-    json_t *value;
+    char near[128];
 
     if (!json_is_object(object))
         return REFUSE(r, "it must be an object with '%s'", names[0]);
-    json_object_foreach(object, key, value) {
-        size_t n = 0;
-        char near[128];
-        while (names[n] != NULL && strcmp(names[n], key) != 0)
-            n++;
-        if (names[n] != NULL)
-            continue;
-        tutti_suggest(key, names, n, near, sizeof near);
-        return REFUSE(r, "there is no member '%.40s'%s", key, near);
-    }
-    return TUTTI_OK;
+    key = tutti_base_json_unknown(object, names, near, sizeof near);
+    return key == NULL ? TUTTI_OK : REFUSE(r, "there is no member '%.40s'%s", key, near);
 }
 
 /* Bounds are for tutti_placement_check. initial NAN: it must be there. */

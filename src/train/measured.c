@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "measured.h"
+#include "base/json.h"
 #include "base/options.h"
 #include "runtime/files.h"
 
@@ -40,20 +41,10 @@ __attribute__((format(printf, 2, 3))) static tutti_status refuse(const reader *r
 static tutti_status only(const reader *r, json_t *object, const char *const *names)
 {
     const char *key;
-    json_t *value;
+    char near[128];
 
-    json_object_foreach(object, key, value)
-    {
-        size_t n = 0;
-        char near[128];
-        while (names[n] != NULL && strcmp(names[n], key) != 0)
-            n++;
-        if (names[n] != NULL)
-            continue;
-        tutti_suggest(key, names, n, near, sizeof near);
-        return REFUSE(r, "there is no member '%.40s'%s", key, near);
-    }
-    return TUTTI_OK;
+    key = tutti_base_json_unknown(object, names, near, sizeof near);
+    return key == NULL ? TUTTI_OK : REFUSE(r, "there is no member '%.40s'%s", key, near);
 }
 
 /* initial NAN: it must be there. */
