@@ -273,7 +273,7 @@ class GoesOn(Running):
             time.sleep(0.005)
         run.terminate()
         said = self.ended(run, code=143).splitlines()[-1]
-        step, = [int(name[5:]) for name in list_of(os.path.join(out, "checkpoints"))]
+        step, = [int(name[5:]) for name in list_of(os.path.join(out, "checkpoints")) if name.startswith("step-")]
         self.assertIn("the newest checkpoint is %s/checkpoints/step-%08d; to continue from there: tutti train "
                       "--resume %s" % (out, step, out), said)
         return out, said.split("to continue from there: tutti ")[1], step

@@ -47,7 +47,7 @@ class Resume(Case):
         checkpoints every 7 steps, so mid-epoch. Every second run writes them in the background."""
         arguments = [*COMMON, "--data", self.data, "-n", "3", "--epochs", "12", "--checkpoint-every", "7"]
         whole = self.train("whole", *arguments)
-        seconds = summary(whole)["host_seconds"]
+        seconds, steps = summary(whole)["host_seconds"], summary(whole)["steps"]
         rng = random.Random(5)
         resumed = 0
         for k in range(20):
@@ -55,11 +55,13 @@ class Resume(Case):
             how = ("--checkpoint-async", ("off", "on")[k % 2])
             run = subprocess.Popen([TUTTI, "train", "--out", out, *arguments, *how],
                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=clean_environment())
-            if k > 0:  # the first is killed wherever it is, perhaps before its first checkpoint
-                while run.poll() is None and not any(f.startswith("step-")
-                                                     for f in list_of(os.path.join(out, "checkpoints"))):
-                    time.sleep(0.002)
-            time.sleep(seconds * rng.uniform(0.0, 0.7))
+            # the first is killed wherever it is, perhaps before its first checkpoint; the load of the machine does not
+            # matter to the others
+            drawn = rng.uniform(0.0, 0.8) * steps if k > 0 else 0
+            while run.poll() is None and drawn > max((int(f[5:]) for f in list_of(os.path.join(out, "checkpoints"))
+                                                      if f.startswith("step-")), default=0):
+                time.sleep(0.002)
+            time.sleep(seconds * rng.uniform(0.0, 0.05))
             run.kill()
             run.wait()
             if os.path.exists(os.path.join(out, "summary.json")):

@@ -348,6 +348,20 @@ def test_a_killed_rank_is_named_on_all_others(tmp_path, transport, victim):
         assert (kind, of) == ("PeerError", victim) and text.startswith(f"rank {victim} is lost: "), found[rank]
 
 
+def test_a_rank_that_ended_because_of_another_is_not_taken_for_it():
+    """Rank 10 has heard of the end of 11 before that of 13, which was the cause."""
+    class News:
+        closed, rank, size = False, 0, 4
+
+        def lost(self, rank):
+            return {1: "worker 1 failed: rank 13 is lost: process 77 ended in the middle of the run"}.get(rank)
+
+    hosts = _local.Hosts.__new__(_local.Hosts)
+    hosts.world, hosts.every = News(), [10, 11, 12, 13]
+    lost = hosts._lost()
+    assert (lost.rank, str(lost)) == (13, "rank 13 is lost: process 77 ended in the middle of the run")
+
+
 # ---- prepare ----
 def prepared(rank, local, method, steps=6, dtype=torch.float32, **options):
     """Parameters after a training by prepare(), those of evaluate(), and those after finish()."""

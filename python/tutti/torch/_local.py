@@ -216,7 +216,10 @@ class Hosts:
         # one that has died, before those that end because of it
         rank, why = next(((r, why) for r, why in found if re.search(_DIED, why)), found[0])
         why = re.sub(r"^worker \d+ was lost: ", "", why)
-        return PeerError(f"rank {self.every[rank]} is lost: {why}", self.every[rank])
+        # a rank that ended because of another one's loss says so, with its number in the job
+        of = re.search(r"^worker \d+ failed: rank (\d+) is lost: (.*)", why, re.DOTALL)
+        job, why = (int(of[1]), of[2]) if of else (self.every[rank], why)
+        return PeerError(f"rank {job} is lost: {why}", job)
 
     def _of_job(self, error: Error) -> Error:
         """The engine's exception with the ranks of the job."""
