@@ -1,6 +1,6 @@
-"""Each method's page states what PyTorch's users can do with it, in the engine's own sentences.
+"""Each method's page states which calls of tutti.torch take it, as the engine answers them.
 
-run: python tests/python/pages_test.py --write      rewrites the list of that section of each page
+run: python tests/python/pages_test.py --write      rewrites the first paragraph of that section of each page
 """
 
 import pathlib
@@ -19,6 +19,7 @@ import processes  # noqa: E402
 HEAD = "## With PyTorch\n"
 BEFORE = "## What is sent\n"
 WRAPPER, PREPARE, PIPELINE = "`DistributedDataParallel`", "`tutti.torch.prepare`", "`tutti.torch.pipeline`"
+NEEDS = "../PYTORCH.md#what-each-method-needs"
 STAGES = "../PYTORCH.md#a-model-in-stages"
 
 
@@ -52,18 +53,22 @@ def asked() -> dict[str, tuple[str, str]]:
 
 
 def section(wrapper: str, prepare: str) -> str:
-    lines = [f"{WRAPPER} refuses it: {wrapper}." if wrapper else f"{WRAPPER} takes it."]
     if "computes whole passes" in prepare:
-        lines.append(f"{PREPARE} refuses it, too." if prepare == wrapper else f"{PREPARE} refuses it: {prepare}.")
-        lines.append(f"{PIPELINE} takes it: a `torch.nn.Sequential` in stages ([how]({STAGES})).")
-    elif prepare:
-        needs = "a sampler" if "prepare(sampler=" in prepare else "an optimizer that it can take over"
-        lines.append(f"{PREPARE} takes it with {needs}: {prepare}.")
+        text = (f"{WRAPPER} and {PREPARE} refuse it. {PIPELINE} takes it: a `torch.nn.Sequential` in stages "
+                f"([how]({STAGES})).")
     else:
-        lines.append(f"{PREPARE} takes it, and the script's own optimizer makes the update.")
-    wrapped = [textwrap.fill(f"- {x}", 100, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
-               for x in lines]
-    return f"{HEAD}\n" + "\n".join(wrapped) + "\n\n"
+        text = f"{WRAPPER} {'refuses' if wrapper else 'takes'} it. {PREPARE} takes it"
+        if "prepare(sampler=" in prepare:
+            text += " with a sampler"
+        elif "takes over torch.optim" in prepare:
+            text += " with an optimizer that it can take over: SGD, Adam or AdamW with one group of parameters"
+        elif prepare:
+            raise ValueError(f"a page has no words for this answer of prepare(): {prepare}")
+        else:
+            text += ", and the script's own optimizer makes the update"
+        text += f" ([what each method needs]({NEEDS}))."
+    wrapped = textwrap.fill(text, 100, break_on_hyphens=False, break_long_words=False)
+    return f"{HEAD}\n{wrapped}\n\n"
 
 
 def pages(told: dict[str, list[str]]) -> dict[pathlib.Path, str]:
@@ -85,6 +90,6 @@ if __name__ == "__main__":
     import conftest  # noqa: F401 (where the package and its library are)
 
     for page, text in pages(forked.ranks(2, asked)[0]["value"]).items():
-        before, there = re.subn(rf"{HEAD}\n(- .*\n(  .*\n)*)+\n", lambda _, text=text: text, page.read_text())
+        before, there = re.subn(rf"{HEAD}\n(.+\n)+\n", lambda _, text=text: text, page.read_text())
         assert before.count(BEFORE) == 1, page
         page.write_text(before if there else before.replace(BEFORE, text + BEFORE))
