@@ -745,8 +745,7 @@ class Page(Tree):
                 (marks, ("  ddp = value .3f", "  ddp = value"),
                  "says no figure; write PAGE PART, and below it MARK = value .3f: NAME\n", 1),
                 (marks, ("  local = ", "  ddp = "), "two figures of docs/methods/slowmo.md are called ddp\n", 1),
-                (marks, ("docs/methods/slowmo.md", "docs/methods/slowma.md"),
-                 "there is no page docs/methods/slowma.md\n", 1)):
+                (marks, ("docs/methods/slowmo", "docs/methods/none"), "there is no page docs/methods/none" ".md\n", 1)):
             text = read(path).decode()
             self.assertIn(change[0], text)
             with open(path, "w") as f:
