@@ -58,7 +58,7 @@ format:           ## clang-format every C file in place
 
 docs: release     ## pages of headers, options and figures, in build/release/docs; and docs/rooms.svg
 	@tools/rooms
-	@echo "build/release/docs: api/README.md, OPTIONS.md, LEDGER.md"
+	@echo "build/release/docs: api/README.md, OPTIONS.md, RESULTS.md, MISSED.md, LEDGER.md"
 
 site: release     ## build/site: README, docs and all pages in one place to browse and search
 	@tools/setup --site

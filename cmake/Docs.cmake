@@ -10,6 +10,7 @@ set(made ${PROJECT_BINARY_DIR}/docs)
 add_custom_command(OUTPUT ${made}/LEDGER.md
   COMMAND ${PROJECT_SOURCE_DIR}/tools/pages $<TARGET_FILE:tutti> ${made}
   DEPENDS tutti ${sources} ${PROJECT_SOURCE_DIR}/tools/pages ${PROJECT_SOURCE_DIR}/bench/bounds
+  ${PROJECT_SOURCE_DIR}/bench/shelf
   COMMENT "Writing the pages of docs/" VERBATIM)
 add_custom_target(docs ALL DEPENDS ${made}/LEDGER.md)
 install(DIRECTORY ${made}/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs)

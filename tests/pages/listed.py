@@ -106,8 +106,6 @@ SHOWN = [
      r"def test_pack_runs_where_there_is_nothing_else"),
     (r"docs/CLUSTERS\.md", r"tutti join .*", "tests/cli/join_test.py", r'"join", out'),
     (r"docs/CLUSTERS\.md", r"tutti leave .*", "tests/cli/join_test.py", r'"leave", out'),
-    (r"docs/RESULTS\.md", r".*", "tests/cli/bench_test.py",
-     r"test_results_page_matches_the_shelf"),
 ]
 
 # Those that end with another code than 0, as their page says.

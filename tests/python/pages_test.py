@@ -1,12 +1,6 @@
-"""Each method's page states what PyTorch's users can do with it, in the engine's own sentences.
+"""docs/PYTORCH.md states which calls of tutti.torch take a method, as the engine answers them."""
 
-run: python tests/python/pages_test.py --write      rewrites the list of that section of each page
-"""
-
-import pathlib
 import re
-import sys
-import textwrap
 
 import pytest
 
@@ -15,15 +9,6 @@ torch = pytest.importorskip("torch")
 
 import forked  # noqa: E402
 import processes  # noqa: E402
-
-HEAD = "## With PyTorch\n"
-BEFORE = "## What is sent\n"
-WRAPPER, PREPARE, PIPELINE = "`DistributedDataParallel`", "`tutti.torch.prepare`", "`tutti.torch.pipeline`"
-STAGES = "../PYTORCH.md#a-model-in-stages"
-
-
-def _said(error: Exception) -> str:
-    return str(error).split("; this is a ")[0].rstrip(".")
 
 
 def asked() -> dict[str, tuple[str, str]]:
@@ -46,45 +31,31 @@ def asked() -> dict[str, tuple[str, str]]:
                     tutti.torch.prepare(model, rule, method.name, batch=32, validation=lambda: 1.0)[1].close()
                 answers.append("")
             except (ValueError, Error) as error:
-                answers.append(_said(error))
+                answers.append(str(error))
         told[method.name] = tuple(answers)
     return told
 
 
-def section(wrapper: str, prepare: str) -> str:
-    lines = [f"{WRAPPER} refuses it: {wrapper}." if wrapper else f"{WRAPPER} takes it."]
+def words(wrapper: str, prepare: str) -> tuple[str, str, str]:
+    """The columns DDP and update of a method's row, and what its last one has to name."""
+    wraps = "refused" if wrapper else "yes"
     if "computes whole passes" in prepare:
-        lines.append(f"{PREPARE} refuses it, too." if prepare == wrapper else f"{PREPARE} refuses it: {prepare}.")
-        lines.append(f"{PIPELINE} takes it: a `torch.nn.Sequential` in stages ([how]({STAGES})).")
-    elif prepare:
-        needs = "a sampler" if "prepare(sampler=" in prepare else "an optimizer that it can take over"
-        lines.append(f"{PREPARE} takes it with {needs}: {prepare}.")
-    else:
-        lines.append(f"{PREPARE} takes it, and the script's own optimizer makes the update.")
-    wrapped = [textwrap.fill(f"- {x}", 100, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
-               for x in lines]
-    return f"{HEAD}\n" + "\n".join(wrapped) + "\n\n"
+        return wraps, "", "#a-model-in-stages"
+    if "prepare(sampler=" in prepare:
+        return wraps, "yours", "sampler="
+    if "takes over torch.optim" in prepare:
+        return wraps, "taken over", ""
+    assert not prepare, f"the page has no words for this answer of prepare(): {prepare}"
+    return wraps, "yours", ""
 
 
-def pages(told: dict[str, list[str]]) -> dict[pathlib.Path, str]:
-    return {processes.ROOT / f"docs/methods/{name}.md": section(*both) for name, both in told.items()}
-
-
-def test_method_pages_state_their_pytorch_support():
+def test_pytorch_page_states_which_calls_take_each_method():
     told = forked.ranks(2, asked)[0]["value"]
-    wrong = [page.name for page, text in pages(told).items() if text not in page.read_text()]
-    assert wrong == [], "python tests/python/pages_test.py --write writes them anew"
-    rows = [line.split("|") for line in (processes.ROOT / "docs/PYTORCH.md").read_text().splitlines()]
-    wraps = {name: row[2].strip() for row in rows if len(row) == 7 for name in re.findall(r"`([\w-]+)`", row[1])}
-    assert {name: wraps[name] for name in told} == {n: "refused" if both[0] else "yes" for n, both in told.items()}
-
-
-if __name__ == "__main__":
-    if sys.argv[1:] != ["--write"]:
-        sys.exit(__doc__)
-    import conftest  # noqa: F401 (where the package and its library are)
-
-    for page, text in pages(forked.ranks(2, asked)[0]["value"]).items():
-        before, there = re.subn(rf"{HEAD}\n(- .*\n(  .*\n)*)+\n", lambda _, text=text: text, page.read_text())
-        assert before.count(BEFORE) == 1, page
-        page.write_text(before if there else before.replace(BEFORE, text + BEFORE))
+    lines = [line.split("|") for line in (processes.ROOT / "docs/PYTORCH.md").read_text().splitlines()]
+    rows = {name: [cell.strip() for cell in row[2:6]]
+            for row in lines if len(row) == 7 for name in re.findall(r"`([\w-]+)`", row[1])}
+    assert told.keys() <= rows.keys()
+    for name, both in told.items():
+        wraps, update, besides = words(*both)
+        assert rows[name][:2] == [wraps, update], name
+        assert besides in rows[name][3], name
