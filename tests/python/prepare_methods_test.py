@@ -2,7 +2,7 @@
 
 The tests check that the loss of the agreed model falls, and that the model is the same on all. The methods are
 those of the registry, so a new one is included automatically; it must train, or refuse with a message that names
-the call that takes it.
+the call that takes it, as its row in docs/PYTORCH.md does.
 """
 
 import ctypes
@@ -26,6 +26,8 @@ from tutti._library import table  # noqa: E402
 
 MNIST = processes.ROOT / "data/mnist"
 STEPS, AHEAD = 48, 4
+# Calls that the sentence of a refusal names, and what the row of the page has for each.
+CALLS = {"tutti.torch.pipeline": "#a-model-in-stages", "prepare(sampler=": "sampler=", "step(closure)": "step(closure)"}
 METHODS = [m.name.decode() for m in table("tutti_methods")]
 torch.set_num_threads(1)
 
@@ -123,7 +125,11 @@ def test_method_trains_or_is_rejected_with_the_call_that_takes_it(method, worker
     if any(a.get("error") == "ValueError" for a in answers):
         said = {a["text"] for a in answers}
         assert len(said) == 1, answers
-        assert "take a client that can (tutti train, tutti.torch.pipeline)" in said.pop(), answers
+        text = said.pop()
+        lines = [line.split("|") for line in (processes.ROOT / "docs/PYTORCH.md").read_text().splitlines()]
+        rows = [line[5] for line in lines if len(line) == 7 and f"`{method}`" in line[1]]
+        needed = [words for call, words in CALLS.items() if call in text]
+        assert needed and len(rows) == 1 and all(words in rows[0] for words in needed), (text, rows)
         return
     values = [a["value"] for a in answers]
     whole = [v for v in values if v[1]]
