@@ -170,6 +170,8 @@ class Usage(Case):
         self.refused("TUTTI_CPU is 'sse9'; it must be scalar, avx2 or avx512", "train", "--out", self.out("a"),
                      TUTTI_CPU="sse9")
         self.assertFalse(os.path.exists(self.out("a")))
+        levels = tutti("train", "--out", self.out("a"), TUTTI_CPU="sse9").stderr.split("it must be ")[1].strip()
+        self.refused(f"--level is 'sse9'; it must be {levels} (", "bench", "codec", "--level", "sse9")
 
     def test_values_out_of_range_are_refused_with_the_range(self):
         self.refused("tutti: -n is 0; it must be from 1 to 1024", "train", "-n", "0")
