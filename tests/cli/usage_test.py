@@ -191,6 +191,9 @@ class Usage(Case):
         for bad in ("0", "0:", "0:0.5", "0:nan", "x:2", "0:2:1.5", "0:2,", "-1:2", "0:0x2", "0: 2",
                     "0:2:0x1p-1"):
             self.refused(f"slow is '{bad}'; write RANK:FACTOR, RANK:FACTOR:P or *:FACTOR:P", "train", "--slow=" + bad)
+        for name, value in (("restarts", "3"), ("workers-timeout", "5")):
+            self.refused(f"{name} is given, and it does nothing without workers, FEWEST:MOST; give both, or omit it",
+                         "train", f"--{name}", value)
         self.refused("there is no worker 2: with n = 2 they are 0 to 1", "train", "-n", "2", "--slow", "2:3")
         self.refused("it has 2 weights (sum 3) for 3 workers", "train", "-n", "3", "--batch-share", "1:2")
         self.refused("batch-share is 'fair'; write even, auto, data, or a weight for each worker", "train",
