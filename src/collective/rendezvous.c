@@ -131,12 +131,16 @@ static bool is_free(const tutti_world *world, int k)
         const tutti_rendezvous_table *reader =
             world->rendezvous->of_rank[slot->ranks[slot->left - 1]];
         /* acquire: pairs with the release in finish; the last reader has read before I write */
-        if (atomic_load_explicit(&reader->finished[world->rank][k], memory_order_acquire) !=
-                slot->serial &&
-            given_up(reader, slot->context) < 0)
+        if (atomic_load_explicit(&reader->finished[world->rank][k], memory_order_acquire) ==
+            slot->serial)
+            continue;
+        if (given_up(reader, slot->context) < 0)
             return false;
+        slot->cut = true;
     }
-    return true;
+    /* acquire: pairs with the release in tutti_rendezvous_release */
+    return !slot->cut || atomic_load_explicit(&world->rendezvous->released[k],
+                                              memory_order_acquire) == slot->tag;
 }
 
 /* The `finished` words of eight entries share a cache line, which their readers write in call
@@ -192,7 +196,9 @@ static void remember(const tutti_call *call, int k)
 
     slot->tag = call->tag;
     slot->context = call->group->context;
-    slot->given_up = false;
+    slot->given_up = slot->cut = false;
+    /* relaxed: under the lock. The same tag may come again. */
+    atomic_store_explicit(&rendezvous->released[k], 0, memory_order_relaxed);
     slot->serial = ++rendezvous->published;
     slot->left = 0;
     for (int j = 0; j < call->group->size; j++)
@@ -256,6 +262,7 @@ static bool forget_gone(const tutti_call *call)
             for (int n = 0; n < had; n++)
                 if (slot->ranks[n] != r)
                     slot->ranks[slot->left++] = slot->ranks[n];
+            slot->cut = slot->cut || slot->left < had;
             any = any || slot->left < had;
         }
         leave(world);
@@ -378,6 +385,16 @@ void tutti_rendezvous_advance(tutti_entry *mine, uint32_t phase)
     /* release: publishes what this member has written into windows; pairs with the acquire in
        follow */
     atomic_store_explicit(&mine->phase, phase, memory_order_release);
+}
+
+void tutti_rendezvous_release(const tutti_call *call, const tutti_entry *mine)
+{
+    tutti_rendezvous *rendezvous = call->group->world->rendezvous;
+
+    /* Once all members have finished with it the entry may be another call's, whose tag is another
+       one. */
+    atomic_store_explicit(&rendezvous->released[mine - rendezvous->mine->entries], call->tag,
+                          memory_order_release);
 }
 
 void tutti_rendezvous_abandon(const tutti_call *call, tutti_entry *mine, int gone)

@@ -13,7 +13,7 @@
           follows `phase`
        -> each of them stores finished[owner][entry] = serial in its own table (release)
        -> the entry is free again once the `finished` of all of them have the serial, or they have
-          given up the group: then they will not read it
+          given up the group or are gone, and the owner's call has ended: none will read it
 
    No rank ever writes a cache line that another rank owns. One collective costs one line from each
    member to each other: tag, the other members and the first 24 bytes of payload share a line.
@@ -105,6 +105,9 @@ typedef struct tutti_rendezvous_table {
 typedef struct tutti_rendezvous_slot {
     uint64_t tag, serial, context;          /* context: of the group */
     bool given_up;                          /* this rank has given up that group since */
+    bool cut;                               /* a member will not finish with it: it is gone, or has
+                                               given up the group. So this rank's own call may still
+                                               be under way when nobody else reads the entry */
     int left;                               /* ranks[0, left) are not known to have finished */
     int ranks[TUTTI_RENDEZVOUS_MEMBERS];    /* the other members of the group */
 } tutti_rendezvous_slot;
@@ -126,6 +129,8 @@ typedef struct tutti_rendezvous {
                                                call, and not all members have finished with it */
     bool stage_used[TUTTI_STAGES];
     uint64_t published;                     /* the last serial */
+    /* of each entry the tag of the call that has ended on this rank; written without the lock */
+    _Atomic uint64_t released[TUTTI_RENDEZVOUS_ENTRIES];
 } tutti_rendezvous;
 
 /* In these functions j is the index of another member of the call's group. */
@@ -137,6 +142,9 @@ typedef struct tutti_rendezvous {
 tutti_status tutti_rendezvous_publish(const tutti_call *call, const tutti_where *where,
                                       const void *payload, size_t bytes, tutti_entry **out,
                                       tutti_error *err);
+/* This rank's call does not use its entry any more. After tutti_rendezvous_abandon, before this
+   member gives up the group. */
+void tutti_rendezvous_release(const tutti_call *call, const tutti_entry *mine);
 /* Returns whether member j has read the entry that this call's would take the place of, or needs
    not. A guess: other threads of this rank may use it. */
 bool tutti_rendezvous_read(const tutti_call *call, int j);

@@ -1,5 +1,5 @@
-/* signals.c: the signals by which a user ends a run, as a descriptor for poll; the status of a child
-   that may have ended; and two functions for messages about how a worker ended. */
+/* signals.c: the signals by which a user ends a run, as a descriptor for poll; the status of a
+   child that may have ended; and two functions for messages about how a worker ended. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -100,8 +100,8 @@ tutti_status tutti_follower_save(follower *f, const tutti_node_view *view, tutti
 
 /* ---- waiting ---- */
 
-/* Writes the command that continues the run from a path, whole or, where a sentence has not the room
-   for it, by what it is. */
+/* Writes the command that continues the run from a path, whole or, where a sentence has no room for
+   it, by what it is. */
 static void say_command(const char *path, const char *what, char *text, size_t bytes)
 {
     const bool fits = strlen(path) <= PATH_SHOWN;

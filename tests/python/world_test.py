@@ -29,8 +29,9 @@ print(first.reduce([1.0]), flush=True)
 def test_a_second_world_over_tcp_is_refused_at_once(tmp_path):
     script = tmp_path / "second.py"
     script.write_text(SECOND)
-    command = [processes.build() / "bin/tutti", "run", "-n", "2", "--transport", "tcp", "--", sys.executable, "-B", script]
-    done = subprocess.run(command, text=True, capture_output=True, timeout=60, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    command = [processes.build() / "bin/tutti", "run", "-n", "2", "--transport", "tcp", "--", sys.executable, script]
+    place = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, text=True, capture_output=True, timeout=60, env=place)
     assert (done.returncode, done.stdout.count("[2.0]")) == (0, 2), done
 
 
