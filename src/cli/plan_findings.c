@@ -460,7 +460,7 @@ static bool add_options(json_t *words, const tutti_plan_findings *f, const char 
 {
     static const char *const conditions[] = { "--transport", "--step-time", "--slow", NULL },
                              *const places[] = { "--platform", NULL };
-    /* shares that were asked for are those of all rows; else one row has them, and they are varied */
+    /* shares that were asked for are in all rows; else one row has them, and they are varied */
     const char *of_rows[9] = { "--method",    "--codec", "--platform", "--transport", "--slow",
                                "--step-time", NULL,      NULL };
     const tutti_planned *first = &f->rows[0];

@@ -106,8 +106,8 @@ typedef struct tutti_rendezvous_slot {
     uint64_t tag, serial, context;          /* context: of the group */
     bool given_up;                          /* this rank has given up that group since */
     bool cut;                               /* a member will not finish with it: it is gone, or has
-                                               given up the group. So this rank's own call may still
-                                               be under way when nobody else reads the entry */
+                                               given up the group. This rank's own call may still be
+                                               under way when no member reads it */
     int left;                               /* ranks[0, left) are not known to have finished */
     int ranks[TUTTI_RENDEZVOUS_MEMBERS];    /* the other members of the group */
 } tutti_rendezvous_slot;

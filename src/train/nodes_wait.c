@@ -13,7 +13,7 @@
 #include "nodes_internal.h"
 #include "state/image.h"
 
-enum { PATH_SHOWN = 180 }; /* bytes: the sentence that ends a run has no room for more */
+enum { PATH_SHOWN = 180 }; /* bytes: a longer one would not fit into an error */
 
 void tutti_follower_wait(follower *f, const tutti_node_view *view)
 {
@@ -100,8 +100,7 @@ tutti_status tutti_follower_save(follower *f, const tutti_node_view *view, tutti
 
 /* ---- waiting ---- */
 
-/* Writes the command that continues the run from a path, whole or, where a sentence has no room for
-   it, by what it is. */
+/* Writes the command that continues the run from a path; a path that is too long is described. */
 static void say_command(const char *path, const char *what, char *text, size_t bytes)
 {
     const bool fits = strlen(path) <= PATH_SHOWN;

@@ -396,7 +396,7 @@ void a_member_that_fails_and_lives_on_keeps_no_other_waiting(void **state)
 }
 
 /* Rank 1 gives up each of many groups, before or while rank 0 makes a call of it (small, large, a
-   barrier). Each of these fails, and who catches that goes on in another group. The cause that rank
+   barrier). Each of these fails, and the ranks continue in another group. The cause that rank
    1 names is rank 0, which so need not wait for a report of it. */
 static tutti_status many_fail_main(tutti_world *world, void *arg, tutti_error *err)
 {
