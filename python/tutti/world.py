@@ -97,8 +97,12 @@ class World(Owner):
         return free
 
     def abandon(self) -> None:
-        """It stays open until the process ends: a thread is within a call of it whose end is up to the peers."""
-        self._mine()._above += 1
+        """It stays open until the process ends: a thread is within a call of it whose end is up to the peers.
+
+        Does nothing where it is closed, or in a process that was forked from the worker and so never closes it.
+        """
+        if self.is_mine():
+            self._mine()._above += 1
 
     def folder(self, path: str) -> None:
         """Names the run's directory, by which `tutti why DIR` finds this rank."""

@@ -1,6 +1,7 @@
 /* numbers.c: numbers of options as text. They are read and written with '.' whatever the locale of
    the process: the library may live in a program that has set one. */
 #include "base_internal.h"
+#include "numbers.h"
 
 #include <errno.h>
 #include <locale.h>
@@ -43,14 +44,12 @@ bool tutti_base_read_integer(const char *text, int64_t *out, bool *huge)
     return true;
 }
 
-/* [+-]digits[.digits][e[+-]digits], with a digit on one side of the point. strtod() alone would
-   take hexadecimal, infinities, NaN and leading white space. */
-bool tutti_base_read_real(const char *text, double *out)
+/* Returns the end of [+-]digits[.digits][e[+-]digits] at the beginning of a text, with a digit on
+   one side of the point; NULL: no number begins it. */
+static const char *end_of_real(const char *text)
 {
-    const char *p = text + (*text == '-' || *text == '+'), *digits = p;
-    const int kept = errno;
+    const char *p = text + (*text == '-' || *text == '+'), *digits = p, *exponent;
     size_t count;
-    locale_t before;
 
     p = skip_digits(p);
     count = (size_t)(p - digits);
@@ -60,21 +59,40 @@ bool tutti_base_read_real(const char *text, double *out)
         count += (size_t)(p - digits);
     }
     if (count == 0)
-        return false;
-    if (*p == 'e' || *p == 'E') {
-        p++;
-        p += *p == '-' || *p == '+';
-        if (!is_digit(*p))
-            return false;
-        p = skip_digits(p);
-    }
-    if (*p != '\0')
+        return NULL;
+    if (*p != 'e' && *p != 'E')
+        return p;
+    exponent = p + 1;
+    exponent += *exponent == '-' || *exponent == '+';
+    return is_digit(*exponent) ? skip_digits(exponent) : p;
+}
+
+/* strtod() alone would take hexadecimal, infinities, NaN and leading white space. */
+bool tutti_base_read_real(const char *text, double *out)
+{
+    const char *end = end_of_real(text);
+    const int kept = errno;
+    locale_t before;
+
+    if (end == NULL || *end != '\0')
         return false;
     before = plain_locale();
     *out = strtod(text, NULL);
     uselocale(before);
     errno = kept;
     return true;
+}
+
+bool tutti_number_begins(const char *text, double *out, const char **end)
+{
+    char number[128];
+
+    *end = end_of_real(text);
+    if (*end == NULL || (size_t)(*end - text) >= sizeof number)
+        return false;
+    memcpy(number, text, (size_t)(*end - text));
+    number[*end - text] = '\0';
+    return tutti_base_read_real(number, out);
 }
 
 int tutti_option_positives(const char *text, double *values, int room)

@@ -30,13 +30,24 @@ typedef struct config {
     int level;
     const char *codec;
 } config;
+/* as tutti_cpu_name has them */
+#if defined(__x86_64__)
+#define LEVELS "scalar|avx2|avx512"
+#define HIGHEST TUTTI_CPU_AVX512
+#elif defined(__aarch64__)
+#define LEVELS "scalar|neon"
+#define HIGHEST TUTTI_CPU_NEON
+#else
+#define LEVELS "scalar"
+#define HIGHEST TUTTI_CPU_SCALAR
+#endif
 const tutti_option tutti_bench_codec_options[] = {
     { "rows", TUTTI_INT, TUTTI_AT(config, rows), 5000, 1, 1 << 20, NULL,
       "of the gradient, a matrix" },
     { "cols", TUTTI_INT, TUTTI_AT(config, cols), 5000, 1, 1 << 20, NULL, "of the gradient" },
     { "codec", TUTTI_TEXT, TUTTI_AT(config, codec), 0, 0, 0, "",
       "one codec by its spec, as ef(topk(ratio=0.01)); none: the list" },
-    { "level", TUTTI_CHOICE, TUTTI_AT(config, level), 2, 0, 0, "scalar|avx2|avx512",
+    { "level", TUTTI_CHOICE, TUTTI_AT(config, level), HIGHEST, 0, 0, LEVELS,
       "the highest SIMD level to use" },
     TUTTI_BENCH_COMMON(config),
     { 0 }

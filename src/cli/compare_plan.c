@@ -16,6 +16,7 @@
 #include "data/data.h"
 #include "tutti/launch.h"
 #include "tutti/method.h"
+#include "base/numbers.h"
 #include "base/options.h"
 #include "codec/codec.h"
 #include "collective/world.h"
@@ -557,11 +558,12 @@ void tutti_compare_label(const json_t *row, char *text, size_t bytes)
 tutti_status tutti_compare_target(const char *text, bool *accuracy, double *value, tutti_error *err)
 {
     const char *equals = strchr(text, '=');
-    char *end = NULL;
+    const char *end;
 
     *accuracy = strncmp(text, "accuracy=", 9) == 0;
-    *value = equals != NULL ? strtod(equals + 1, &end) : (double)NAN;
-    if ((!*accuracy && strncmp(text, "loss=", 5) != 0) || end == equals + 1 || *end != 0 ||
+    *value = (double)NAN;
+    if ((!*accuracy && strncmp(text, "loss=", 5) != 0) ||
+        !tutti_number_begins(equals + 1, value, &end) || *end != 0 ||
         !(*value > 0) || (*accuracy && *value > 1) || !isfinite(*value))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "target is '%.80s'; write accuracy=A with A above 0 and at most 1, or "

@@ -460,13 +460,18 @@ static bool add_options(json_t *words, const tutti_plan_findings *f, const char 
 {
     static const char *const conditions[] = { "--transport", "--step-time", "--slow", NULL },
                              *const places[] = { "--platform", NULL };
-    const char *of_rows[9] = { "--method",      "--codec",
-                               "--batch-share", "--platform",
-                               "--transport",   "--slow",
-                               "--step-time",   f->optimizer ? NULL : "--optimizer" };
+    /* shares that were asked for are in all rows; else one row has them, and they are varied */
+    const char *of_rows[9] = { "--method",    "--codec", "--platform", "--transport", "--slow",
+                               "--step-time", NULL,      NULL };
     const tutti_planned *first = &f->rows[0];
+    int n = 6;
     bool whole = true;
-    if (whole && codecs[0] != 0) {
+
+    if (f->shares != NULL)
+        of_rows[n++] = "--batch-share";
+    if (!f->optimizer)
+        of_rows[n++] = "--optimizer";
+    if (codecs[0] != 0) {
         char list[1000];
         snprintf(list, sizeof list, "%s%s", plain ? "none" : "", plain ? codecs : codecs + 1);
         whole = add_word(words, "--codecs") && add_word(words, list);

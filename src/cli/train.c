@@ -186,8 +186,9 @@ static tutti_status read_hosts(tutti_cli_settings *s, standing *at, int *workers
 
 /* A run whose workers come and go begins with the fewest, unless -n is given; one of them that is
    resumed has a fixed number of workers. */
-static void read_workers(tutti_cli_settings *s)
+static tutti_status read_workers(tutti_cli_settings *s, tutti_error *err)
 {
+    static const char *const with_workers[] = { "restarts", "workers-timeout" };
     tutti_train_config *c = &s->config;
 
     if (c->resume[0] != 0 && tutti_settings_origin(s->settings, "workers", NULL) == TUTTI_FROM_FILE)
@@ -195,6 +196,14 @@ static void read_workers(tutti_cli_settings *s)
     if (c->workers[0] != 0 && tutti_settings_origin(s->settings, "n", NULL) == TUTTI_FROM_DEFAULT &&
         atoi(c->workers) > 0)
         c->n = atoi(c->workers);
+    /* a run that is resumed with a fixed number of workers has them in its file */
+    for (size_t i = 0; i < TUTTI_LENGTH(with_workers) && c->workers[0] == 0; i++)
+        if (tutti_settings_origin(s->settings, with_workers[i], NULL) == TUTTI_FROM_FLAG)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "%s is given, and it does nothing without workers, FEWEST:MOST; give both, "
+                              "or omit it",
+                              with_workers[i]);
+    return TUTTI_OK;
 }
 
 /* Sets the role of this process. Flags override the environment, but must not contradict a launcher
@@ -204,7 +213,7 @@ static tutti_status stand(tutti_cli_settings *s, standing *at, tutti_error *err)
     tutti_train_config *c = &s->config;
     int workers = 0, before;
 
-    read_workers(s);
+    TUTTI_TRY(read_workers(s, err));
     TUTTI_TRY(read_hosts(s, at, &workers, err));
     TUTTI_TRY(tutti_launch_find_place(environ, &at->place, err));
     at->worker = at->place.by == TUTTI_BY_TUTTI || at->place.size > 1;

@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #define WINDOW_WAIT_NS (INT64_C(10) * 1000000000)
+#define TABLE_WAIT_NS (INT64_C(60) * 1000000000)
 #define POLL_NS (INT64_C(20) * 1000)
+#define POLLS_A_ROUND 64 /* of all ranks, whether they are gone */
 #define VERDICT_NS (INT64_C(200) * 1000000)
 #define WORDS_A_LINE 8
 #define LOOK_NS (INT64_C(2) * 1000000) /* with a timeout: between two looks for an alarm */
@@ -107,6 +109,19 @@ void tutti_rendezvous_wake(const tutti_call *call)
     leave(world);
 }
 
+/* Returns the place of a group among those that a rank has given up lately; -1: it is not there.
+   acquire: what that rank did in the group is done. */
+static int given_up(const tutti_rendezvous_table *table, uint64_t context)
+{
+    const uint32_t n = atomic_load_explicit(&table->n_aborted, memory_order_acquire);
+
+    for (uint32_t k = n > TUTTI_ABORTED_GROUPS ? n - TUTTI_ABORTED_GROUPS : 0; k < n; k++)
+        if (atomic_load_explicit(&table->aborted[k % TUTTI_ABORTED_GROUPS], memory_order_acquire) ==
+            context)
+            return (int)(k % TUTTI_ABORTED_GROUPS);
+    return -1;
+}
+
 /* Have all members finished with entry k? */
 static bool is_free(const tutti_world *world, int k)
 {
@@ -115,12 +130,17 @@ static bool is_free(const tutti_world *world, int k)
     for (; slot->left > 0; slot->left--) {
         const tutti_rendezvous_table *reader =
             world->rendezvous->of_rank[slot->ranks[slot->left - 1]];
-        /* acquire: pairs with the release in clear; the last reader has read before I write */
-        if (atomic_load_explicit(&reader->finished[world->rank][k], memory_order_acquire) !=
+        /* acquire: pairs with the release in finish; the last reader has read before I write */
+        if (atomic_load_explicit(&reader->finished[world->rank][k], memory_order_acquire) ==
             slot->serial)
+            continue;
+        if (given_up(reader, slot->context) < 0)
             return false;
+        slot->cut = true;
     }
-    return true;
+    /* acquire: pairs with the release in tutti_rendezvous_release */
+    return !slot->cut || atomic_load_explicit(&world->rendezvous->released[k],
+                                              memory_order_acquire) == slot->tag;
 }
 
 /* The `finished` words of eight entries share a cache line, which their readers write in call
@@ -175,6 +195,10 @@ static void remember(const tutti_call *call, int k)
     tutti_rendezvous_slot *slot = &rendezvous->slots[k];
 
     slot->tag = call->tag;
+    slot->context = call->group->context;
+    slot->given_up = slot->cut = false;
+    /* relaxed: under the lock. The same tag may come again. */
+    atomic_store_explicit(&rendezvous->released[k], 0, memory_order_relaxed);
     slot->serial = ++rendezvous->published;
     slot->left = 0;
     for (int j = 0; j < call->group->size; j++)
@@ -194,35 +218,59 @@ static tutti_status await_verdict(const tutti_call *call)
 static tutti_status aborted(const tutti_call *call, int rank, tutti_error *err)
 {
     const tutti_rendezvous_table *table = call->group->world->rendezvous->of_rank[rank];
-    const uint32_t n = atomic_load_explicit(&table->n_aborted, memory_order_acquire);
     const tutti_world *world = call->group->world;
+    const int at = given_up(table, call->group->context);
     char why[300];
     int gone;
 
-    for (uint32_t k = n > TUTTI_ABORTED_GROUPS ? n - TUTTI_ABORTED_GROUPS : 0; k < n; k++) {
-        if (atomic_load_explicit(&table->aborted[k % TUTTI_ABORTED_GROUPS], memory_order_relaxed) !=
-            call->group->context)
-            continue;
-        gone = atomic_load_explicit(&table->aborted_for[k % TUTTI_ABORTED_GROUPS],
-                                    memory_order_relaxed);
-        TUTTI_TRY(await_verdict(call));
-        tutti_call_receive_cause(call, gone);
-        if (gone >= 0 && world->ops->dead_peer(world->transport, why, sizeof why) == gone)
-            return tutti_fail_rank(err, TUTTI_ERR_PEER, gone,
-                                   "%s of %zu elements over %d members: rank %d is gone: %s",
-                                   tutti_collective_name(call->kind), call->count,
-                                   call->group->size, gone, why);
+    if (at < 0)
+        return TUTTI_OK;
+    gone = atomic_load_explicit(&table->aborted_for[at], memory_order_relaxed);
+    TUTTI_TRY(await_verdict(call));
+    tutti_call_receive_cause(call, gone);
+    if (gone >= 0 && world->ops->dead_peer(world->transport, why, sizeof why) == gone)
         return tutti_fail_rank(err, TUTTI_ERR_PEER, gone,
-                               "%s of %zu elements over %d members: rank %d does not take part, "
-                               "since rank %d failed in an earlier one; see what rank %d has "
-                               "written",
+                               "%s of %zu elements over %d members: rank %d is gone: %s",
                                tutti_collective_name(call->kind), call->count, call->group->size,
-                               rank, gone, gone);
-    }
-    return TUTTI_OK;
+                               gone, why);
+    return tutti_fail_rank(err, TUTTI_ERR_PEER, gone,
+                           "%s of %zu elements over %d members: rank %d does not take part, since "
+                           "rank %d failed in an earlier one; see what rank %d has written",
+                           tutti_collective_name(call->kind), call->count, call->group->size, rank,
+                           gone, gone);
 }
 
-/* Fails if no entry may ever become free: a rank is gone, or a member has given up the group and
+/* A rank that is gone reads nothing any more, and waits for no call of its own to say so. Returns
+   whether entries have become free of readers by that. */
+static bool forget_gone(const tutti_call *call)
+{
+    tutti_world *world = call->group->world;
+    tutti_rendezvous *rendezvous = world->rendezvous;
+    bool any = false;
+
+    for (int r = 0; r < world->size; r++) {
+        tutti_word *const version = &rendezvous->of_rank[r]->version;
+        const uint32_t seen = atomic_load_explicit(version, memory_order_acquire);
+        if (r == world->rank || world->ops->await(world->transport, r, version, seen + 1,
+                                                  tutti_now_ns(world->rt), NULL) != TUTTI_ERR_PEER)
+            continue;
+        enter(world);
+        for (int k = 0; k < TUTTI_RENDEZVOUS_ENTRIES; k++) {
+            tutti_rendezvous_slot *slot = &rendezvous->slots[k];
+            const int had = slot->left;
+            slot->left = 0;
+            for (int n = 0; n < had; n++)
+                if (slot->ranks[n] != r)
+                    slot->ranks[slot->left++] = slot->ranks[n];
+            slot->cut = slot->cut || slot->left < had;
+            any = any || slot->left < had;
+        }
+        leave(world);
+    }
+    return any;
+}
+
+/* Fails if no entry may ever become free: a member is gone, or a member has given up the group and
    finishes with no entry of it. */
 static tutti_status unread(const tutti_call *call, tutti_error *err)
 {
@@ -230,16 +278,41 @@ static tutti_status unread(const tutti_call *call, tutti_error *err)
     char why[200];
     const int dead = world->ops->dead_peer(world->transport, why, sizeof why);
 
-    if (dead >= 0)
-        return tutti_fail_rank(err, TUTTI_ERR_PEER, dead, "%s: rank %d is gone: %s",
-                               tutti_collective_name(call->kind), dead, why);
-    for (int j = 0; j < call->group->size; j++)
+    for (int j = 0; j < call->group->size; j++) {
+        if (dead >= 0 && tutti_call_rank(call, j) == dead)
+            return tutti_fail_rank(err, TUTTI_ERR_PEER, dead, "%s: rank %d is gone: %s",
+                                   tutti_collective_name(call->kind), dead, why);
         if (j != call->group->index)
             TUTTI_TRY(aborted(call, tutti_call_rank(call, j), err));
+    }
     if (call->watch == NULL)
         return TUTTI_OK;
     TUTTI_TRY(tutti_watch_hear(call->watch, 0));
     return tutti_now_ns(world->rt) < call->expires_ns ? TUTTI_OK : tutti_watch_expired(call->watch);
+}
+
+/* Fails if all entries have been of given-up groups for long: members that have not come may never
+   do. */
+static tutti_status stuck(const tutti_call *call, int64_t since_ns, tutti_error *err)
+{
+    const tutti_world *world = call->group->world;
+    const tutti_rendezvous_slot *slots = world->rendezvous->slots;
+    int n = 0, rank = -1;
+
+    if (tutti_now_ns(world->rt) - since_ns < TABLE_WAIT_NS)
+        return TUTTI_OK;
+    enter(world);
+    for (; n < TUTTI_RENDEZVOUS_ENTRIES && slots[n].given_up && slots[n].left > 0; n++)
+        rank = slots[n].ranks[slots[n].left - 1];
+    leave(world);
+    if (n < TUTTI_RENDEZVOUS_ENTRIES)
+        return TUTTI_OK;
+    return tutti_fail_rank(err, TUTTI_ERR_STATE, rank,
+                           "%s of %zu elements over %d members: the last %d collectives of this rank "
+                           "have all failed, and rank %d has neither made nor given up its part of "
+                           "them; make the same collectives in the same order on all ranks",
+                           tutti_collective_name(call->kind), call->count, call->group->size, n,
+                           rank);
 }
 
 bool tutti_rendezvous_read(const tutti_call *call, int j)
@@ -266,16 +339,20 @@ tutti_status tutti_rendezvous_publish(const tutti_call *call, const tutti_where 
     tutti_rendezvous *rendezvous = world->rendezvous;
     tutti_entry *entry;
     uint64_t serial;
+    int64_t since_ns = 0;
     int k;
 
     *out = NULL;
     enter(world);
-    while ((k = free_entry(call)) < 0) {
+    for (uint32_t n = 0; (k = free_entry(call)) < 0; n++) {
         /* Readers lag by as many collectives as there are entries: only a sender without an echo
-           (a broadcast's root) gets here. */
+           (a broadcast's root) gets here, or one whose collectives have failed. */
         leave(world);
+        since_ns = since_ns == 0 ? tutti_now_ns(world->rt) : since_ns;
         TUTTI_TRY(unread(call, err));
-        tutti_sleep_until(world->rt, tutti_now_ns(world->rt) + POLL_NS);
+        TUTTI_TRY(stuck(call, since_ns, err));
+        if (n % POLLS_A_ROUND != 0 || !forget_gone(call))
+            tutti_sleep_until(world->rt, tutti_now_ns(world->rt) + POLL_NS);
         enter(world);
     }
     /* and so it is mine alone until all have finished with it; filled without the lock, since
@@ -310,6 +387,16 @@ void tutti_rendezvous_advance(tutti_entry *mine, uint32_t phase)
     atomic_store_explicit(&mine->phase, phase, memory_order_release);
 }
 
+void tutti_rendezvous_release(const tutti_call *call, const tutti_entry *mine)
+{
+    tutti_rendezvous *rendezvous = call->group->world->rendezvous;
+
+    /* Once all members have finished with it the entry may be another call's, whose tag is another
+       one. */
+    atomic_store_explicit(&rendezvous->released[mine - rendezvous->mine->entries], call->tag,
+                          memory_order_release);
+}
+
 void tutti_rendezvous_abandon(const tutti_call *call, tutti_entry *mine, int gone)
 {
     tutti_world *world = call->group->world;
@@ -336,11 +423,19 @@ void tutti_rendezvous_abort_group(const tutti_call *call, int gone)
     mine = world->rendezvous->mine;
     enter(world);
     n = atomic_load_explicit(&mine->n_aborted, memory_order_relaxed);  /* relaxed: under the lock */
-    atomic_store_explicit(&mine->aborted[n % TUTTI_ABORTED_GROUPS], call->group->context,
-                          memory_order_relaxed);
     atomic_store_explicit(&mine->aborted_for[n % TUTTI_ABORTED_GROUPS], gone, memory_order_relaxed);
+    /* release: also of an older group's place, which another rank may be looking at */
+    atomic_store_explicit(&mine->aborted[n % TUTTI_ABORTED_GROUPS], call->group->context,
+                          memory_order_release);
     /* pairs with the acquire in aborted */
     atomic_store_explicit(&mine->n_aborted, n + 1, memory_order_release);
+    /* Entries that no member reads any more are taken back now: later the record of who has given
+       up may be overwritten. */
+    for (int k = 0; k < TUTTI_RENDEZVOUS_ENTRIES; k++) {
+        tutti_rendezvous_slot *slot = &world->rendezvous->slots[k];
+        slot->given_up = slot->given_up || slot->context == call->group->context;
+        (void)is_free(world, k);
+    }
     leave(world);
     tutti_rendezvous_wake(call);
 }

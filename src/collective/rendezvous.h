@@ -12,7 +12,8 @@
        -> each other member of the group finds the entry by its tag (acquire), reads it, and
           follows `phase`
        -> each of them stores finished[owner][entry] = serial in its own table (release)
-       -> the entry is free again once the `finished` of all of them have the serial
+       -> the entry is free again once the `finished` of all of them have the serial, or they have
+          given up the group or are gone, and the owner's call has ended: none will read it
 
    No rank ever writes a cache line that another rank owns. One collective costs one line from each
    member to each other: tag, the other members and the first 24 bytes of payload share a line.
@@ -102,7 +103,11 @@ typedef struct tutti_rendezvous_table {
 
 /* What an owner remembers of an entry of its own, in private memory; under `held`. */
 typedef struct tutti_rendezvous_slot {
-    uint64_t tag, serial;
+    uint64_t tag, serial, context;          /* context: of the group */
+    bool given_up;                          /* this rank has given up that group since */
+    bool cut;                               /* a member will not finish with it: it is gone, or has
+                                               given up the group. This rank's own call may still be
+                                               under way when no member reads it */
     int left;                               /* ranks[0, left) are not known to have finished */
     int ranks[TUTTI_RENDEZVOUS_MEMBERS];    /* the other members of the group */
 } tutti_rendezvous_slot;
@@ -124,16 +129,22 @@ typedef struct tutti_rendezvous {
                                                call, and not all members have finished with it */
     bool stage_used[TUTTI_STAGES];
     uint64_t published;                     /* the last serial */
+    /* of each entry the tag of the call that has ended on this rank; written without the lock */
+    _Atomic uint64_t released[TUTTI_RENDEZVOUS_ENTRIES];
 } tutti_rendezvous;
 
 /* In these functions j is the index of another member of the call's group. */
 
 /* Fills a free entry of this rank's table, in phase 1, with `where`, or if that is NULL with
    `bytes` of payload, and sets *out to it. Blocks while all entries are in use. Wakes no
-   member. */
+   member. TUTTI_ERR_STATE: for a long time all of them have been of groups that this rank has
+   given up and others have not. */
 tutti_status tutti_rendezvous_publish(const tutti_call *call, const tutti_where *where,
                                       const void *payload, size_t bytes, tutti_entry **out,
                                       tutti_error *err);
+/* This rank's call does not use its entry any more. After tutti_rendezvous_abandon, before this
+   member gives up the group. */
+void tutti_rendezvous_release(const tutti_call *call, const tutti_entry *mine);
 /* Returns whether member j has read the entry that this call's would take the place of, or needs
    not. A guess: other threads of this rank may use it. */
 bool tutti_rendezvous_read(const tutti_call *call, int j);

@@ -48,6 +48,7 @@ typedef struct meeting {
     const tutti_call *call;
     tutti_world *world;
     int size, index;
+    tutti_entry *own;                           /* what I have published; NULL: nothing */
     tutti_where where;                          /* what I announce if the vectors are large */
     tutti_entry *entries[TUTTI_RENDEZVOUS_MEMBERS]; /* [index]: mine; no longer to be used once the
                                                    others may have cleared it */
@@ -171,7 +172,7 @@ static tutti_status small_broadcast(meeting *m)
     tutti_status status;
 
     if (call->group->index == call->root) {
-        status = tutti_rendezvous_publish(call, NULL, call->vector, bytes, &root, m->err);
+        status = tutti_rendezvous_publish(call, NULL, call->vector, bytes, &m->own, m->err);
         tutti_rendezvous_wake(call);
         return status;
     }
@@ -221,7 +222,7 @@ static tutti_status small(meeting *m)
     if (call->weight != 1.0)
         tutti_reduce_scale(m->world->device, call->dtype, count, call->weight, call->vector);
     TUTTI_TRY(tutti_rendezvous_publish(call, NULL, from, count * call->element,
-                                       &m->entries[m->index], m->err));
+                                       &m->own, m->err));
     status = meet(m);
     if (status == TUTTI_OK)
         small_finish(m);
@@ -435,7 +436,8 @@ static tutti_status large(meeting *m, bool *handled, int *stage)
         where->offset = (uint64_t)*stage;
         move_slices(call, m->world->rendezvous->mine->stages[*stage][0], 0, false);
     }
-    TUTTI_TRY(tutti_rendezvous_publish(call, where, NULL, 0, &m->entries[m->index], m->err));
+    TUTTI_TRY(tutti_rendezvous_publish(call, where, NULL, 0, &m->own, m->err));
+    m->entries[m->index] = m->own;
     status = meet(m);
     if (status == TUTTI_ERR_STATE) { /* every member has learnt of the disagreement, or will */
         part_company(m);
@@ -485,6 +487,8 @@ static tutti_status meet_and_part(meeting *m, const tutti_schedule *s, bool *han
 
     *handled = is_small(call);
     status = *handled ? small(m) : large(m, handled, &stage);
+    if (m->own != NULL)
+        tutti_rendezvous_release(call, m->own);
     if (call->watch != NULL)
         status = tutti_watch_close(call->watch, status);
     /* After a failure a peer may still write into the stage: it is lost to this world, as the
@@ -513,6 +517,7 @@ tutti_status tutti_window_run(const tutti_call *call, const tutti_schedule *s, b
     m.err = err != NULL ? err : &own;
     m.err->rank = -1;
     m.phase = 0;
+    m.own = NULL;
     m.odd = (tutti_odd){ 0 };
     if (call->group->timeout_ns > 0) {
         tutti_call watched = *call;

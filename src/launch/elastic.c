@@ -222,11 +222,8 @@ static void reap(elastic *e, int k)
 {
     worker *w = &e->workers[k];
     int status = 0;
-    pid_t got;
+    const pid_t got = tutti_launch_reap(w->pid, &status);
 
-    do
-        got = waitpid(w->pid, &status, WNOHANG);
-    while (got < 0 && errno == EINTR);
     if (got == 0)
         return;
     close(w->pidfd);

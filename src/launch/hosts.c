@@ -158,11 +158,8 @@ static void rsh_ended(far_launcher *l, far_host *h)
 
 static void reap_host(far_launcher *l, far_host *h)
 {
-    pid_t got;
+    const pid_t got = tutti_launch_reap(h->pid, &h->rsh_status);
 
-    do
-        got = waitpid(h->pid, &h->rsh_status, WNOHANG);
-    while (got < 0 && errno == EINTR);
     if (got == 0)
         return;
     close(h->pidfd);

@@ -120,11 +120,8 @@ static void reap_worker(launcher *l, int rank)
 {
     launch_worker *w = &l->workers[rank];
     int status = 0;
-    pid_t got;
+    const pid_t got = tutti_launch_reap(w->pid, &status);
 
-    do
-        got = waitpid(w->pid, &status, WNOHANG);
-    while (got < 0 && errno == EINTR);
     if (got == 0)
         return;
     close(w->pidfd);

@@ -31,6 +31,10 @@ int tutti_launch_signals_next(launch_signals *s);       /* a signal that has com
 void tutti_launch_signals_release(launch_signals *s);
 const char *tutti_launch_signal_name(int number);       /* "KILL" */
 
+/* As waitpid with WNOHANG, but a signal does not end it. Returns the child, with *status, when it
+   has ended; 0: it runs; -1: another part of this process has reaped it. */
+pid_t tutti_launch_reap(pid_t pid, int *status);
+
 /* Returns a failure report without the "worker RANK: " that some begin with, since the text around
    it names the worker. Points into `report`. */
 const char *tutti_launch_report_text(int rank, const char *report);

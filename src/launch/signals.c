@@ -1,9 +1,10 @@
-/* signals.c: the signals by which a user ends a run, as a descriptor for poll; and two functions
-   for messages about how a worker ended. */
+/* signals.c: the signals by which a user ends a run, as a descriptor for poll; the status of a
+   child that may have ended; and two functions for messages about how a worker ended. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/signalfd.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include "launch_internal.h"
 
@@ -54,6 +55,16 @@ void tutti_launch_signals_release(launch_signals *s)
         sigaction(SIGCHLD, &s->child_before, NULL);
         s->masked = false;
     }
+}
+
+pid_t tutti_launch_reap(pid_t pid, int *status)
+{
+    pid_t got;
+
+    do
+        got = waitpid(pid, status, WNOHANG);
+    while (got < 0 && errno == EINTR);
+    return got;
 }
 
 const char *tutti_launch_report_text(int rank, const char *report)

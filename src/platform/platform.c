@@ -10,6 +10,7 @@
    `latency` and `rate` of a spec are those between two hosts, not those of a link: a link has half
    of the latency, and links above a machine have what remains beyond the machine's own network. */
 #include "platform/platform.h"
+#include "base/numbers.h"
 #include "base/options.h"
 #include <errno.h>
 #include <math.h>
@@ -151,10 +152,10 @@ static tutti_status read_value(const char *name, const char *text, unit kind, do
         "a number with f, kf, Mf, Gf or Tf (floating-point operations a second), from 1f to 1000Tf"
     };
     const size_t digits = strspn(text, "0123456789.");
-    char *end = NULL;
+    const char *end;
 
-    *value = strtod(text, &end);
-    if (digits > 0 && end == text + digits)
+    *value = 0;
+    if (tutti_number_begins(text, value, &end) && end == text + digits)
         for (size_t i = 0; units[kind][i].name != NULL; i++)
             if (strcmp(end, units[kind][i].name) == 0) {
                 *value *= units[kind][i].factor;

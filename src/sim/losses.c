@@ -23,6 +23,7 @@
 #include <string.h>
 #include "../transport/events.h"
 #include "sim_internal.h"
+#include "base/numbers.h"
 
 /* ---- what was asked for ---- */
 static tutti_status read_one(sim_run *run, const char *all, const char **text, tutti_error *err)
@@ -30,11 +31,11 @@ static tutti_status read_one(sim_run *run, const char *all, const char **text, t
     char *past;
     const long rank = strtol(*text, &past, 10);
     const bool named = past != *text && rank >= 0 && *past == '@';
-    const char *const number = past + 1;
-    const double at = named ? strtod(number, &past) : -1;
+    const char *end = past;
+    double at = -1;
 
-    if (!named || past == number || !(at >= 0) || !isfinite(at) ||
-        (*past != '\0' && (*past != ':' || past[1] == '\0')))
+    if (!named || !tutti_number_begins(past + 1, &at, &end) || !(at >= 0) || !isfinite(at) ||
+        (*end != '\0' && (*end != ':' || end[1] == '\0')))
         return tutti_fail(
             err, TUTTI_ERR_USAGE, 0,
             "fail is '%.80s'; write RANK@SECONDS, of several RANK@SECONDS:RANK@SECONDS, with "
@@ -50,7 +51,7 @@ static tutti_status read_one(sim_run *run, const char *all, const char **text, t
                           all, rank);
     run->ranks[rank].fails_at = at;
     run->faults++;
-    *text = past + (*past == ':');
+    *text = end + (*end == ':');
     return TUTTI_OK;
 }
 

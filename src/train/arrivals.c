@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "train_internal.h"
+#include "base/numbers.h"
 #include "base/share.h"
 
 /* Parses --stream. *rate: set to the rate of that worker; NULL: only check. */
@@ -22,9 +23,9 @@ static tutti_status parse(const char *text, int64_t workers, int worker, double 
     int64_t n = 0;
 
     for (const char *at = text;; n++) {
-        char *end;
-        const double r = strtod(at, &end);
-        if (end == at || !(r >= 1e-6 && r <= 1e9) || (*end != ':' && *end != 0))
+        const char *end;
+        double r;
+        if (!tutti_number_begins(at, &r, &end) || !(r >= 1e-6 && r <= 1e9) || (*end != ':' && *end != 0))
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                               "stream is '%.80s'; write the samples a second of every worker, or "
                               "of each: r0:r1:..., from 1e-6 to 1e9",

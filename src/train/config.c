@@ -10,6 +10,7 @@
 #include "train_internal.h"
 #include "collective/compare.h"
 #include "nn/nn.h"
+#include "base/numbers.h"
 #include "base/options.h"
 #include "collective/world.h"
 #include "engine/check.h"
@@ -225,7 +226,7 @@ tutti_status tutti_train_parse_target(const char *text, tutti_target *of, double
     } names[] = { { "accuracy=", TUTTI_TARGET_ACCURACY },
                   { "auc=", TUTTI_TARGET_AUC },
                   { "loss=", TUTTI_TARGET_LOSS } };
-    char *end = NULL;
+    const char *end = "?";
 
     *value = 0;
     *of = TUTTI_TARGET_LOSS;
@@ -234,10 +235,10 @@ tutti_status tutti_train_parse_target(const char *text, tutti_target *of, double
         if (strncmp(text, names[i].name, n) != 0)
             continue;
         *of = names[i].of;
-        if (text[n] != 0)
-            *value = strtod(text + n, &end);
+        if (!tutti_number_begins(text + n, value, &end))
+            end = "?";
     }
-    if (end == NULL || *end != 0 || !(*value > 0 && *value < 1e30) ||
+    if (*end != 0 || !(*value > 0 && *value < 1e30) ||
         (*of != TUTTI_TARGET_LOSS && *value > 1))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "target is '%.80s'; write accuracy=A with A from 0 to 1, loss=L with L "

@@ -13,6 +13,8 @@
 #include "nodes_internal.h"
 #include "state/image.h"
 
+enum { PATH_SHOWN = 180 }; /* bytes: a longer one would not fit into an error */
+
 void tutti_follower_wait(follower *f, const tutti_node_view *view)
 {
     tutti_node_view next;
@@ -98,14 +100,23 @@ tutti_status tutti_follower_save(follower *f, const tutti_node_view *view, tutti
 
 /* ---- waiting ---- */
 
+/* Writes the command that continues the run from a path; a path that is too long is described. */
+static void say_command(const char *path, const char *what, char *text, size_t bytes)
+{
+    const bool fits = strlen(path) <= PATH_SHOWN;
+
+    snprintf(text, bytes,
+             "continue with a fixed number of workers: tutti train --resume %.*s -n N%s%s", PATH_SHOWN,
+             fits ? path : "PATH", fits ? "" : ", where PATH is ", fits ? "" : what);
+}
+
 /* Writes what mends the end of the run: from which checkpoint it is continued. */
 static void say_what_mends(const follower *f, char *text, size_t bytes)
 {
     char found[4096];
 
     if (newest_checkpoint(f, found, sizeof found) > 0)
-        snprintf(text, bytes,
-                 "continue with a fixed number of workers: tutti train --resume %.200s -n N", found);
+        say_command(found, "the run's folder (--out)", text, bytes);
     else
         snprintf(text, bytes, "there is no checkpoint%s, so begin again",
                  has_checkpoints(f->run->config) ? " yet" : ", since checkpoint-every is 0");
@@ -176,19 +187,17 @@ static void say_what_is_missing(const follower *f, const tutti_node_view *view)
 {
     const tutti_train_config *c = f->run->config;
     char line[1024], mends[400];
+    bool saves = has_checkpoints(c);
 
-    if (has_checkpoints(c))
-        snprintf(mends, sizeof mends,
-                 "it saves its last step as it ends; continue from there with a fixed number of "
-                 "workers: tutti train --resume %.200s -n N",
-                 c->out);
+    if (saves)
+        say_command(c->out, "the run's folder (--out)", mends, sizeof mends);
     else
         say_what_mends(f, mends, sizeof mends);
     snprintf(line, sizeof line,
              "%d of %d workers answer%s, which is no majority: no step is made, since the others may "
-             "go on elsewhere; the run waits for them for %.0f s. If they are lost, end it: %s",
+             "go on elsewhere; the run waits for them for %.0f s. If they are lost, end it%s: %s",
              view->answer, view->n, view->answer == 1 ? "s" : "",
-             (double)tutti_follower_limit(f) * 1e-9, mends);
+             (double)tutti_follower_limit(f) * 1e-9, saves ? ", and it saves its last step" : "", mends);
     say(f, line);
 }
 

@@ -12,31 +12,30 @@
 #include <string.h>
 
 #include "train_internal.h"
+#include "base/numbers.h"
 
 enum { SLOW_STREAM = 0x736c6f77 }; /* "slow": independent of all other draws */
 
 /* Parses a number in [least, most]. *end: behind it. false: there is none, or it is another. */
-static bool parse_between(const char *at, double least, double most, double *x, char **end)
+static bool parse_between(const char *at, double least, double most, double *x, const char **end)
 {
-    *x = strtod(at, end);
-    return *end != at && *x >= least && *x <= most;
+    return tutti_number_begins(at, x, end) && *x >= least && *x <= most;
 }
 
 /* Parses one entry at *text, and moves *text behind it and a comma. *rank -1: every worker. false:
    malformed. */
 static bool parse_entry(const char **text, long *rank, double *factor, double *chance)
 {
-    const char *at = *text;
-    char *end;
+    const char *at = *text, *end = at + 1;
 
     *chance = 1;
-    if (*at == '*') {
-        *rank = -1;
-        end = (char *)at + 1;
-    } else {
-        *rank = strtol(at, &end, 10);
-        if (end == at || *rank < 0)
+    *rank = -1;
+    if (*at != '*') {
+        char *past;
+        *rank = strtol(at, &past, 10);
+        if (past == at || *rank < 0)
             return false;
+        end = past;
     }
     if (*end != ':')
         return false;

@@ -1,6 +1,7 @@
 /* Goal: every value that a table allows is read and printed so that it reads back equal; every
    other one is refused with a sentence that names value, place and mend. */
 #include "base_test.h"
+#include "base/numbers.h"
 #include "base/options.h"
 
 #include <float.h>
@@ -373,14 +374,46 @@ static void printing_returns_the_untruncated_length(void **state)
     }
 }
 
+/* A number at the beginning of a text, as in r0:r1:..., and where it ends. */
+static void a_number_begins_a_text(void **state)
+{
+    static const struct { const char *text; size_t length; double value; } numbers[] = {
+        { "1.5:2", 3, 1.5 }, { "-2e3,", 4, -2000 }, { "+.5", 3, 0.5 }, { "3Gbps", 1, 3 },   { "1e", 1, 1 },
+        { "2e+x", 1, 2 },    { "0x10", 1, 0 },      { "1,5", 1, 1 },   { "1.2.3", 3, 1.2 }, { "1e3ms", 3, 1000 },
+    };
+    static const char *const none[] = { "", " 1", "inf", "nan", ".", "-", "e5", ":1", "+-1" };
+    char longest[200];
+    const char *end;
+    double value;
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(numbers); i++)
+        if (!tutti_number_begins(numbers[i].text, &value, &end) || end != numbers[i].text + numbers[i].length ||
+            value != numbers[i].value)
+            fail_msg("'%s' is read as %g", numbers[i].text, value);
+    for (size_t i = 0; i < TUTTI_LENGTH(none); i++)
+        if (tutti_number_begins(none[i], &value, &end))
+            fail_msg("'%s' is read as %g", none[i], value);
+    memset(longest, '1', sizeof longest);
+    longest[127] = ':';
+    assert_true(tutti_number_begins(longest, &value, &end) && end == longest + 127 && value > 1e126 && value < 2e126);
+    longest[127] = '1';
+    longest[128] = '\0';
+    assert_false(tutti_number_begins(longest, &value, &end));
+}
+
 /* The decimal point is '.' in a process whose locale says ','; skipped
    where the machine has no such locale. */
 static void the_locale_of_the_process_does_not_matter(void **state)
 {
+    const char *end;
+    double value;
+
     (void)state;
     if (setlocale(LC_ALL, "de_DE.UTF-8") == NULL && setlocale(LC_ALL, "fr_FR.UTF-8") == NULL)
         skip();
     assert_true(set("rate", "0.5").rate == 0.5);
+    assert_true(tutti_number_begins("0.5,1", &value, &end) && value == 0.5 && *end == ',');
     assert_printed(0.25, "0.25");
     setlocale(LC_ALL, "C");
 }
@@ -478,6 +511,7 @@ int main(void)
         cmocka_unit_test(reals_are_printed_in_their_shortest_form),
         cmocka_unit_test(every_type_is_printed_and_read_back),
         cmocka_unit_test(printing_returns_the_untruncated_length),
+        cmocka_unit_test(a_number_begins_a_text),
         cmocka_unit_test(the_locale_of_the_process_does_not_matter),
         cmocka_unit_test(the_thread_locale_is_not_changed),
         cmocka_unit_test(names_are_found_with_dashes_or_underscores),

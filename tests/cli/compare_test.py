@@ -386,6 +386,8 @@ class Compare(Pages):
                 ("--grid lr is -1", ["--methods", "ddp", "--grid", "lr=-1,2"]),
                 ("seeds is 'x'", ["--methods", "ddp", "--seeds", "x"]),
                 ("target is 'speed=3'", ["--methods", "ddp", "--target", "speed=3"]),
+                ("target is 'loss=0x1'", ["--methods", "ddp", "--target", "loss=0x1"]),
+                ("target is 'loss'", ["--methods", "ddp", "--target", "loss"]),
                 ("--method is a list here", ["--methods", "ddp", "--method", "ddp"]),
                 ("--seed is a list here", ["--methods", "ddp", "--seed", "1"]),
                 ("there is no option '--methds'; did you mean 'methods'", ["--methods", "ddp", "--methds", "ddp"]),

@@ -211,6 +211,15 @@ class Join(Case):
         self.resume(ended.group(3), 2)
         self.same_as_undisturbed(60, out)
 
+    def test_a_long_path_is_not_cut_in_the_command_that_continues(self):
+        name = "long" * 40
+        run, out = self.lose_two_of_three(name, "--checkpoint-every", "1000", "--workers-timeout", "0.5")
+        self.ends(3, run, name)
+        for said in r"If they are lost, end it, and it saves its last step", r"the state of step \d+":
+            self.assertRegex(self.said(name), said + r"[:;] continue with a fixed number of workers: "
+                             r"tutti train --resume PATH -n N, where PATH is the run's folder \(--out\)\n")
+        self.resume(out, 2)
+
     def test_a_run_without_a_majority_that_is_stopped_keeps_its_last_step(self):
         state = ["--model", "resnet(depth=8)", "--threads", "1"] # its batch norms have state of each worker
         run, out = self.lose_two_of_three("ended", "--checkpoint-every", "1000", *state, slow=3)

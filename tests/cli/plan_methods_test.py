@@ -189,6 +189,8 @@ class PlanMethods(Case):
             if there:
                 self.assertIn("--batch-share auto", " ".join(p["methods"][0]["command"]))
                 self.assertEqual(p["compare"][p["compare"].index("--vary") + 1], "batch-share=even;auto")
+            given = p["compare"][p["compare"].index("--batch-share") + 1] if "--batch-share" in p["compare"] else None
+            self.assertEqual(given, "4:1:4:4" if "--batch-share" in more else None)
         done = self.plan(*equal, "--slow", "1:4", "--methods", "ddp,zero")
         self.assertIn("Workers are unequal: try ddp --batch-share auto first.", " ".join(done.stdout.split()))
 

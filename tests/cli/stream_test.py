@@ -86,6 +86,7 @@ class Stream(unittest.TestCase):
              "stream is 'fast'; write the samples a second of every worker, or of each: r0:r1:..., from 1e-6 to 1e9"),
             (["--stream", "10:0"], "from 1e-6 to 1e9"), (["--stream", "-1"], "from 1e-6 to 1e9"),
             (["--stream", "nan"], "from 1e-6 to 1e9"), (["--stream", "10:"], "from 1e-6 to 1e9"),
+            (["--stream", "0x10"], "from 1e-6 to 1e9"), (["--stream", "1: 2"], "from 1e-6 to 1e9"),
             (["--stream", "1:2:3"], "stream is '1:2:3': 3 rates for 2 workers; give one, or one a worker"),
             (["--stream-buffer", "8"], "stream-buffer is 8, but without stream no samples come and wait"),
             (["--stream", "5", "--stream-buffer", "7"], "stream-buffer is 7, "

@@ -170,6 +170,8 @@ class Usage(Case):
         self.refused("TUTTI_CPU is 'sse9'; it must be scalar, avx2 or avx512", "train", "--out", self.out("a"),
                      TUTTI_CPU="sse9")
         self.assertFalse(os.path.exists(self.out("a")))
+        levels = tutti("train", "--out", self.out("a"), TUTTI_CPU="sse9").stderr.split("it must be ")[1].strip()
+        self.refused(f"--level is 'sse9'; it must be {levels} (", "bench", "codec", "--level", "sse9")
 
     def test_values_out_of_range_are_refused_with_the_range(self):
         self.refused("tutti: -n is 0; it must be from 1 to 1024", "train", "-n", "0")
@@ -181,11 +183,17 @@ class Usage(Case):
         self.refused("needs a value", "train", "--batch")
         self.refused("target is 'speed=3'; write accuracy=A with A from 0 to 1, loss=L with L above 0, or, of clicks, "
                      "auc=A", "train", "--target", "speed=3")
+        for bad in ("loss=0x1", "accuracy= 0.5", "loss=", "loss=1e", "loss", "loss=1,5"):
+            self.refused(f"target is '{bad}'; write accuracy=A", "train", "--target", bad)
         self.refused("first_bucket_mb is 3 but bucket_mb is only 2", "train", "--method", "ddp(2,3)",
                      "--data", self.data, "--out", self.out("a"))
         self.refused("on-loss is 'continue', but 'ddp' needs every worker", "train", "--on-loss", "continue")
-        for bad in ("0", "0:", "0:0.5", "0:nan", "x:2", "0:2:1.5", "0:2,", "-1:2"):
+        for bad in ("0", "0:", "0:0.5", "0:nan", "x:2", "0:2:1.5", "0:2,", "-1:2", "0:0x2", "0: 2",
+                    "0:2:0x1p-1"):
             self.refused(f"slow is '{bad}'; write RANK:FACTOR, RANK:FACTOR:P or *:FACTOR:P", "train", "--slow=" + bad)
+        for name, value in (("restarts", "3"), ("workers-timeout", "5")):
+            self.refused(f"{name} is given, and it does nothing without workers, FEWEST:MOST; give both, or omit it",
+                         "train", f"--{name}", value)
         self.refused("there is no worker 2: with n = 2 they are 0 to 1", "train", "-n", "2", "--slow", "2:3")
         self.refused("it has 2 weights (sum 3) for 3 workers", "train", "-n", "3", "--batch-share", "1:2")
         self.refused("batch-share is 'fair'; write even, auto, data, or a weight for each worker", "train",

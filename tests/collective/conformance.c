@@ -592,6 +592,7 @@ int collective_conformance(const tutti_transport_ops *ops, const char *spec, int
         cmocka_unit_test(a_departed_rank_ends_only_calls_that_need_it),
         cmocka_unit_test(survivors_learn_the_lost_rank_and_continue),
         cmocka_unit_test(a_member_that_fails_and_lives_on_keeps_no_other_waiting),
+        cmocka_unit_test(failed_groups_take_no_place_from_others),
         cmocka_unit_test(a_timeout_names_the_missing_rank_on_all_members),
         cmocka_unit_test(a_timeout_of_different_roots_names_no_member),
         cmocka_unit_test(a_timeout_does_not_change_what_ends_in_time),

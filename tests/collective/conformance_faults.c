@@ -310,7 +310,7 @@ void a_departed_rank_ends_only_calls_that_need_it(void **state)
 }
 
 /* All except the lost one learn of it, by whatever chain of messages, while all of them live on;
-   and they continue without it. */
+   and they continue without it, for more failed calls than the rendezvous table has entries. */
 static tutti_status survivors_main(tutti_world *world, void *arg, tutti_error *err)
 {
     static const char *const algorithms[] = { NULL, "exchange", "doubling", "tree", "direct" };
@@ -326,14 +326,14 @@ static tutti_status survivors_main(tutti_world *world, void *arg, tutti_error *e
     tutti_group rest = tutti_group_of(world, left, n, 21);
     TUTTI_TRY(memory_open(&m, world, err));
     TUTTI_TRY(tutti_barrier(&all, err));
-    for (uint32_t k = 0; k < 30 && rank != t->dying; k++) {
+    for (uint32_t k = 0; k < 200 && rank != t->dying; k++) {
         static const size_t counts[] = { 8, 2000, 200000 };
         tutti_group g = tutti_group_keyed(&all, k, 0);
         const tutti_buffer x =
             tutti_f32(NULL, (float *)(void *)vector_of(&m, (memory_kind)(k / 3 % MEMORIES), rank, 4), counts[k % 3]);
         tutti_error e = { 0 };
         tutti_status status;
-        g.algorithm = algorithms[k / 6];
+        g.algorithm = algorithms[k / 6 % TUTTI_LENGTH(algorithms)];
         status = k % 6 == 4   ? tutti_broadcast(&g, t->dying, x, &e)
                  : k % 6 == 5 ? tutti_barrier(&g, &e)
                               : tutti_allreduce(&g, TUTTI_SUM, x, &e);
@@ -393,6 +393,40 @@ void a_member_that_fails_and_lives_on_keeps_no_other_waiting(void **state)
     for (t->variant = 0; t->variant < 4; t->variant++)
         for (int p = 2; p <= 4; p++)
             run_ranks(t, p, fails_alone_main);
+}
+
+/* Rank 1 gives up each of many groups, before or while rank 0 makes a call of it (small, large, a
+   barrier). Each of these fails, and the ranks continue in another group. The cause that rank
+   1 names is rank 0, which so need not wait for a report of it. */
+static tutti_status many_fail_main(tutti_world *world, void *arg, tutti_error *err)
+{
+    static const size_t counts[] = { 8, 20000 };
+    const int rank = tutti_world_rank(world);
+    tutti_group all = tutti_group_workers(world, 40), rest = tutti_group_workers(world, 41);
+    rank_memory m;
+
+    (void)arg;
+    TUTTI_TRY(memory_open(&m, world, err));
+    for (uint32_t k = 0; k < 120; k++) {
+        tutti_group g = tutti_group_keyed(&all, k, 0);
+        const tutti_buffer x =
+            tutti_f32(NULL, (float *)(void *)vector_of(&m, WINDOW, rank, 4), counts[k / 3 % 2]);
+        tutti_error e = { 0 };
+        tutti_status status = TUTTI_ERR_PEER;
+        if (rank == 1)
+            tutti_group_give_up(&g, 0);
+        else
+            status = k % 3 == 2 ? tutti_barrier(&g, &e) : tutti_allreduce(&g, TUTTI_SUM, x, &e);
+        CHECK(status == TUTTI_ERR_PEER, "call %u: %s, %s", k, tutti_status_name(status), e.text);
+        TUTTI_TRY(tutti_allreduce(&rest, TUTTI_SUM, x, err));
+    }
+    memory_close(&m);
+    return TUTTI_OK;
+}
+
+void failed_groups_take_no_place_from_others(void **state)
+{
+    run_ranks(*state, 2, many_fail_main);
 }
 
 /* The last rank comes to its call only when all others have ended theirs. Both then name it. */

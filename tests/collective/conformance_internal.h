@@ -92,6 +92,7 @@ void a_failed_member_ends_other_calls_with_its_rank(void **state);
 void a_departed_rank_ends_only_calls_that_need_it(void **state);
 void survivors_learn_the_lost_rank_and_continue(void **state);
 void a_member_that_fails_and_lives_on_keeps_no_other_waiting(void **state);
+void failed_groups_take_no_place_from_others(void **state);
 void a_timeout_names_the_missing_rank_on_all_members(void **state);
 void a_timeout_of_different_roots_names_no_member(void **state);
 void a_timeout_does_not_change_what_ends_in_time(void **state);

@@ -108,7 +108,8 @@ static void invalid_meeting_place_settings_are_rejected(void **state)
     static char id[] = "TUTTI_RUN_ID=00112233445566778899aabbccddeeff",
                 key[] = "TUTTI_RUN_KEY=00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
     static char file[] = "TUTTI_RUN_KEY_FILE=/nowhere/key", place[] = "TUTTI_MEET=127.0.0.1:1",
-                name[] = "TUTTI_MEET=no-such-host.invalid:1", bad[] = "TUTTI_MEET=::1:77";
+                name[] = "TUTTI_MEET=no-such-host.invalid:1",
+                closed[] = "TUTTI_MEET=unix:closed", bad[] = "TUTTI_MEET=::1:77";
     const struct { char *environment[5]; const char *spec, *says; tutti_status status;
     } cases[] = {
         { { NULL },
@@ -135,6 +136,11 @@ static void invalid_meeting_place_settings_are_rejected(void **state)
           "worker 1 did not reach the meeting place at 127.0.0.1:1 within 0.3 s (TUTTI_MEET); is the launcher running, "
           "and does it listen there? (Connection refused)",
           TUTTI_ERR_IO },
+        { { closed, id, key, NULL }, /* at once, and not after a minute */
+          "tcp",
+          "worker 1 finds the meeting place at unix:closed (TUTTI_MEET) closed: all workers have met there, or the "
+          "launcher has ended. Over tcp a process can open one world only in a run",
+          TUTTI_ERR_STATE },
         { { name, id, key, NULL },
           "tcp(open-timeout=0.3)",
           "no address is known for the host 'no-such-host.invalid'",

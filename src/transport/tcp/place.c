@@ -118,6 +118,13 @@ static void report_worker_0_missing(const tcp_finder *f, const tcp_call *call)
     e->waits(e->waits_user, line);
 }
 
+/* A launcher on this host listens before it starts a worker, and ends that when all have come. So
+   where it refuses a connection, waiting does not help. */
+static bool is_over(const tcp_finder *f, const tcp_call *call)
+{
+    return !f->e->at_rank_0 && f->place.at.ss_family == AF_UNIX && call->cause == ECONNREFUSED;
+}
+
 tutti_status tutti_tcp_call_place(tcp_finder *f, tutti_error *err)
 {
     tcp_endpoint *e = f->e;
@@ -141,6 +148,16 @@ tutti_status tutti_tcp_call_place(tcp_finder *f, tutti_error *err)
         if (!said && now >= e->report_ns) {
             report_worker_0_missing(f, &call);
             said = true;
+        }
+        if (is_over(f, &call)) {
+            tutti_tcp_hang_up(&call.fd);
+            return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                              "worker %d finds the meeting place at %s (" TUTTI_MEET_VARIABLE
+                              ") closed: all workers have met there, or the launcher has ended. Over "
+                              "tcp a process can open one world only in a run: open it once and keep "
+                              "it, or start the run over shared memory (shm), where a second one is "
+                              "possible",
+                              e->rank, f->where);
         }
         if (now >= f->deadline_ns) {
             tutti_tcp_hang_up(&call.fd);
