@@ -7,7 +7,7 @@
 
    When is everything here? Manifests say what their senders have, and one who has a shard may not
    know of what is in another's. So a manifest has to come from each rank of the run, or from one
-   whose image has every state (image.h). Then states have to be complete, those of each worker for
+   that has copies of what is that rank's, or from one whose image has every state (image.h). Then states have to be complete, those of each worker for
    all workers. */
 #include "state_internal.h"
 #include <errno.h>
@@ -200,7 +200,8 @@ void tutti_fetch_describe(const tutti_fetch *f, char *text, size_t bytes)
     text += length;
     bytes -= (size_t)length;
     if (!tutti_fetch_is_listed(f))
-        snprintf(text, bytes, "; manifests of %d of %d ranks have come", f->n_ranks, f->world);
+        snprintf(text, bytes, "; manifests of %d of %d ranks have come%s", f->n_ranks, f->world,
+                 f->facts == NULL ? ", and none has all counters" : "");
     else if (!tutti_fetch_covers(f, &what, &owner) && what != NULL)
         snprintf(text, bytes, "; nobody has all of '%.60s/%.60s' (owner %d)", what->state,
                  what->tensor, owner);

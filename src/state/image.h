@@ -14,7 +14,9 @@ typedef struct tutti_image {
     int rank;                    /* whose image it is; one that was fetched: 0 */
     int world, workers;          /* ranks of the run, and those of them that are workers */
     bool whole;                  /* of no state do other ranks have what is not here */
-    char *facts;                 /* a JSON object */
+    int copies;                  /* nor does one of so many ranks after `rank`, cyclically; below
+                                    `world` */
+    char *facts;                 /* a JSON object; "": only what a worker has of its own is here */
     tutti_saved *pieces;         /* [n], in order; data: memory of the image, or NULL: not there */
     uint64_t *hash;              /* [n]: XXH3-64 of a piece's bytes */
     size_t n;
@@ -30,7 +32,8 @@ static inline uint64_t tutti_image_bytes(const tutti_saved *piece)
 int tutti_image_order(const tutti_saved *a, const tutti_saved *b);
 
 /* Copies items[n], whose contents are in memory or in a tier, and hashes them. of: step, rank,
-   world, workers, whole and facts, which are copied; the rest of it is ignored. Blocks (tiers). */
+   world, workers, whole, copies and facts, which are copied; the rest of it is ignored. Blocks
+   (tiers). */
 tutti_status tutti_image_copy(tutti_image **out, const tutti_image *of, const tutti_saved *items,
                               size_t n, tutti_error *err);
 void tutti_image_close(tutti_image *image);
