@@ -15,12 +15,14 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "engine/image.h"
 #include "rough.h"
 #include "tutti/method.h"
+#include "tutti/method/steps.h"
 #include "tutti/tutti.h"
 
 enum { TENSORS = 3, STEPS = 5, RANKS = 4, OWN = 3, SAMPLES = 90, ROWS = 70, COLS = 10 };
@@ -35,12 +37,15 @@ typedef struct job {
     bool commit;
     int quits_rank, quits_step, quits_at; /* quits_rank -1: none does */
     int64_t quits_pass;
+    int bad_step;                         /* its gradient is not finite, so that it is skipped; -1: none */
     uint64_t hash[RANKS][STEPS + 1];      /* [rank][steps done]; written if nobody quits */
     uint64_t x[RANKS];                    /* at the end */
     uint64_t left[RANKS], steps[RANKS];   /* the state after a failure, and its number of steps */
     uint64_t shards[RANKS][STEPS + 1];    /* as `hash`, of the slots that zero cuts; 0: none */
     uint64_t beside[RANKS], beside_at[RANKS]; /* those that are left of another step, 0: none, and which */
     uint64_t commits[RANKS];              /* how often commit was true */
+    uint64_t bytes[RANKS];                /* sent, at the end */
+    size_t updated[RANKS];                /* elements, by each worker */
     bool whole[RANKS];
     bool update_fails;
 } job;
@@ -133,6 +138,8 @@ static tutti_status one_pass(rank_state *r, tutti_engine *e, const tutti_pass *p
         if (p->index == r->j->quits_pass && quits(r, step, k))
             return tutti_engine_whole(e, &steps) ? TUTTI_ERR_STATE : leave(err);
         compute(p, k, tutti_engine_gradient(e, k), ids, &n);
+        if (k == 1 && (int)step == r->j->bad_step)
+            tutti_engine_gradient(e, k)[0] = INFINITY;
         TUTTI_TRY(k == 0 ? tutti_engine_grad_ready_rows(e, k, ids, n, err) : tutti_engine_grad_ready(e, k, err));
     }
     return tutti_engine_pass_end(e, 1, err);
@@ -194,6 +201,17 @@ static tutti_status hash_state(tutti_engine *e, uint64_t *hash, uint64_t *shards
     return TUTTI_OK;
 }
 
+static void take_figures(const rank_state *r)
+{
+    tutti_figures figures;
+
+    tutti_engine_figures(r->e, &figures);
+    r->j->x[r->rank] = hash_values(r);
+    r->j->bytes[r->rank] = figures.bytes_sent;
+    if (strncmp(r->j->options.method, "zero", 4) == 0)
+        r->j->updated[r->rank] = tutti_shards_count(tutti_engine_method(r->e), r->rank);
+}
+
 static void look_beside(job *j, int rank, tutti_engine *e)
 {
     tutti_error none;
@@ -241,7 +259,7 @@ static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
     if (status == TUTTI_OK)
         status = tutti_engine_finish(e, err);
     if (status == TUTTI_OK)
-        j->x[r.rank] = hash_values(&r);
+        take_figures(&r);
     else if (e != NULL && status != TUTTI_ERR_IO && status != TUTTI_ERR_STATE) {
         tutti_error none;
         uint64_t shards;
@@ -258,7 +276,7 @@ static job job_of(const char *method, int shares)
 {
     return (job){ .options = { .method = method, .optimizer = "adamw(lr=0.01)", .batch = 2, .data_samples = SAMPLES,
                                .seed = 3, .elastic_shares = shares },
-                  .commit = true, .quits_rank = -1 };
+                  .commit = true, .quits_rank = -1, .bad_step = -1 };
 }
 
 static void run_whole(job *j, int n)
@@ -339,6 +357,7 @@ static job varied(size_t m, int variant)
         j.options.optimizer = "adam(lr=0.01,lazy=on)";
     if (variant / 2 == 1)
         j.options.loss_scale = "dynamic(init=1024,interval=2)";
+    j.bad_step = variant == 3 ? (AT_COMMIT + variant) % (STEPS - 1) : -1;
     return j;
 }
 
@@ -372,6 +391,32 @@ static void a_run_that_commits_has_the_bits_of_one_that_does_not(void **state)
                 for (int r = 0; r < RANKS; r++)
                     if (m != ZERO) /* there each has copies besides */
                         assert_true(a.hash[r][s] == b.hash[r][s]);
+        }
+}
+
+/* In a step a worker sends its shard's gradient to one more worker, where the optimiser has slots;
+   and it updates that of the next worker, too. */
+static void copies_of_shards_cost_one_value_for_each_of_them(void **state)
+{
+    static const char *const optimizers[] = { "sgd(lr=0.1)", "sgd(lr=0.1,momentum=0.9)", "adamw(lr=0.01)" };
+
+    (void)state;
+    for (size_t o = 0; o < TUTTI_LENGTH(optimizers); o++)
+        for (int n = 1; n <= RANKS; n++) {
+            static job with, without;
+            with = job_of(methods[ZERO], n % 2 == 0 ? 6 : 0);
+            with.options.optimizer = optimizers[o];
+            with.options.clip_norm = 0.5;
+            without = with;
+            without.commit = false;
+            run_whole(&with, n);
+            run_whole(&without, n);
+            for (int r = 0; r < n; r++) {
+                const bool copies = o > 0 && n > 1;
+                const size_t mine = without.updated[r], next = without.updated[(r + 1) % n];
+                assert_int_equal(with.bytes[r] - without.bytes[r], copies ? STEPS * sizeof(float) * mine : 0);
+                assert_int_equal(with.updated[r], mine + (copies ? next : 0));
+            }
         }
 }
 
@@ -418,6 +463,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_lost_worker_leaves_a_step_or_none_of_it),
         cmocka_unit_test(a_run_that_commits_has_the_bits_of_one_that_does_not),
+        cmocka_unit_test(copies_of_shards_cost_one_value_for_each_of_them),
         cmocka_unit_test(an_update_that_fails_leaves_no_whole_state),
         cmocka_unit_test(what_cannot_is_refused),
     };
