@@ -198,8 +198,14 @@ tutti_status tutti_fetch_list(tutti_fetch *f, holder *h, const uint8_t *bytes, s
     tutti_manifest_piece p;
     size_t fresh;
 
+    tutti_status status;
+
     TUTTI_TRY(tutti_manifest_begin(&r, &f->options.of, bytes, n, err));
-    TUTTI_TRY(check_manifest(f, r, &fresh, err));
+    status = check_manifest(f, r, &fresh, err);
+    if (status == TUTTI_ERR_STATE && r.facts[0] == 0) /* they are of workers of another epoch */
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "what a holder has beside its state is of other workers than the state");
+    TUTTI_TRY(status);
     TUTTI_TRY(take_run(f, &r, err));
     TUTTI_TRY(reserve(f, f->n + fresh, err));
     h->has = tutti_alloc(r.pieces + 1, sizeof *h->has);

@@ -197,7 +197,7 @@ tutti_status tutti_engine_image_beside(tutti_engine *e, tutti_image **image, tut
     tutti_status status;
 
     *image = NULL;
-    if (!is_left(e))
+    if (e->stage != STAGE_READY && e->stage != STAGE_FINISHED && !is_left(e))
         return tutti_engine_out_of_order(err, "image_beside");
     status = list_beside(e, &list, &step, err);
     if (status == TUTTI_OK && list.count > 0)

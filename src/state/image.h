@@ -28,6 +28,12 @@ static inline uint64_t tutti_image_bytes(const tutti_saved *piece)
     return (piece->end - piece->begin) * tutti_dtype_bytes(piece->dtype);
 }
 
+/* Has it all of the state of its step? */
+static inline bool tutti_image_is_whole(const tutti_image *image)
+{
+    return image->facts[0] != 0 && (image->whole || image->copies + 1 >= image->world);
+}
+
 /* Compares the places of two pieces, with a result as that of strcmp. */
 int tutti_image_order(const tutti_saved *a, const tutti_saved *b);
 
