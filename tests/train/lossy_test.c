@@ -4,7 +4,7 @@
    are exact. Method: processes are threads, as in train/epochs. One that is killed fails in a call
    that the linker has wrapped: before a step, between its passes, when it is asked to commit,
    after it, in a report, an evaluation, a checkpoint, the results. What its thread has of the run
-   is then thrown away. The others have the state of the step before, or of that step. Which of
+   is then thrown away. Another one may not commit the step in which it is killed. The others have the state of the step before, or of that step. Which of
    them the next epoch begins with is drawn. Under zero each has a part of it, and the parts of
    those that are left make the whole, at either of the two steps, unless two neighbours were killed.
    Then it is the newest checkpoint. */
@@ -51,6 +51,7 @@ typedef struct process {
     moment dies_at;
     uint64_t dies_in;                /* the step, from 0 */
     bool killed;
+    uint64_t refuses_in;             /* it does not commit that step, from 1, and lives; 0: none */
     tutti_image *image, *next;       /* what it has left of the last epoch and of this one; NULL:
                                         nothing */
     tutti_image *beside;             /* and of a neighbouring step; NULL: nothing */
@@ -175,7 +176,7 @@ tutti_status __wrap_tutti_engine_save(tutti_engine *e, const char *directory, co
 static bool commit(void *user, uint64_t step)
 {
     (void)user;
-    return !is_killed(AT_COMMIT, step);
+    return !is_killed(AT_COMMIT, step) && step + 1 != me->refuses_in;
 }
 
 /* Callback of the epoch. */
@@ -218,6 +219,7 @@ static void start(job *j, process *p)
     p->io = (tutti_train_io){ 0 };
     p->dies_at = LIVES;
     p->killed = false;
+    p->refuses_in = 0;
     tutti_train_begin(&p->run, p->rt, &j->config, &p->io);
     if (tutti_train_open_samples(&p->run, &err) != TUTTI_OK)
         fail_msg("%s", err.text);
@@ -319,7 +321,7 @@ static void assert_reasons(const job *j)
         const process *p = &j->of[j->member[k]];
         char own[64];
         snprintf(own, sizeof own, "worker %d: step", k);
-        if (!p->killed && strncmp(p->why.text, own, strlen(own)) == 0)
+        if (!p->killed && p->refuses_in == 0 && strncmp(p->why.text, own, strlen(own)) == 0)
             fail_msg("%s, process %d: %s", j->out, j->member[k], p->why.text);
     }
 }
@@ -334,6 +336,7 @@ static void take_images(job *j)
         tutti_image_close(p->image);
         p->image = p->next;
         p->next = NULL;
+        p->refuses_in = 0;
     }
 }
 
@@ -424,11 +427,15 @@ static void join_parts(job *j, int killed_n)
 {
     const uint64_t step = j->from->step;
 
+    for (int k = 0; k < j->n && killed_n < 2; k++) { /* of both steps, where there are two */
+        tutti_image *other = joined_at(j, j->of[j->member[k]].image->step);
+        if (other == NULL)
+            fail_msg("%s, epoch %d: the members that are left do not have all of step %d", j->out, (int)j->epoch,
+                     (int)j->of[j->member[k]].image->step);
+        tutti_image_close(other);
+    }
     tutti_image_close(j->joined);
     j->from = j->joined = joined_at(j, step);
-    if (j->from == NULL && killed_n < 2)
-        fail_msg("%s, epoch %d: the members that are left do not have all of step %d", j->out, (int)j->epoch,
-                 (int)step);
     if (j->from == NULL)
         choose_checkpoint(j);
 }
@@ -499,6 +506,8 @@ static void come_go_and_die(job *j, moment first)
     for (int k = 0; k < 4; k++)
         start(j, &j->of[j->member[j->n++] = k]);
     kill_at(j, &j->of[victim], first, draw(j, 3));
+    if (first == AT_COMMIT || first == AFTER_STEP) /* so it has a step less than the others */
+        j->of[(victim + 1 + (int)draw(j, 3)) % 4].refuses_in = j->of[victim].dies_in + 1;
     train_epoch(j, 0);
     assert_int_equal(j->n, 3);
     train_epoch(j, 5 + draw(j, 2));
