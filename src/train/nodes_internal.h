@@ -17,7 +17,7 @@ typedef struct follower {
     tutti_carrier *carrier;
     tutti_image *whole;  /* where a part is on offer: all of the state that an epoch begins with;
                             NULL: it is what is on offer, or is not needed any more */
-    uint64_t missing;    /* the epoch whose state nobody has all of; 0 */
+    bool missing;        /* nobody has all of the state of the epoch */
     int64_t missing_ns;  /* since when */
     bool missing_said;   /* a line was printed */
     tutti_node *node;

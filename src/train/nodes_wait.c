@@ -186,8 +186,8 @@ tutti_status tutti_follower_wait_for_state(follower *f, const tutti_node_view *v
     const int64_t now = tutti_node_now(f->node);
     char line[900], mends[400];
 
-    if (f->missing != view->epoch) {
-        f->missing = view->epoch;
+    if (!f->missing) { /* others that end make another epoch of those that are left */
+        f->missing = true;
         f->missing_ns = now;
         f->missing_said = false;
     }

@@ -128,7 +128,7 @@ class Join(Case):
             os.kill(worker, signal.SIGKILL)
         self.ends(3, run, "lost")
         self.assertRegex(self.said("lost"), r"a part of the state was on workers that are lost \(state of step \d+: .*; "
-                         r"nobody has all of '\S+' \(owner -1\)\); the run waits for one that may have it for 4 s\. "
+                         r"what rank 2 of 5 had is nowhere\); the run waits for one that may have it for 4 s\. "
                          r"If there is none, end it: continue with a fixed number of workers: tutti train --resume")
         self.assertRegex(self.said("lost"), r"a part of the state was on workers that are lost .*, so the run ends; the "
                          r"last agreed step is \d+, .* continue with a fixed number of workers: tutti train --resume \S+"
