@@ -2,13 +2,12 @@
 
    | note     | tag              | bytes                         |
    |----------|------------------|-------------------------------|
-   | ASK      | range, or        | the step (8); and 1 (1): what |
-   |          | FETCH_MANIFEST   | the receiver has beside its   |
-   |          |                  | own state                     |
+   | ASK      | range, or        | the step (8); and 1 (1): its  |
+   |          | FETCH_MANIFEST   | part of a neighbouring step   |
    | MANIFEST | the step         | the manifest (state_wire.c)   |
    | RANGE    | range            | the step (8), the range       |
    | NONE     | the step         | the sender has a later state, |
-   |          |                  | or nothing beside its own     |
+   |          |                  | or no such part               |
    | WHICH    | 0                | none: what run is this?       |
    | ABOUT    | 0                | what the run is: a text       |
    | LEAVE    | 0                | none: leave the run           |
@@ -46,7 +45,7 @@ struct tutti_carrier {
     int n_askers;
     tutti_fetch *fetch;          /* NULL: nothing is fetched */
     uint64_t step;               /* that is fetched */
-    uint64_t beside_of[TUTTI_MEMBERS_MAX]; /* those that are asked for what is beside their state */
+    uint64_t beside_of[TUTTI_MEMBERS_MAX]; /* those that are asked for that */
     int n_beside_of;
     uint64_t own[OWN_MOST];      /* ranges that this process asked itself for */
     int n_own;

@@ -93,7 +93,7 @@ struct tutti_fetch {
     tutti_fetch_options options;
     char *facts;                 /* NULL: no manifest that has them is here */
     int world, workers;          /* 0: no manifest is here */
-    bool *ranks;                 /* [world]: who has nothing that is not in a manifest here */
+    bool *ranks;                 /* [world]: has this rank nothing that is in no manifest? */
     int n_ranks;
     bool whole;                  /* a manifest has come that lists every state */
     piece *pieces;               /* [n], as they came */

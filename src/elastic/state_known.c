@@ -181,7 +181,7 @@ static tutti_status take_run(tutti_fetch *f, const tutti_manifest_reader *r, tut
     return TUTTI_OK;
 }
 
-/* That rank, and those of which it has copies, have nothing that nobody lists. */
+/* All that this rank has, and those whose copies it has, is in a manifest. */
 static void mark(tutti_fetch *f, const tutti_manifest_reader *r)
 {
     for (int k = 0; k <= r->copies; k++) {

@@ -3,7 +3,7 @@
      0  'T' 'S'  version  whole: 0 or 1   bytes of a range (4)
      8  run id (16)   step (8)
     32  rank (4)  world (4)  workers (4)  pieces (4)   bytes of facts, its NUL included (8)
-    56  copies (4): of so many ranks after that one what they have is here, too
+    56  copies (4): the number of ranks after that one whose state is here, too
     60  facts
         a piece: keep (1)  dtype (1)  bytes of state (2)  bytes of tensor (2)  owner + 1 (4)
                  count (8)  begin (8)  end (8)  state  tensor  a hash (8) for each range

@@ -14,8 +14,8 @@ typedef struct tutti_image {
     int rank;                    /* whose image it is; one that was fetched: 0 */
     int world, workers;          /* ranks of the run, and those of them that are workers */
     bool whole;                  /* of no state do other ranks have what is not here */
-    int copies;                  /* nor does one of so many ranks after `rank`, cyclically; below
-                                    `world` */
+    int copies;                  /* number of ranks after `rank`, cyclically, that have nothing that
+                                    is not here; below `world` */
     char *facts;                 /* a JSON object; "": only what a worker has of its own is here */
     tutti_saved *pieces;         /* [n], in order; data: memory of the image, or NULL: not there */
     uint64_t *hash;              /* [n]: XXH3-64 of a piece's bytes */

@@ -17,7 +17,7 @@ typedef struct follower {
     tutti_carrier *carrier;
     tutti_image *whole;  /* where a part is on offer: all of the state that an epoch begins with;
                             NULL: it is what is on offer, or is not needed any more */
-    bool missing;        /* nobody has all of the state of the epoch */
+    bool missing;        /* no member has all of the state of the epoch, nor have all together */
     int64_t missing_ns;  /* since when */
     bool missing_said;   /* a line was printed */
     tutti_node *node;
@@ -48,8 +48,8 @@ tutti_status tutti_follower_wait_for_more(follower *f, const tutti_node_view *vi
 /* Those that answer cannot decide the next epoch. TUTTI_ERR_PEER: for too long. */
 tutti_status tutti_follower_wait_for_majority(follower *f, const tutti_node_view *view,
                                               tutti_error *err);
-/* Nobody that is left has all of the state of the epoch, for the reason `why`. TUTTI_ERR_PEER: for
-   too long. */
+/* Those that are left do not have all of the state of the epoch, for the reason `why`.
+   TUTTI_ERR_PEER: for too long. */
 tutti_status tutti_follower_wait_for_state(follower *f, const tutti_node_view *view,
                                            const char *why, tutti_error *err);
 

@@ -4,14 +4,14 @@
    Its carrier has on offer the image of the last step that it has made when an epoch ended, or one
    that it has fetched. Where the method cuts its state over the workers (zero), that image is a
    part: its shards, copies of the next worker's, and what all have. Then each member fetches the
-   rest from the others before the epoch begins, since the next cut is another one. The whole is
-   kept beside what is on offer, whose ranges are numbered, until the first step of the epoch is
-   made. If none is made it is on offer in the next epoch.
+   rest from the others before the epoch begins, since the next cut is another one. The whole
+   is kept apart from what is on offer, whose ranges are numbered, until the first step of the epoch
+   is made. If none is made it is on offer in the next epoch.
 
    When a loss ends an epoch some members may have made a step that others have not. The next epoch
    begins with one of the two. Those that have the other one give their shards of that step
    (tutti_engine_image_beside). They are asked if those that hold the state do not have all of it.
-   Shards that nobody has any more are waited for, as a majority is, and end the run
+   Shards that are lost with their copies are waited for, as a majority is, and end the run
    (nodes_wait.c). */
 #include <string.h>
 

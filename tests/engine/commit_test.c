@@ -389,7 +389,7 @@ static void a_run_that_commits_has_the_bits_of_one_that_does_not(void **state)
             assert_memory_equal(a.x, b.x, sizeof a.x);
             for (int s = 0; s <= STEPS; s++)
                 for (int r = 0; r < RANKS; r++)
-                    if (m != ZERO) /* there each has copies besides */
+                    if (m != ZERO) /* there each has copies, too */
                         assert_true(a.hash[r][s] == b.hash[r][s]);
         }
 }

@@ -308,7 +308,7 @@ static void assert_same_image(const tutti_image *a, const tutti_image *b)
     assert_string_equal(a->facts, b->facts);
 }
 
-/* Any workers may be lost of which no two stand next to each other: all sets of them are tried. */
+/* Any workers may be lost unless two are neighbours: all sets of them are tried. */
 static void a_lost_shard_is_at_the_worker_before_it(void **state)
 {
     (void)state;

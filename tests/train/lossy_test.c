@@ -392,7 +392,7 @@ static void answer(tutti_fetch *f, const tutti_elastic_state *of, const tutti_im
         fail_msg("%s", err.text);
 }
 
-/* Of the members' images, and then of what they have beside them: those of that step. NULL: they
+/* Of the members' images, and then of their parts of other steps: those of that step. NULL: they
    have not all of it. */
 static tutti_image *joined_at(const job *j, uint64_t step)
 {

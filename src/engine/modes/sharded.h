@@ -70,8 +70,8 @@ typedef struct tutti_shards {
     tutti_range *both;           /* [n_pieces][2]: `mine` and `copied`, ascending */
     size_t *sent;                /* [n_pieces][2][team]: elements of this worker's gradient that are
                                     sent to each, and of theirs that come from each */
-    float *before;               /* declared, slots x (elements that have some): the slots at the
-                                    step `beside`; NULL: no options.commit */
+    float *before;               /* declared, slots x (elements that have some): the slots at
+                                    that step; NULL: no options.commit */
     uint64_t beside;             /* steps done at which the slots were, or will be, those of
                                     `before`; TUTTI_NO_STEP: unknown */
     float *fresh;                /* declared with `before`: the new values of one shard */
