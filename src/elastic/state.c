@@ -7,8 +7,8 @@
 
    When is everything here? Manifests say what their senders have, and one who has a shard may not
    know of what is in another's. So a manifest has to come from each rank of the run, or from one
-   that has copies of what is that rank's, or from one whose image has every state (image.h). Then states have to be complete, those of each worker for
-   all workers. */
+   that has copies of what is that rank's, or from one whose image has every state (image.h). Then
+   states have to be complete, those of each worker for all workers. */
 #include "state_internal.h"
 #include <errno.h>
 #include <string.h>

@@ -127,12 +127,12 @@ class Join(Case):
         for worker in children_of(run.pid)[1:3]:
             os.kill(worker, signal.SIGKILL)
         self.ends(3, run, "lost")
-        self.assertRegex(self.said("lost"), r"a part of the state was on workers that are lost \(state of step \d+: .*; "
-                         r"what rank 2 of 5 had is nowhere\); the run waits for one that may have it for 4 s\. "
+        self.assertRegex(self.said("lost"), r"a part of the state was on workers that are lost \(state of step \d+: .*"
+                         r"; what rank 2 of 5 had is nowhere\); the run waits for one that may have it for 4 s\. "
                          r"If there is none, end it: continue with a fixed number of workers: tutti train --resume")
-        self.assertRegex(self.said("lost"), r"a part of the state was on workers that are lost .*, so the run ends; the "
-                         r"last agreed step is \d+, .* continue with a fixed number of workers: tutti train --resume \S+"
-                         r"/checkpoints/step-\d+ -n N\n")
+        self.assertRegex(self.said("lost"), r"a part of the state was on workers that are lost .*, so the run ends; "
+                         r"the last agreed step is \d+, .* continue with a fixed number of workers: tutti train "
+                         r"--resume \S+/checkpoints/step-\d+ -n N\n")
         self.resume(out, 3)
         self.same_as_undisturbed(60, out, *zero)
 

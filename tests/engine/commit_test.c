@@ -3,8 +3,9 @@
    is lost, by each method that has the trait, with logical shares and without, with clipping, a
    loss scale, several passes and a table whose rows are sent. So has each worker its shards and its
    copies of the next one's under zero; where one has made the step and another has not, both have
-   them at either step. A run without a loss has the bits of a run without commit. An evaluation that fails leaves the state as it was; an update that fails
-   does not, and neither does a step that is not over. Others are refused in a sentence.
+   them at either step. A run without a loss has the bits of a run without commit. An evaluation
+   that fails leaves the state as it was; an update that fails does not, and neither does a step
+   that is not over. Others are refused in a sentence.
    Method: the state as tutti_engine_state has it, and an image of it, are hashed after each step of
    a run without a loss.
    Then one worker leaves at a drawn moment: after some tensors of a pass, after the passes, or when

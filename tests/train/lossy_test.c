@@ -4,10 +4,10 @@
    are exact. Method: processes are threads, as in train/epochs. One that is killed fails in a call
    that the linker has wrapped: before a step, between its passes, when it is asked to commit,
    after it, in a report, an evaluation, a checkpoint, the results. What its thread has of the run
-   is then thrown away. Another one may not commit the step in which it is killed. The others have the state of the step before, or of that step. Which of
-   them the next epoch begins with is drawn. Under zero each has a part of it, and the parts of
-   those that are left make the whole, at either of the two steps, unless two neighbours were killed.
-   Then it is the newest checkpoint. */
+   is then thrown away. Another one may not commit the step in which it is killed. The others have
+   the state of the step before, or of that step. Which of them the next epoch begins with is drawn.
+   Under zero each has a part of it, and the parts of those that are left make the whole, at either
+   of the two steps, unless two neighbours were killed. Then it is the newest checkpoint. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
