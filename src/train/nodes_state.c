@@ -71,14 +71,15 @@ tutti_status tutti_follower_drop(follower *f, tutti_error *err)
 
 /* ---- fetching ---- */
 
-/* Callbacks of the fetch. */
+/* Callbacks of the fetch. Without a majority no epoch follows that would name those that are lost,
+   and a fetch would wait for them. */
 static bool is_over(void *user)
 {
     const follower *f = user;
     tutti_node_view view;
 
     tutti_node_look(f->node, &view);
-    return view.state != TUTTI_MEMBER || view.epoch != f->epoch;
+    return view.state != TUTTI_MEMBER || view.epoch != f->epoch || !view.majority;
 }
 
 static bool is_over_or_held(void *user)
@@ -87,7 +88,7 @@ static bool is_over_or_held(void *user)
     tutti_node_view view;
 
     tutti_node_look(f->node, &view);
-    return view.state != TUTTI_MEMBER || view.epoch != f->epoch || view.holds;
+    return view.holds || is_over(user);
 }
 
 /* Bytes that a state may have: all slots and copies of any optimiser, and what is not of the

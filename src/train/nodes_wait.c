@@ -238,7 +238,9 @@ tutti_status tutti_follower_wait_for_majority(follower *f, const tutti_node_view
 
     if (!f->alone) {
         f->alone = true;
-        f->alone_ns = f->few != 0 ? f->few_ns : now; /* it has waited for others already */
+        f->alone_ns = f->few != 0  ? f->few_ns /* it has waited for others already */
+                      : f->missing ? f->missing_ns
+                                   : now;
         if (view->first)
             say_what_is_missing(f, view);
     }
