@@ -406,9 +406,9 @@ typedef struct tutti_engine_options {
        call, the state is to the bit that of the step before (tutti_engine_whole). The call is on
        the client's thread, may block, and calls nothing of the engine. It is NULL on all ranks or
        on none. A run that is to go on after a change of its workers has it; it costs the overlap
-       of updates, and of the gathers of zero, with exchanges and computation, and memory for
-       client state and, under zero, this worker's slots once more. For methods with
-       TUTTI_WHOLE_STEPS; others are refused by open, as is a codec.
+       of updates, and of the gathers of zero, and memory for client state. Under zero without
+       groups a worker has the slots of the next one's shards, too, and all slots twice. For
+       methods with TUTTI_WHOLE_STEPS; others are refused by open, as is a codec.
 
        only_declared: open checks the options and declares all state as usual, but allocates no
        memory. Such an engine may only be asked for its method, shares and memory

@@ -2,11 +2,12 @@
 
    | note     | tag              | bytes                         |
    |----------|------------------|-------------------------------|
-   | ASK      | range, or        | the step (8)                  |
-   |          | FETCH_MANIFEST   |                               |
+   | ASK      | range, or        | the step (8); and 1 (1): its  |
+   |          | FETCH_MANIFEST   | part of a neighbouring step   |
    | MANIFEST | the step         | the manifest (state_wire.c)   |
    | RANGE    | range            | the step (8), the range       |
-   | NONE     | the step         | the sender has a later state  |
+   | NONE     | the step         | the sender has a later state, |
+   |          |                  | or no such part               |
    | WHICH    | 0                | none: what run is this?       |
    | ABOUT    | 0                | what the run is: a text       |
    | LEAVE    | 0                | none: leave the run           |
@@ -22,23 +23,32 @@
 #include <string.h>
 
 enum { ASK = TUTTI_NODE_KINDS, MANIFEST, RANGE, NONE, WHICH, ABOUT, LEAVE, KINDS_END = 2 * TUTTI_NODE_KINDS };
-enum { STEP_BYTES = 8 };
+enum { STEP_BYTES = 8, OWN_MOST = 128 /* at least what a fetch asks one holder for */ };
 
 #define CARRY_MS INT64_C(1000000)
+
+/* What is on offer. */
+typedef struct offered {
+    tutti_image *image;          /* NULL: nothing */
+    tutti_elastic_state of;      /* the image's */
+    uint8_t *manifest;           /* [manifest_bytes]: the image's */
+    size_t manifest_bytes;
+} offered;
 
 struct tutti_carrier {
     tutti_runtime *rt;
     tutti_monitor *lock;         /* of all below */
     tutti_node *node;            /* NULL: nothing can be sent */
-    tutti_image *image;          /* on offer; NULL: none */
-    tutti_elastic_state of;      /* the image's */
-    uint8_t *manifest;           /* [manifest_bytes]: the image's */
-    size_t manifest_bytes;
+    offered main, beside;
     /* Those that have asked for the manifest of a step before it was on offer. */
     uint64_t askers[TUTTI_MEMBERS_MAX], asked_step;
     int n_askers;
     tutti_fetch *fetch;          /* NULL: nothing is fetched */
     uint64_t step;               /* that is fetched */
+    uint64_t beside_of[TUTTI_MEMBERS_MAX]; /* those that are asked for that */
+    int n_beside_of;
+    uint64_t own[OWN_MOST];      /* ranges that this process asked itself for */
+    int n_own;
     char *about;                 /* what it tells of the run; NULL: nothing */
     bool asks;                   /* what the run is */
     bool dismissed;              /* a LEAVE has come */
@@ -59,6 +69,13 @@ static uint64_t get_step(const uint8_t from[STEP_BYTES])
     for (int k = 0; k < STEP_BYTES; k++)
         step |= (uint64_t)from[k] << 8 * k;
     return step;
+}
+
+static void drop(offered *o)
+{
+    tutti_image_close(o->image);
+    tutti_free(o->manifest);
+    *o = (offered){ 0 };
 }
 
 tutti_status tutti_carrier_open(tutti_carrier **out, tutti_runtime *rt, tutti_error *err)
@@ -82,8 +99,8 @@ void tutti_carrier_close(tutti_carrier *c)
 {
     if (c == NULL)
         return;
-    tutti_image_close(c->image);
-    tutti_free(c->manifest);
+    drop(&c->main);
+    drop(&c->beside);
     tutti_free(c->about);
     tutti_free(c->told);
     tutti_monitor_close(c->lock);
@@ -121,60 +138,82 @@ static void remember(tutti_carrier *c, uint64_t asker, uint64_t step)
 
 static void answer_those_that_wait(tutti_carrier *c)
 {
-    if (c->image == NULL || c->of.step != c->asked_step)
+    const offered *o = &c->main;
+
+    if (o->image == NULL || o->of.step != c->asked_step)
         return;
     for (int k = 0; k < c->n_askers; k++)
-        post(c, c->askers[k], MANIFEST, c->of.step, c->manifest, c->manifest_bytes);
+        post(c, c->askers[k], MANIFEST, o->of.step, o->manifest, o->manifest_bytes);
     c->n_askers = 0;
+}
+
+/* On failure the image stays the caller's. */
+static tutti_status list(offered *o, tutti_image *image, const tutti_elastic_state *of,
+                         tutti_error *err)
+{
+    *o = (offered){ 0 };
+    if (image == NULL)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti_elastic_manifest(image, of, &o->manifest, &o->manifest_bytes, err));
+    if (o->manifest_bytes > TUTTI_NODE_NOTE_BYTES) {
+        tutti_free(o->manifest);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
+                          "the list of this state's ranges has %zu bytes, and a note has at most "
+                          "%d; cut it into larger ranges",
+                          o->manifest_bytes, TUTTI_NODE_NOTE_BYTES);
+    }
+    o->image = image;
+    o->of = *of;
+    return TUTTI_OK;
 }
 
 tutti_status tutti_carrier_offer(tutti_carrier *c, tutti_image *image,
                                  const tutti_elastic_state *of, tutti_error *err)
 {
-    uint8_t *manifest = NULL, *old_manifest;
-    tutti_image *old;
-    size_t bytes = 0;
+    offered next, old;
 
-    if (image != NULL)
-        TUTTI_TRY(tutti_elastic_manifest(image, of, &manifest, &bytes, err));
-    if (bytes > TUTTI_NODE_NOTE_BYTES) {
-        tutti_free(manifest);
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
-                          "the list of this state's ranges has %zu bytes, and a note has at most "
-                          "%d; cut it into larger ranges",
-                          bytes, TUTTI_NODE_NOTE_BYTES);
-    }
+    TUTTI_TRY(list(&next, image, of, err));
     tutti_lock(c->lock);
-    old = c->image;
-    old_manifest = c->manifest;
-    c->image = image;
-    c->manifest = manifest;
-    c->manifest_bytes = bytes;
-    if (image != NULL)
-        c->of = *of;
+    old = c->main;
+    c->main = next;
     answer_those_that_wait(c);
     tutti_unlock(c->lock);
-    tutti_image_close(old);
-    tutti_free(old_manifest);
+    drop(&old);
     return TUTTI_OK;
+}
+
+tutti_status tutti_carrier_offer_beside(tutti_carrier *c, tutti_image *image,
+                                        const tutti_elastic_state *of, tutti_error *err)
+{
+    offered next, old;
+    const tutti_status status = list(&next, image, of, err);
+
+    if (status != TUTTI_OK)
+        tutti_image_close(image);
+    tutti_lock(c->lock);
+    old = c->beside;
+    c->beside = next;
+    tutti_unlock(c->lock);
+    drop(&old);
+    return status;
 }
 
 const tutti_image *tutti_carrier_offered(const tutti_carrier *c)
 {
-    return c->image;
+    return c->main.image;
 }
 
-static void give_range(tutti_carrier *c, const tutti_node_note *note)
+static void give_range(tutti_carrier *c, const offered *o, const tutti_node_note *note)
 {
     const void *at;
     uint8_t *bytes;
     size_t n;
 
-    if (!tutti_elastic_range(c->image, &c->of, note->tag, &at, &n))
+    if (!tutti_elastic_range(o->image, &o->of, note->tag, &at, &n))
         return;
     bytes = tutti_alloc(STEP_BYTES + n, 1);
     if (bytes != NULL) {
-        put_step(bytes, c->of.step);
+        put_step(bytes, o->of.step);
         memcpy(bytes + STEP_BYTES, at, n);
         post(c, note->from, RANGE, note->tag, bytes, STEP_BYTES + n);
     }
@@ -183,22 +222,24 @@ static void give_range(tutti_carrier *c, const tutti_node_note *note)
 
 static void give(tutti_carrier *c, const tutti_node_note *note)
 {
-    const bool manifest = note->tag == TUTTI_FETCH_MANIFEST;
+    const bool manifest = note->tag == TUTTI_FETCH_MANIFEST,
+               beside = note->n == STEP_BYTES + 1 && note->bytes[STEP_BYTES] == 1;
+    const offered *const o = beside ? &c->beside : &c->main;
     uint64_t step;
 
-    if (note->n != STEP_BYTES)
+    if (note->n != STEP_BYTES && !beside)
         return;
     step = get_step(note->bytes);
-    if (manifest && (c->image == NULL || c->of.step < step))
+    if (!beside && manifest && (o->image == NULL || o->of.step < step))
         remember(c, note->from, step); /* it may be there soon */
-    if (c->image == NULL || c->of.step < step)
+    if (!beside && (o->image == NULL || o->of.step < step))
         return;
-    if (c->of.step > step)
+    if (o->image == NULL || o->of.step != step)
         post(c, note->from, NONE, step, NULL, 0);
     else if (manifest)
-        post(c, note->from, MANIFEST, c->of.step, c->manifest, c->manifest_bytes);
+        post(c, note->from, MANIFEST, o->of.step, o->manifest, o->manifest_bytes);
     else
-        give_range(c, note);
+        give_range(c, o, note);
 }
 
 /* ---- what run it is ---- */
@@ -289,22 +330,68 @@ bool tutti_carrier_dismissed(tutti_carrier *c)
 
 /* ---- one that fetches ---- */
 
+static bool is_asked_beside(const tutti_carrier *c, uint64_t id)
+{
+    for (int k = 0; k < c->n_beside_of; k++)
+        if (c->beside_of[k] == id)
+            return true;
+    return false;
+}
+
+static bool is_own(const tutti_carrier *c, uint64_t id)
+{
+    return c->node != NULL && id == tutti_node_id(c->node);
+}
+
 /* Callback of the fetch. */
 static void request(void *user, uint64_t holder, uint64_t range)
 {
     tutti_carrier *c = user;
-    uint8_t step[STEP_BYTES];
+    const bool beside = is_asked_beside(c, holder);
+    uint8_t step[STEP_BYTES + 1];
 
+    if (is_own(c, holder)) {
+        if (c->n_own < OWN_MOST) /* else it is asked again */
+            c->own[c->n_own++] = range;
+        return;
+    }
     put_step(step, c->step);
-    post(c, holder, ASK, range, step, sizeof step);
+    step[STEP_BYTES] = 1;
+    post(c, holder, ASK, range, step, STEP_BYTES + beside);
 }
 
-/* A note for what is fetched. A holder whose note is damaged or of another run is passed over by
-   the fetch; one that contradicts another ends it. */
+/* A holder whose manifest is damaged or of another run is passed over by the fetch; one that
+   contradicts another ends it. */
+static void take_manifest(tutti_carrier *c, uint64_t from, const uint8_t *bytes, size_t n)
+{
+    tutti_error why = { .rank = -1 };
+
+    if (tutti_fetch_manifest(c->fetch, tutti_now_ns(c->rt), from, bytes, n, &why) ==
+        TUTTI_ERR_STATE)
+        c->differs = why;
+}
+
+/* Answers one thing that this process has asked itself for. */
+static void give_own(tutti_carrier *c)
+{
+    const uint64_t self = tutti_node_id(c->node), range = c->own[--c->n_own];
+    const int64_t now = tutti_now_ns(c->rt);
+    const offered *const o = is_asked_beside(c, self) ? &c->beside : &c->main;
+    const void *at;
+    size_t n;
+
+    if (o->image == NULL || o->of.step != c->step)
+        tutti_fetch_lost(c->fetch, now, self);
+    else if (range == TUTTI_FETCH_MANIFEST)
+        take_manifest(c, self, o->manifest, o->manifest_bytes);
+    else if (tutti_elastic_range(o->image, &o->of, range, &at, &n))
+        (void)tutti_fetch_range(c->fetch, now, self, range, at, n, NULL);
+}
+
+/* A note for what is fetched. */
 static void take(tutti_carrier *c, const tutti_node_note *note)
 {
     const int64_t now = tutti_now_ns(c->rt);
-    tutti_error why = { .rank = -1 };
 
     if (note->kind == RANGE) {
         if (note->n >= STEP_BYTES && get_step(note->bytes) == c->step)
@@ -314,9 +401,8 @@ static void take(tutti_carrier *c, const tutti_node_note *note)
         return;
     else if (note->kind == NONE)
         tutti_fetch_lost(c->fetch, now, note->from);
-    else if (tutti_fetch_manifest(c->fetch, now, note->from, note->bytes, note->n, &why) ==
-             TUTTI_ERR_STATE)
-        c->differs = why;
+    else
+        take_manifest(c, note->from, note->bytes, note->n);
     tutti_wake(c->lock);
 }
 
@@ -341,15 +427,34 @@ bool tutti_carrier_note(void *carrier, const tutti_node_note *note)
     return true;
 }
 
+static tutti_status add_all(tutti_carrier *c, const uint64_t *ids, int n, tutti_error *err)
+{
+    for (int k = 0; k < n; k++)
+        TUTTI_TRY(tutti_fetch_add(c->fetch, tutti_now_ns(c->rt), ids[k], err));
+    return TUTTI_OK;
+}
+
+/* The holders do not have all: asks the others, once. */
+static tutti_status add_others(tutti_carrier *c, const tutti_carried *what, tutti_error *err)
+{
+    for (int k = 0; k < what->n_others && k < TUTTI_MEMBERS_MAX; k++)
+        c->beside_of[c->n_beside_of++] = what->others[k];
+    return add_all(c, what->others, c->n_beside_of, err);
+}
+
 /* Under the lock, which it releases while it waits. */
 static tutti_status wait_for_all(tutti_carrier *c, const tutti_carried *what, tutti_error *err)
 {
     for (;;) {
         const int64_t now = tutti_now_ns(c->rt), soon = now + 10 * CARRY_MS;
-        const int64_t next = tutti_fetch_tick(c->fetch, now);
-        const tutti_fetch_state state = tutti_fetch_state_of(c->fetch);
+        int64_t next;
+        tutti_fetch_state state;
         char text[400];
 
+        if (c->n_own > 0)
+            give_own(c);
+        next = tutti_fetch_tick(c->fetch, now);
+        state = tutti_fetch_state_of(c->fetch);
         if (c->differs.status != TUTTI_OK) {
             if (err != NULL)
                 *err = c->differs;
@@ -361,19 +466,18 @@ static tutti_status wait_for_all(tutti_carrier *c, const tutti_carried *what, tu
             return tutti_fail(err, TUTTI_CLOSED, 0,
                               "the state of step %llu is not needed any more",
                               (unsigned long long)c->step);
+        if (state == TUTTI_FETCH_STUCK && c->n_beside_of < what->n_others) {
+            TUTTI_TRY(add_others(c, what, err));
+            continue;
+        }
         if (state == TUTTI_FETCH_STUCK) {
             tutti_fetch_describe(c->fetch, text, sizeof text);
             return tutti_fail(err, TUTTI_ERR_PEER, 0, "%s", text);
         }
-        (void)tutti_wait(c->lock, next < soon ? next : soon, NULL);
+        if (next > soon)
+            next = soon;
+        (void)tutti_wait(c->lock, c->n_own > 0 ? now : next, NULL); /* others take the lock */
     }
-}
-
-static tutti_status add_all(tutti_carrier *c, const tutti_carried *what, tutti_error *err)
-{
-    for (int k = 0; k < what->n; k++)
-        TUTTI_TRY(tutti_fetch_add(c->fetch, tutti_now_ns(c->rt), what->holders[k], err));
-    return TUTTI_OK;
 }
 
 tutti_status tutti_carrier_fetch(tutti_carrier *c, const tutti_carried *what, tutti_image **image,
@@ -393,8 +497,9 @@ tutti_status tutti_carrier_fetch(tutti_carrier *c, const tutti_carried *what, tu
     tutti_lock(c->lock);
     c->fetch = fetch;
     c->step = what->of.step;
+    c->n_own = c->n_beside_of = 0;
     c->differs = (tutti_error){ .rank = -1 };
-    status = add_all(c, what, err);
+    status = add_all(c, what->holders, what->n, err);
     if (status == TUTTI_OK)
         status = wait_for_all(c, what, err);
     if (status == TUTTI_OK)

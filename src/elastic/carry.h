@@ -30,6 +30,10 @@ void tutti_carrier_use(tutti_carrier *c, tutti_node *node);
    stays the caller's, and the one before stays on offer. */
 tutti_status tutti_carrier_offer(tutti_carrier *c, tutti_image *image,
                                  const tutti_elastic_state *of, tutti_error *err);
+/* This image without facts is given in addition to those that ask for a part of the state of its
+   step (tutti_engine_image_beside). NULL: none. As above, it is the carrier's, also on failure. */
+tutti_status tutti_carrier_offer_beside(tutti_carrier *c, tutti_image *image,
+                                        const tutti_elastic_state *of, tutti_error *err);
 /* The image on offer; NULL: none. The carrier's, until the next offer. */
 const tutti_image *tutti_carrier_offered(const tutti_carrier *c);
 
@@ -48,8 +52,13 @@ bool tutti_carrier_dismissed(tutti_carrier *c);
 
 typedef struct tutti_carried {
     tutti_elastic_state of;      /* the state, as those that hold it cut it */
-    const uint64_t *holders;     /* [n]: ids of the processes that hold it */
+    const uint64_t *holders;     /* [n]: ids of the processes that hold it, or a part of it. This
+                                    process may be one: what it has on offer counts */
     int n;
+    const uint64_t *others;      /* [n_others]: ids of processes that may have a part of it, while
+                                    their state is that of a neighbouring step. They are asked if
+                                    the holders do not have all */
+    int n_others;
     uint64_t most;               /* bytes that may be taken */
     int64_t stall_ns;            /* as of tutti_fetch_options; 0: 1 s */
     /* Asked every few ms: has the reason to fetch it ended, such as the epoch? It must not call the
@@ -59,7 +68,7 @@ typedef struct tutti_carried {
 } tutti_carried;
 /* Fetches a state. Blocks. *image: tutti_image_close it; NULL on failure.
      TUTTI_CLOSED     `ends` returned true
-     TUTTI_ERR_PEER   no holder that is left has what is missing; one of them may have it later
+     TUTTI_ERR_PEER   no process that is left has what is missing; one may have it later
      TUTTI_ERR_STATE  two of them have different states
      others           as tutti_fetch_open */
 tutti_status tutti_carrier_fetch(tutti_carrier *c, const tutti_carried *what, tutti_image **image,

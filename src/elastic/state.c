@@ -7,8 +7,8 @@
 
    When is everything here? Manifests say what their senders have, and one who has a shard may not
    know of what is in another's. So a manifest has to come from each rank of the run, or from one
-   whose image has every state (image.h). Then states have to be complete, those of each worker for
-   all workers. */
+   that has copies of what is that rank's, or from one whose image has every state (image.h). Then
+   states have to be complete, those of each worker for all workers. */
 #include "state_internal.h"
 #include <errno.h>
 #include <string.h>
@@ -199,8 +199,15 @@ void tutti_fetch_describe(const tutti_fetch *f, char *text, size_t bytes)
         return;
     text += length;
     bytes -= (size_t)length;
-    if (!tutti_fetch_is_listed(f))
-        snprintf(text, bytes, "; manifests of %d of %d ranks have come", f->n_ranks, f->world);
+    if (f->world == 0)
+        snprintf(text, bytes, "; no list of it has come");
+    else if (!f->whole && f->n_ranks < f->world) {
+        int rank = 0;
+        while (f->ranks[rank])
+            rank++;
+        snprintf(text, bytes, "; what rank %d of %d had is nowhere", rank, f->world);
+    } else if (f->facts == NULL)
+        snprintf(text, bytes, "; nobody has its counters");
     else if (!tutti_fetch_covers(f, &what, &owner) && what != NULL)
         snprintf(text, bytes, "; nobody has all of '%.60s/%.60s' (owner %d)", what->state,
                  what->tensor, owner);

@@ -73,7 +73,8 @@ void tutti_fetch_lost(tutti_fetch *f, int64_t now_ns, uint64_t id);
 /* A manifest has arrived. On a failure the holder counts as lost:
      TUTTI_ERR_CORRUPT   it is damaged
      TUTTI_ERR_USAGE     it is of another run or step
-     TUTTI_ERR_STATE     it contradicts that of another holder: replicas differ
+     TUTTI_ERR_STATE     it contradicts that of another holder: replicas differ. One without facts
+                         is of other workers then (TUTTI_ERR_USAGE)
      TUTTI_ERR_MEMORY    it lists more bytes than may be taken, or there is no memory */
 tutti_status tutti_fetch_manifest(tutti_fetch *f, int64_t now_ns, uint64_t id, const uint8_t *bytes,
                                   size_t n, tutti_error *err);

@@ -11,7 +11,8 @@
 typedef struct tutti_manifest_reader {
     int rank, world, workers;
     bool whole;                  /* image.h */
-    const char *facts;
+    int copies;                  /* image.h */
+    const char *facts;           /* "": none */
     size_t pieces;               /* those that are left */
     const uint8_t *at;           /* the next one */
 } tutti_manifest_reader;
@@ -90,9 +91,9 @@ typedef struct holder {
 
 struct tutti_fetch {
     tutti_fetch_options options;
-    char *facts;                 /* NULL: no manifest is here */
-    int world, workers;
-    bool *ranks;                 /* [world]: whose manifests have come */
+    char *facts;                 /* NULL: no manifest that has them is here */
+    int world, workers;          /* 0: no manifest is here */
+    bool *ranks;                 /* [world]: has this rank nothing that is in no manifest? */
     int n_ranks;
     bool whole;                  /* a manifest has come that lists every state */
     piece *pieces;               /* [n], as they came */

@@ -86,8 +86,9 @@ static tutti_status check_manifest(const tutti_fetch *f, tutti_manifest_reader r
     uint64_t needed = f->needed;
 
     *fresh = 0;
-    if (f->facts != NULL && (r.world != f->world || r.workers != f->workers ||
-                             strcmp(r.facts, f->facts) != 0))
+    if (f->world != 0 &&
+        (r.world != f->world || r.workers != f->workers ||
+         (f->facts != NULL && r.facts[0] != 0 && strcmp(r.facts, f->facts) != 0)))
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
                           "holders of the state differ: one is of a run of %d workers of %d ranks, "
                           "another of %d of %d, or their settings are not the same",
@@ -164,21 +165,30 @@ static tutti_status add_piece(tutti_fetch *f, const tutti_manifest_piece *from, 
     return TUTTI_OK;
 }
 
-/* What the first manifest decides. */
+/* What the first manifest decides, and the first that has facts. */
 static tutti_status take_run(tutti_fetch *f, const tutti_manifest_reader *r, tutti_error *err)
 {
-    if (f->facts != NULL)
-        return TUTTI_OK;
-    f->ranks = tutti_alloc((size_t)r->world, sizeof *f->ranks);
-    f->facts = f->ranks != NULL ? tutti_copy_text(r->facts) : NULL;
-    if (f->facts == NULL) {
-        tutti_free(f->ranks);
-        f->ranks = NULL;
+    const bool facts = f->facts == NULL && r->facts[0] != 0;
+
+    if (f->ranks == NULL)
+        f->ranks = tutti_alloc((size_t)r->world, sizeof *f->ranks);
+    if (f->ranks != NULL && facts)
+        f->facts = tutti_copy_text(r->facts);
+    if (f->ranks == NULL || (facts && f->facts == NULL))
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for a manifest of state");
-    }
     f->world = r->world;
     f->workers = r->workers;
     return TUTTI_OK;
+}
+
+/* All that this rank has, and those whose copies it has, is in a manifest. */
+static void mark(tutti_fetch *f, const tutti_manifest_reader *r)
+{
+    for (int k = 0; k <= r->copies; k++) {
+        bool *const rank = &f->ranks[(r->rank + k) % f->world];
+        f->n_ranks += !*rank;
+        *rank = true;
+    }
 }
 
 tutti_status tutti_fetch_list(tutti_fetch *f, holder *h, const uint8_t *bytes, size_t n,
@@ -188,8 +198,14 @@ tutti_status tutti_fetch_list(tutti_fetch *f, holder *h, const uint8_t *bytes, s
     tutti_manifest_piece p;
     size_t fresh;
 
+    tutti_status status;
+
     TUTTI_TRY(tutti_manifest_begin(&r, &f->options.of, bytes, n, err));
-    TUTTI_TRY(check_manifest(f, r, &fresh, err));
+    status = check_manifest(f, r, &fresh, err);
+    if (status == TUTTI_ERR_STATE && r.facts[0] == 0) /* they are of workers of another epoch */
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "what a holder has beside its state is of other workers than the state");
+    TUTTI_TRY(status);
     TUTTI_TRY(take_run(f, &r, err));
     TUTTI_TRY(reserve(f, f->n + fresh, err));
     h->has = tutti_alloc(r.pieces + 1, sizeof *h->has);
@@ -207,8 +223,7 @@ tutti_status tutti_fetch_list(tutti_fetch *f, holder *h, const uint8_t *bytes, s
     }
     h->listed = true;
     f->whole = f->whole || r.whole;
-    f->n_ranks += !f->ranks[r.rank];
-    f->ranks[r.rank] = true;
+    mark(f, &r);
     return TUTTI_OK;
 }
 
@@ -236,5 +251,5 @@ bool tutti_fetch_covers(const tutti_fetch *f, const tutti_saved **what, int *own
 
 bool tutti_fetch_is_listed(const tutti_fetch *f)
 {
-    return f->whole || (f->world > 0 && f->n_ranks == f->world);
+    return f->facts != NULL && (f->whole || f->n_ranks == f->world);
 }

@@ -3,7 +3,8 @@
      0  'T' 'S'  version  whole: 0 or 1   bytes of a range (4)
      8  run id (16)   step (8)
     32  rank (4)  world (4)  workers (4)  pieces (4)   bytes of facts, its NUL included (8)
-    56  facts
+    56  copies (4): the number of ranks after that one whose state is here, too
+    60  facts
         a piece: keep (1)  dtype (1)  bytes of state (2)  bytes of tensor (2)  owner + 1 (4)
                  count (8)  begin (8)  end (8)  state  tensor  a hash (8) for each range
         XXH3-64 of all before it
@@ -15,7 +16,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum { VERSION = 1, HEADER = 56, PIECE = 34, NAME_MOST = 1024, WORLD_MOST = 99999 };
+enum { VERSION = 2, HEADER = 60, PIECE = 34, NAME_MOST = 1024, WORLD_MOST = 99999 };
 
 /* ---- writing ---- */
 
@@ -101,6 +102,7 @@ tutti_status tutti_elastic_manifest(const tutti_image *image, const tutti_elasti
     to = put(to, (uint64_t)image->workers, 4);
     to = put(to, image->n, 4);
     to = put(to, facts, 8);
+    to = put(to, (uint64_t)image->copies, 4);
     to = put_bytes(to, image->facts, facts);
     for (size_t k = 0; k < image->n; k++)
         to = put_piece(to, &image->pieces[k], of);
@@ -227,7 +229,7 @@ static tutti_status check_whose(const tutti_elastic_state *of, const uint8_t *by
 tutti_status tutti_manifest_begin(tutti_manifest_reader *r, const tutti_elastic_state *of,
                                   const uint8_t *bytes, size_t n, tutti_error *err)
 {
-    uint64_t rank, world, workers, facts;
+    uint64_t rank, world, workers, facts, copies;
 
     *r = (tutti_manifest_reader){ 0 };
     if (n < HEADER + 8 || tutti_elastic_number(bytes, 3) != ('T' | 'S' << 8 | VERSION << 16))
@@ -241,13 +243,15 @@ tutti_status tutti_manifest_begin(tutti_manifest_reader *r, const tutti_elastic_
     world = tutti_elastic_number(bytes + 36, 4);
     workers = tutti_elastic_number(bytes + 40, 4);
     facts = tutti_elastic_number(bytes + 48, 8);
+    copies = tutti_elastic_number(bytes + 56, 4);
     if (bytes[3] > 1 || world < 1 || world > WORLD_MOST || workers < 1 || workers > world || rank >= world ||
-        facts > n - HEADER - 8 || !is_text(bytes + HEADER, (size_t)facts))
+        copies >= world || facts > n - HEADER - 8 || !is_text(bytes + HEADER, (size_t)facts))
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "a manifest of state is damaged in its header");
     *r = (tutti_manifest_reader){ .rank = (int)rank,
                                   .world = (int)world,
                                   .workers = (int)workers,
                                   .whole = bytes[3] == 1,
+                                  .copies = (int)copies,
                                   .facts = (const char *)bytes + HEADER,
                                   .pieces = (size_t)tutti_elastic_number(bytes + 44, 4),
                                   .at = bytes + HEADER + facts };

@@ -129,9 +129,18 @@ typedef struct tutti_facility_ops {
     /* Reports memory that is allocated when it is needed: writes at most one record and returns
        the number written. */
     size_t (*memory)(const void *self, tutti_memory_record *records);
-    /* Returns the range that this worker saves of a state of `count` elements, if several workers
-       have equal copies of that state. The first facility that has this function decides. */
-    tutti_range (*saved_part)(const void *self, size_t count);
+    /* Returns what this worker saves of range k of a state, if several workers have equal copies of
+       it. before: elements in the ranges before it. The first facility that has this function
+       decides. */
+    tutti_range (*saved_part)(const void *self, const tutti_state *state, size_t k, size_t before);
+    /* Returns of how many workers after this one, cyclically, it has all declared state that has
+       ranges, too. The first facility that has this function decides. */
+    int (*copies)(const void *self);
+    /* With engine_options.commit: returns what the declared state at address `memory` was in the
+       step before, or would have been in the step that has failed, and sets *step to the number of
+       steps done there; NULL: it is not known. The first facility that has this function
+       decides. */
+    void *(*beside)(const void *self, const void *memory, uint64_t *step);
 
     /* ---- pieces and units ---- */
 

@@ -284,11 +284,26 @@ size_t tutti_facilities_memory(const tutti_engine *e,
     return n;
 }
 
-tutti_range tutti_facilities_saved_part(const tutti_engine *e, size_t count)
+tutti_range tutti_facilities_saved_part(const tutti_engine *e, const tutti_state *state, size_t k,
+                                        size_t before)
 {
     EACH (e, f, saved_part)
-        return f->ops->saved_part(f->self, count);
-    return (tutti_range){ 0, count };
+        return f->ops->saved_part(f->self, state, k, before);
+    return state->ranges[k];
+}
+
+int tutti_facilities_copies(const tutti_engine *e)
+{
+    EACH (e, f, copies)
+        return f->ops->copies(f->self);
+    return 0;
+}
+
+void *tutti_facilities_beside(const tutti_engine *e, const void *memory, uint64_t *step)
+{
+    EACH (e, f, beside)
+        return f->ops->beside(f->self, memory, step);
+    return NULL;
 }
 
 tutti_status tutti_facilities_begin_pass(tutti_engine *e, const tutti_pass *pass, tutti_error *err)

@@ -56,8 +56,11 @@ tutti_status tutti_facilities_initial(tutti_engine *e, tutti_group *workers, boo
 /* Returns the number of records written. */
 size_t tutti_facilities_memory(const tutti_engine *e,
                                tutti_memory_record records[TUTTI_FACILITIES_MOST]);
-/* Calls the first facility that has this hook; without one returns all of [0, count). */
-tutti_range tutti_facilities_saved_part(const tutti_engine *e, size_t count);
+/* These call the first facility that has the hook. Without one: all of the range; 0; NULL. */
+tutti_range tutti_facilities_saved_part(const tutti_engine *e, const tutti_state *state, size_t k,
+                                        size_t before);
+int tutti_facilities_copies(const tutti_engine *e);
+void *tutti_facilities_beside(const tutti_engine *e, const void *memory, uint64_t *step);
 
 /* ---- pieces and units ---- */
 

@@ -15,5 +15,10 @@
    facts: as tutti_engine_save; the engine adds its own. Close the image with tutti_image_close. */
 tutti_status tutti_engine_image(tutti_engine *e, const char *facts, tutti_image **image,
                                 tutti_error *err);
+/* When image may be called: copies what this worker has of a neighbouring step, and others may
+   lack: its shards, and its copies of the next worker's, at the step before its own, or at the one
+   that has failed, if all that the update needs had come. *image NULL: it has none. The image has
+   no facts. Blocks. */
+tutti_status tutti_engine_image_beside(tutti_engine *e, tutti_image **image, tutti_error *err);
 #pragma GCC visibility pop
 #endif

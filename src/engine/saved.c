@@ -165,10 +165,51 @@ tutti_status tutti_engine_image(tutti_engine *e, const char *facts, tutti_image 
                                                   .rank = e->m.everyone.index,
                                                   .world = e->m.everyone.size,
                                                   .workers = e->m.all.size,
+                                                  .copies = tutti_facilities_copies(e),
                                                   .whole = each_has_all(e),
                                                   .facts = x.facts },
                                   list.at, list.count, err);
     tutti_saved_drop(&list, &x);
+    return status;
+}
+
+/* Lists the states that this worker has of a step next to its own. *step: which. */
+static tutti_status list_beside(const tutti_engine *e, items *list, uint64_t *step,
+                                tutti_error *err)
+{
+    for (size_t i = 0; i < tutti_plan_count(e->plan); i++) {
+        void *memory;
+        const tutti_state *s = tutti_plan_state(e->plan, i, &memory);
+        void *const there = s->ranges != NULL && s->keep != TUTTI_SCRATCH
+                                ? tutti_facilities_beside(e, memory, step)
+                                : NULL;
+        if (there != NULL)
+            TUTTI_TRY(tutti_saved_ranges(e, list, s, (tutti_place){ .memory = there }, true, err));
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti_engine_image_beside(tutti_engine *e, tutti_image **image, tutti_error *err)
+{
+    char none[] = "";
+    items list = { 0 };
+    uint64_t step = 0;
+    tutti_status status;
+
+    *image = NULL;
+    if (e->stage != STAGE_READY && e->stage != STAGE_FINISHED && !is_left(e))
+        return tutti_engine_out_of_order(err, "image_beside");
+    status = list_beside(e, &list, &step, err);
+    if (status == TUTTI_OK && list.count > 0)
+        status = tutti_image_copy(image,
+                                  &(tutti_image){ .step = step,
+                                                  .rank = e->m.everyone.index,
+                                                  .world = e->m.everyone.size,
+                                                  .workers = e->m.all.size,
+                                                  .copies = tutti_facilities_copies(e),
+                                                  .facts = none },
+                                  list.at, list.count, err);
+    tutti_free(list.at);
     return status;
 }
 

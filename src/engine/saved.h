@@ -33,6 +33,10 @@ tutti_status tutti_saved_append(items *list, const tutti_saved *item, tutti_erro
 /* Adds the part [low, high) of a placed vector; split at tensors. */
 tutti_status tutti_saved_range(const tutti_engine *e, items *list, const placed *of, size_t low,
                                size_t high, tutti_error *err);
+/* Adds a placed vector of several ranges, which begins at `at`. all: else what this worker saves of
+   it, if others have the same values. */
+tutti_status tutti_saved_ranges(const tutti_engine *e, items *list, const tutti_state *s,
+                                tutti_place at, bool all, tutti_error *err);
 /* Lists what this rank saves, or (by) what it reads of a checkpoint of those savers, except what
    facilities read themselves. A rank that only serves has shards, but neither x nor state of its
    own. checkpoint: the savers'; NULL: it has all that this run declares. */

@@ -62,24 +62,16 @@ tutti_status tutti_saved_range(const tutti_engine *e, items *list, const placed 
     return TUTTI_OK;
 }
 
-/* Adds a placed vector of several ranges. If other workers have the same values, this one saves a
-   part. */
-static tutti_status add_ranges(const tutti_engine *e, items *list, const tutti_state *s,
-                               tutti_place at, bool reading, tutti_error *err)
+tutti_status tutti_saved_ranges(const tutti_engine *e, items *list, const tutti_state *s,
+                                tutti_place at, bool all, tutti_error *err)
 {
-    const tutti_range part =
-        reading ? (tutti_range){ 0, s->count } : tutti_facilities_saved_part(e, s->count);
     size_t before = 0;
 
     for (size_t k = 0; k < s->n_ranges; before += s->ranges[k++].count) {
         const tutti_range *r = &s->ranges[k];
-        const size_t end = part.first + part.count,
-                     low = part.first > before ? part.first - before : 0,
-                     high = end > before + r->count ? r->count
-                            : end > before          ? end - before
-                                                    : 0;
-        TUTTI_TRY(tutti_saved_range(e, list, &(placed){ s, at, r->first, -1 }, r->first + low,
-                            r->first + high, err));
+        const tutti_range part = all ? *r : tutti_facilities_saved_part(e, s, k, before);
+        TUTTI_TRY(tutti_saved_range(e, list, &(placed){ s, at, r->first, -1 }, part.first,
+                                    part.first + part.count, err));
         at = further(at, r->count * tutti_dtype_bytes(s->dtype));
     }
     return TUTTI_OK;
@@ -144,7 +136,7 @@ static tutti_status add_state(const tutti_engine *e, items *list, const placed *
         if (!same)
             TUTTI_TRY(add_parts(e, list, of, checkpoint, by, err));
     } else if (s->ranges != NULL) {
-        TUTTI_TRY(add_ranges(e, list, s, at, reading, err));
+        TUTTI_TRY(tutti_saved_ranges(e, list, s, at, reading, err));
     } else if (s->placed) {
         const size_t end = s->first + s->count;
         const bool whole = reading || !same;

@@ -137,7 +137,7 @@ static const char *const zero_constraints[] = {
     "several groups are of a power of two of workers that divides all of them: other sums would "
     "have other bits",
     "a lost worker ends the run (exit code 3): no other worker has its shard of the optimiser's "
-    "buffers",
+    "buffers, but with --workers (stage 1), where each has copies of the next one's",
     NULL
 };
 

@@ -68,6 +68,7 @@ tutti_status tutti_image_copy(tutti_image **out, const tutti_image *of, const tu
         image->world = of->world;
         image->workers = of->workers;
         image->whole = of->whole;
+        image->copies = of->copies;
         image->facts = tutti_copy_text(of->facts);
         image->pieces = tutti_alloc(n + 1, sizeof *image->pieces);
         image->hash = tutti_alloc(n + 1, sizeof *image->hash);

@@ -14,7 +14,9 @@ typedef struct tutti_image {
     int rank;                    /* whose image it is; one that was fetched: 0 */
     int world, workers;          /* ranks of the run, and those of them that are workers */
     bool whole;                  /* of no state do other ranks have what is not here */
-    char *facts;                 /* a JSON object */
+    int copies;                  /* number of ranks after `rank`, cyclically, that have nothing that
+                                    is not here; below `world` */
+    char *facts;                 /* a JSON object; "": only what a worker has of its own is here */
     tutti_saved *pieces;         /* [n], in order; data: memory of the image, or NULL: not there */
     uint64_t *hash;              /* [n]: XXH3-64 of a piece's bytes */
     size_t n;
@@ -26,11 +28,18 @@ static inline uint64_t tutti_image_bytes(const tutti_saved *piece)
     return (piece->end - piece->begin) * tutti_dtype_bytes(piece->dtype);
 }
 
+/* Has it all of the state of its step? */
+static inline bool tutti_image_is_whole(const tutti_image *image)
+{
+    return image->facts[0] != 0 && (image->whole || image->copies + 1 >= image->world);
+}
+
 /* Compares the places of two pieces, with a result as that of strcmp. */
 int tutti_image_order(const tutti_saved *a, const tutti_saved *b);
 
 /* Copies items[n], whose contents are in memory or in a tier, and hashes them. of: step, rank,
-   world, workers, whole and facts, which are copied; the rest of it is ignored. Blocks (tiers). */
+   world, workers, whole, copies and facts, which are copied; the rest of it is ignored. Blocks
+   (tiers). */
 tutti_status tutti_image_copy(tutti_image **out, const tutti_image *of, const tutti_saved *items,
                               size_t n, tutti_error *err);
 void tutti_image_close(tutti_image *image);

@@ -247,6 +247,11 @@ tutti_status tutti_train_epoch_image(tutti_run *run, tutti_image **image, tutti_
     return status;
 }
 
+tutti_status tutti_train_epoch_beside(tutti_run *run, tutti_image **image, tutti_error *err)
+{
+    return tutti_engine_image_beside(run->engine, image, err);
+}
+
 static void keep(tutti_run *run)
 {
     tutti_figures f;

@@ -49,6 +49,9 @@ tutti_status tutti_train_epoch_open(tutti_run *run, tutti_world *world,
    its step. Close it with tutti_image_close. TUTTI_ERR_STATE: it is not that of a whole
    step, or the failure was before the state was there. Sends nothing. Blocks. */
 tutti_status tutti_train_epoch_image(tutti_run *run, struct tutti_image **image, tutti_error *err);
+/* After that: copies what this member has of a neighbouring step, and others may lack
+   (tutti_engine_image_beside). *image NULL: it has nothing. Blocks. */
+tutti_status tutti_train_epoch_beside(tutti_run *run, struct tutti_image **image, tutti_error *err);
 /* Closes it, before the world. What the process has done there is kept. */
 void tutti_train_epoch_close(tutti_run *run);
 /* At the end of an epoch that no loss has ended: all members learn how much each has sent, and may

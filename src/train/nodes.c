@@ -1,11 +1,13 @@
 /* nodes.c: a process that follows the epochs of its node.
 
    What it has of the run is one image, which its carrier has on offer: the state of the last step
-   that it has made when an epoch ended, or one that it has fetched. An epoch begins with that image
-   on all members. At step 0 there is none: each makes the state of the beginning by itself.
+   that it has made when an epoch ended, or one that it has fetched (nodes_state.c). An epoch begins
+   with that image on all members. At step 0 there is none: each makes the state of the beginning by
+   itself.
 
      newcomer        says that it is ready, waits
      member          without the state of its epoch   fetches it
+                     with a part of it (zero)         fetches the rest
                      with it, and acts                trains in the world of the epoch
                      with it, and does not act        waits for the next epoch
      removed         comes back as a newcomer, with what the others have
@@ -19,7 +21,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/image.h"
 #include "nodes_internal.h"
 #include "model_file.h"
 #include "say.h"
@@ -66,7 +67,7 @@ static tutti_status come_back(follower *f, tutti_error *err)
 
     tutti_node_epoch(f->node, f->newest);
     close_node(f);
-    TUTTI_TRY(tutti_carrier_offer(f->carrier, NULL, NULL, err));
+    TUTTI_TRY(tutti_follower_drop(f, err));
     for (; n < f->newest->n && n < TUTTI_CONTACTS_MAX; n++)
         contacts[n] = f->newest->members[n].address;
     return open_node(f, NULL, contacts, n, err);
@@ -79,109 +80,6 @@ static void leave_if_asked(follower *f)
         tutti_node_leave(f->node);
         f->leaving = true;
     }
-}
-
-/* ---- the state ---- */
-
-static tutti_elastic_state state_at(const follower *f, uint64_t step)
-{
-    tutti_elastic_state of = { .step = step };
-
-    memcpy(of.run, f->how->node.run.bytes, sizeof of.run);
-    return of;
-}
-
-/* Puts an image on offer, or closes it. */
-static tutti_status offer(follower *f, tutti_image *image, tutti_error *err)
-{
-    const tutti_elastic_state of = state_at(f, image->step);
-    const tutti_status status = tutti_carrier_offer(f->carrier, image, &of, err);
-
-    if (status != TUTTI_OK)
-        tutti_image_close(image);
-    return status;
-}
-
-/* Callback of the fetch. */
-static bool is_over(void *user)
-{
-    const follower *f = user;
-    tutti_node_view view;
-
-    tutti_node_look(f->node, &view);
-    return view.state != TUTTI_MEMBER || view.epoch != f->epoch || view.holds;
-}
-
-/* Bytes that a state may have: all slots and copies of any optimiser, and what is not of the
-   model. */
-static uint64_t most_bytes(const tutti_run *run)
-{
-    return 64 * (uint64_t)run->parameters + (UINT64_C(64) << 20);
-}
-
-static int holders_of(follower *f, uint64_t ids[TUTTI_MEMBERS_MAX])
-{
-    int n = 0;
-
-    tutti_node_epoch(f->node, f->newest);
-    for (int i = 0; i < f->newest->n && f->newest->number == f->epoch; i++)
-        if (f->newest->members[i].holds && f->newest->members[i].id != tutti_node_id(f->node))
-            ids[n++] = f->newest->members[i].id;
-    return n;
-}
-
-/* Gets the state of the epoch, or finds that it is not to be had yet. */
-static tutti_status get_state(follower *f, const tutti_node_view *view, tutti_error *err)
-{
-    uint64_t ids[TUTTI_MEMBERS_MAX];
-    tutti_error why = { .rank = -1 };
-    tutti_image *image;
-    tutti_status status;
-
-    f->epoch = view->epoch;
-    if (view->step == 0) {
-        (void)tutti_node_hold(f->node, 0);
-        return tutti_carrier_offer(f->carrier, NULL, NULL, err);
-    }
-    status = tutti_carrier_fetch(f->carrier,
-                                 &(tutti_carried){ .of = state_at(f, view->step),
-                                                   .holders = ids,
-                                                   .n = holders_of(f, ids),
-                                                   .most = most_bytes(f->run),
-                                                   .ends = is_over,
-                                                   .user = f },
-                                 &image, &why);
-    if (status == TUTTI_CLOSED || status == TUTTI_ERR_PEER) {
-        tutti_follower_wait(f, view);
-        return TUTTI_OK;
-    }
-    if (status != TUTTI_OK) {
-        if (err != NULL)
-            *err = why;
-        return status;
-    }
-    if (tutti_node_hold(f->node, image->step))
-        return offer(f, image, err);
-    tutti_image_close(image);
-    return TUTTI_OK;
-}
-
-/* Opens what the epoch begins with. *from NULL: no step is done. */
-static tutti_status open_state(const follower *f, uint64_t step, tutti_checkpoint **from,
-                               tutti_error *err)
-{
-    const tutti_image *image = tutti_carrier_offered(f->carrier);
-
-    *from = NULL;
-    if (step == 0)
-        return TUTTI_OK;
-    if (image == NULL || image->step != step)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "this process has the state of step %llu, and its epoch begins with that "
-                          "of step %llu, which the others take it to have",
-                          image != NULL ? (unsigned long long)image->step : 0ULL,
-                          (unsigned long long)step);
-    return tutti_image_checkpoint(from, image, err);
 }
 
 /* ---- an epoch ---- */
@@ -197,7 +95,11 @@ static bool commit(void *user, uint64_t step)
     tutti_node_look(f->node, &view);
     if (f->leaving && view.all_leave) /* the run ends here, without its results */
         return false;
-    return tutti_node_step(f->node, f->epoch, step + 1);
+    if (!tutti_node_step(f->node, f->epoch, step + 1))
+        return false;
+    tutti_image_close(f->whole); /* no epoch begins with it any more */
+    f->whole = NULL;
+    return true;
 }
 
 static tutti_status train(follower *f, tutti_error *err)
@@ -233,36 +135,40 @@ static void note_epoch(tutti_run *run)
 }
 
 /* Trains in that world. *image: the state that is left; NULL: the run has ended, or the one that it
-   began with is still the state. */
+   began with is still the state. *beside: what it has of a neighbouring step besides; NULL:
+   nothing. */
 static tutti_status train_in(follower *f, tutti_world *world, const tutti_node_view *view,
-                             tutti_image **image, tutti_error *err)
+                             tutti_image **image, tutti_image **beside, tutti_error *err)
 {
     tutti_train_epoch epoch = { .number = view->epoch, .commit = commit, .user = f };
-    tutti_status status = open_state(f, view->step, &epoch.from, err);
+    tutti_status status = tutti_follower_open_state(f, view->step, &epoch.from, err);
     bool begun = false;
 
-    *image = NULL;
+    *image = *beside = NULL;
     f->epoch = view->epoch;
     if (status == TUTTI_OK)
         status = tutti_train_epoch_open(f->run, world, &epoch, err);
+    f->run->epoch.from = NULL; /* it is loaded, and its memory may go with the first step */
+    tutti_checkpoint_close(epoch.from);
     if (status == TUTTI_OK) {
         begun = true;
         note_epoch(f->run);
         status = train(f, err);
     }
-    if (status == TUTTI_ERR_PEER && begun) /* without, nothing was changed yet */
+    if (status == TUTTI_ERR_PEER && begun) { /* without, nothing was changed yet */
         status = tutti_train_epoch_image(f->run, image, err);
-    else if (status == TUTTI_ERR_PEER)
+        if (status == TUTTI_OK)
+            status = tutti_train_epoch_beside(f->run, beside, err);
+    } else if (status == TUTTI_ERR_PEER)
         status = TUTTI_OK;
     tutti_train_epoch_close(f->run);
-    tutti_checkpoint_close(epoch.from);
     return status;
 }
 
 static tutti_status train_epoch(follower *f, const tutti_node_view *view, tutti_error *err)
 {
     tutti_error why = { .rank = -1 };
-    tutti_image *image = NULL;
+    tutti_image *image = NULL, *beside = NULL;
     tutti_world *world;
     tutti_status status = tutti_node_world(&world, f->node, view->epoch, f->how->transport, &why);
 
@@ -270,18 +176,22 @@ static tutti_status train_epoch(follower *f, const tutti_node_view *view, tutti_
     f->few = 0; /* there are enough */
     f->spent_ns = tutti_node_now(f->node);
     if (status == TUTTI_CLOSED || status == TUTTI_ERR_PEER)
-        return TUTTI_OK; /* the next epoch follows */
+        return tutti_follower_keep(f, view, NULL, NULL, err); /* the next epoch follows */
     if (status != TUTTI_OK) {
         if (err != NULL)
             *err = why;
         return status;
     }
-    status = train_in(f, world, view, &image, err);
+    status = train_in(f, world, view, &image, &beside, err);
     if (status != TUTTI_OK && err != NULL)
         tutti_world_failure_report(world, err);
     tutti_world_close(world);
     f->spent_ns = tutti_node_now(f->node);
-    return status == TUTTI_OK && image != NULL ? offer(f, image, err) : status;
+    if (status == TUTTI_OK && !f->ended)
+        return tutti_follower_keep(f, view, image, beside, err);
+    tutti_image_close(image);
+    tutti_image_close(beside);
+    return status;
 }
 
 /* The world has ended, and no node misses another: a connection of the world alone has broken. No
@@ -301,7 +211,9 @@ static tutti_status as_member(follower *f, const tutti_node_view *view, tutti_er
         return tutti_follower_wait_for_majority(f, view, err);
     f->alone = false;
     if (!view->holds)
-        return get_state(f, view, err);
+        return tutti_follower_get_state(f, view, err);
+    if (view->acts && f->spent != view->epoch && !tutti_follower_has_all(f, view))
+        return tutti_follower_get_rest(f, view, err);
     if (view->acts && f->spent != view->epoch && view->n < f->how->least)
         return tutti_follower_wait_for_more(f, view, err);
     if (view->acts && f->spent != view->epoch)
@@ -377,19 +289,11 @@ static void leave_the_ended(follower *f)
 
 static tutti_status check(const tutti_train_config *c, tutti_error *err)
 {
-    unsigned traits;
-
     if (c->resume[0] != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "resume is %.200s, but members that come get the state from the others, "
                           "who would begin at step 0; begin without it",
                           c->resume);
-    if (tutti_method_traits(c->method, &traits) && (traits & TUTTI_SHARDED_OPTIMIZER) != 0)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "method '%.120s' keeps a part of its state on one worker only, and a lost "
-            "one would take it with it; take ddp, or restart from checkpoints",
-            c->method);
     return TUTTI_OK;
 }
 
@@ -438,6 +342,7 @@ tutti_status tutti_train_by_nodes(tutti_run *run, const tutti_train_nodes *how, 
     if (f.node != NULL)
         close_node(&f);
     tutti_carrier_close(f.carrier);
+    tutti_image_close(f.whole);
     tutti_free(f.newest);
     *ended = f.ended;
     return status;

@@ -32,9 +32,9 @@ typedef struct tutti_train_nodes {
 
 /* Trains until the run has ended (*ended), or until this process has left it. After
    tutti_train_begin and tutti_train_open_samples. TUTTI_ERR_USAGE: with a run that has no epochs
-   (epoch.h), with --resume, or with a method that shards its state: a lost worker would take its
-   part with it. TUTTI_TIMEOUT: a newcomer is not admitted. TUTTI_ERR_PEER: others were missing for
-   lack_ns; its last step is then in a checkpoint, if the run has checkpoints. Blocks. */
+   (epoch.h), or with --resume. TUTTI_TIMEOUT: a newcomer is not admitted. TUTTI_ERR_PEER: others
+   were missing for lack_ns, or a part of the state; its last step is then in a checkpoint, if the
+   run has checkpoints and this member all of the state. Blocks. */
 tutti_status tutti_train_by_nodes(tutti_run *run, const tutti_train_nodes *how, bool *ended,
                                   tutti_error *err);
 

@@ -6,7 +6,7 @@
    checkpoint of a run of one worker, with which a run of a fixed number of workers goes on. The
    same is done when all members leave (--checkpoint-on-signal). All members that answer
    have the state of that step or of a neighbouring one, each of them a step of the undisturbed run,
-   so one of them is enough. */
+   so one of them is enough. Where it has a part of it only (zero) nothing is written. */
 #include <errno.h>
 #include <string.h>
 
@@ -34,6 +34,14 @@ static void say(const follower *f, const char *line)
 static bool has_checkpoints(const tutti_train_config *c)
 {
     return c->checkpoint_every > 0 || c->checkpoint_on_signal;
+}
+
+/* Does it save what is left when it ends? */
+static bool can_save(const follower *f)
+{
+    const tutti_image *image = tutti_carrier_offered(f->carrier);
+
+    return has_checkpoints(f->run->config) && (image == NULL || tutti_image_is_whole(image));
 }
 
 typedef struct saving {
@@ -92,7 +100,7 @@ tutti_status tutti_follower_save(follower *f, const tutti_node_view *view, tutti
     const tutti_image *image = tutti_carrier_offered(f->carrier);
     char found[4096];
 
-    if (!has_checkpoints(f->run->config) || !view->first || !view->holds || image == NULL ||
+    if (!can_save(f) || !view->first || !view->holds || image == NULL ||
         newest_checkpoint(f, found, sizeof found) >= image->step)
         return TUTTI_OK;
     return save(f, image, err);
@@ -183,11 +191,41 @@ tutti_status tutti_follower_wait_for_more(follower *f, const tutti_node_view *vi
     return TUTTI_OK;
 }
 
+tutti_status tutti_follower_wait_for_state(follower *f, const tutti_node_view *view,
+                                           const char *why, tutti_error *err)
+{
+    const int64_t now = tutti_node_now(f->node);
+    char line[900], mends[400];
+
+    if (!f->missing) { /* others that end make another epoch of those that are left */
+        f->missing = true;
+        f->missing_ns = now;
+        f->missing_said = false;
+    }
+    /* one that is in the midst of a step offers what it has when that has failed */
+    if (!f->missing_said && now - f->missing_ns > SAY_MS * NODES_MS && view->first) {
+        f->missing_said = true;
+        say_what_mends(f, mends, sizeof mends);
+        snprintf(line, sizeof line,
+                 "a part of the state was on workers that are lost (%.300s); the run waits for one "
+                 "that may have it for %.0f s. If there is none, end it: %s",
+                 why, (double)tutti_follower_limit(f) * 1e-9, mends);
+        say(f, line);
+    }
+    if (now - f->missing_ns > tutti_follower_limit(f)) {
+        snprintf(line, sizeof line,
+                 "a part of the state was on workers that are lost (%.300s), so the run ends", why);
+        return end(f, view, line, err);
+    }
+    tutti_follower_wait(f, view);
+    return TUTTI_OK;
+}
+
 static void say_what_is_missing(const follower *f, const tutti_node_view *view)
 {
     const tutti_train_config *c = f->run->config;
     char line[1024], mends[400];
-    bool saves = has_checkpoints(c);
+    const bool saves = can_save(f);
 
     if (saves)
         say_command(c->out, "the run's folder (--out)", mends, sizeof mends);
@@ -209,7 +247,9 @@ tutti_status tutti_follower_wait_for_majority(follower *f, const tutti_node_view
 
     if (!f->alone) {
         f->alone = true;
-        f->alone_ns = f->few != 0 ? f->few_ns : now; /* it has waited for others already */
+        f->alone_ns = f->few != 0  ? f->few_ns /* it has waited for others already */
+                      : f->missing ? f->missing_ns
+                                   : now;
         if (view->first)
             say_what_is_missing(f, view);
     }

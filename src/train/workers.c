@@ -86,14 +86,15 @@ static tutti_status check_method(const tutti_train_config *c, tutti_error *err)
                 "are"
           : (traits & TUTTI_WHOLE_STEPS) == 0
               ? "may be within a step when a worker is lost, and what it keeps is then of no step"
-          : (traits & TUTTI_SHARDED_OPTIMIZER) != 0
-              ? "keeps a part of its state on one worker only, which would be lost with it"
+          : (traits & TUTTI_SHARDED_OPTIMIZER) != 0 && c->checkpoint_on_signal
+              ? "has a part of the state on each worker, so that none saves all of it as it leaves: "
+                "leave checkpoint-on-signal off, and give checkpoint-every"
               : NULL;
     return why == NULL ? TUTTI_OK
                        : tutti_fail(err, TUTTI_ERR_USAGE, 0,
                                     "workers is '%.40s', so that workers may come and go, but "
-                                    "method '%.120s' %s; take ddp or bytescheduler(tune=off), or a "
-                                    "fixed number of workers and checkpoints",
+                                    "method '%.120s' %s; or take ddp or bytescheduler(tune=off), or "
+                                    "a fixed number of workers and checkpoints",
                                     c->workers, c->method, why);
 }
 

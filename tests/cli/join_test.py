@@ -107,6 +107,35 @@ class Join(Case):
         self.assertEqual(len(rows) - 1, lines_told(out))
         self.assertRegex(read(os.path.join(out, "metrics.prom")).decode(), r'(?m)^tutti_step\{run="\S+"\} 120$')
 
+    def test_each_member_of_zero_has_a_part_of_the_state(self):
+        zero = ["--method", "zero", "--optimizer", "adamw(lr=0.01)", "--clip-norm", "0.5"]
+        run, out = self.begin("cut", 160, "--workers", "1:6", "-n", "4", "--restarts", "0", *zero)
+        os.kill(children_of(run.pid)[2], signal.SIGKILL)
+        self.workers_become(3, "cut")
+        joined = self.start("joined", "join", out)
+        self.workers_become(4, "cut", "joined")
+        os.kill(children_of(run.pid)[0], signal.SIGKILL)
+        self.workers_become(3, "cut", "joined")
+        self.ends(0, run, "cut", "joined")
+        self.ends(0, joined, "cut", "joined")
+        self.same_as_undisturbed(160, out, *zero)
+
+    def test_a_shard_that_is_lost_with_its_copy_ends_the_run(self):
+        zero = ["--method", "zero", "--optimizer", "adamw(lr=0.01)", "--checkpoint-every", "2"]
+        run, out = self.begin("lost", 60, "--workers", "1:6", "-n", "5", "--restarts", "0", "--workers-timeout", "4",
+                              *zero)
+        for worker in children_of(run.pid)[1:3]:
+            os.kill(worker, signal.SIGKILL)
+        self.ends(3, run, "lost")
+        self.assertRegex(self.said("lost"), r"a part of the state was on workers that are lost \(state of step \d+: .*"
+                         r"; what rank 2 of 5 had is nowhere\); the run waits for one that may have it for 4 s\. "
+                         r"If there is none, end it: continue with a fixed number of workers: tutti train --resume")
+        self.assertRegex(self.said("lost"), r"a part of the state was on workers that are lost .*, so the run ends; "
+                         r"the last agreed step is \d+, .* continue with a fixed number of workers: tutti train "
+                         r"--resume \S+/checkpoints/step-\d+ -n N\n")
+        self.resume(out, 3)
+        self.same_as_undisturbed(60, out, *zero)
+
     def test_what_one_worker_refuses_ends_the_run(self):
         other = self.train("other", "--model", "mlp(hidden=8)", "--data", self.data, "--steps", "1", "-n", "1")
         out = self.out("refused")
@@ -313,8 +342,10 @@ class Join(Case):
                 ("elastic-shares is 6, and workers '1:8' lets 8 take part", ("--workers", "1:8")),
                 ("but method 'd-psgd' does more in a step than to add gradients",
                  ("--workers", "1:3", "--method", "d-psgd")),
-                ("but method 'zero' keeps a part of its state on one worker only",
-                 ("--workers", "1:3", "--method", "zero")),
+                ("but method 'zero(stage=2)' does more in a step than to add gradients",
+                 ("--workers", "1:3", "--method", "zero(stage=2)")),
+                ("but method 'zero' has a part of the state on each worker, so that none saves all of it as it leaves",
+                 ("--workers", "1:3", "--method", "zero", "--checkpoint-on-signal")),
                 ("but the transport is another than tcp", ("--workers", "1:3", "--transport", "shm")),
                 ("but hosts are given; start the run on one of them", ("--workers", "1:3", "-H", "a:2")),
                 ("but checkpoint-async is on", ("--workers", "1:3", "--checkpoint-async", "on")),

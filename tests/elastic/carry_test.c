@@ -206,6 +206,57 @@ static void a_part_that_none_has_is_named(void **state)
     assert_true(strlen(err.text) > 0);
 }
 
+/* It has the state of the step after, and of that step rank `rank`'s part of a run of `world`. */
+static void offer_beside(int k, int world, int rank)
+{
+    const tutti_elastic_state of = state_of_test();
+    tutti_image *image = image_of(world, rank, SHARDS);
+
+    image->facts[0] = 0;
+    image->step = of.step;
+    assert_int_equal(tutti_carrier_offer_beside(peers[k].carrier, image, &of, NULL), TUTTI_OK);
+    offer_later(k);
+}
+
+/* One has a part, this process another, and what is missing is with one that has a later state. */
+static tutti_status fetch_with_others(tutti_image **image, tutti_error *err)
+{
+    const uint64_t holders[] = { tutti_node_id(peers[0].node), tutti_node_id(peers[FETCHES].node) },
+                   others[] = { tutti_node_id(peers[1].node), tutti_node_id(peers[2].node) };
+
+    offer(0, image_of(FETCHES, 0, SHARDS));
+    offer(FETCHES, image_of(FETCHES, 2, SHARDS));
+    return tutti_carrier_fetch(peers[FETCHES].carrier,
+                               &(tutti_carried){ .of = state_of_test(), .holders = holders, .n = 2, .others = others,
+                                                 .n_others = 2, .most = 1 << 20, .stall_ns = stall_ns },
+                               image, err);
+}
+
+static void parts_of_a_neighbouring_step_complete_a_state(void **state)
+{
+    tutti_error err = { .rank = -1 };
+    tutti_image *image;
+
+    (void)state;
+    offer_beside(1, FETCHES, 1);
+    if (fetch_with_others(&image, &err) != TUTTI_OK)
+        fail_msg("%s", err.text);
+    assert_arrived(image, SHARDS);
+}
+
+/* They contradict the state's, and are no replica that has diverged. */
+static void parts_of_other_workers_are_passed_over(void **state)
+{
+    tutti_error err = { .rank = -1 };
+    tutti_image *image;
+
+    (void)state;
+    offer_beside(1, FETCHES + 1, 1);
+    assert_int_equal(fetch_with_others(&image, &err), TUTTI_ERR_PEER);
+    assert_non_null(strstr(err.text, "what rank 1 of 3 had is nowhere"));
+    offer(FETCHES, NULL);
+}
+
 static void states_that_differ_are_refused(void **state)
 {
     tutti_error err = { .rank = -1 };
@@ -287,6 +338,8 @@ int main(void)
         cmocka_unit_test_setup(a_state_comes_from_all_that_hold_a_part, begin_test),
         cmocka_unit_test_setup(holders_without_it_are_passed_over, begin_test),
         cmocka_unit_test_setup(a_part_that_none_has_is_named, begin_test),
+        cmocka_unit_test_setup(parts_of_a_neighbouring_step_complete_a_state, begin_test),
+        cmocka_unit_test_setup(parts_of_other_workers_are_passed_over, begin_test),
         cmocka_unit_test_setup(states_that_differ_are_refused, begin_test),
         cmocka_unit_test_setup(one_that_has_it_later_answers_then, begin_test),
         cmocka_unit_test_setup(a_fetch_ends_when_it_is_not_needed, begin_test),

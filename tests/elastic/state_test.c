@@ -322,8 +322,8 @@ static void a_shard_that_nobody_has_is_named(void **state)
     add(n, 2, image_of(3, 2, SHARDS));
     answer_some(n, QUEUE);
     assert_int_equal(tutti_fetch_state_of(n->f), TUTTI_FETCH_STUCK);
-    assert_described(n, "state of step 12: 1688 of 1688 bytes are here, 2 of 2 holders are left; manifests of 2 of 3 "
-                        "ranks have come");
+    assert_described(n, "state of step 12: 1688 of 1688 bytes are here, 2 of 2 holders are left; what rank 1 of 3 had "
+                        "is nowhere");
     add(n, 3, image_of(3, 1, OWNED)); /* that rank, and it has nothing of m, and a state of its own */
     answer_some(n, QUEUE);
     assert_int_equal(tutti_fetch_state_of(n->f), TUTTI_FETCH_STUCK);

@@ -1,9 +1,11 @@
 /* Goal: with engine_options.commit a worker whose step fails has, to the bit, the state of the step
    before, and the state after the step only if its commit was true: wherever in the step a worker
    is lost, by each method that has the trait, with logical shares and without, with clipping, a
-   loss scale, several passes and a table whose rows are sent. A run without a loss has the bits of
-   a run without commit. An evaluation that fails leaves the state as it was; an update that fails
-   does not, and neither does a step that is not over. Others are refused in a sentence.
+   loss scale, several passes and a table whose rows are sent. So has each worker its shards and its
+   copies of the next one's under zero; where one has made the step and another has not, both have
+   them at either step. A run without a loss has the bits of a run without commit. An evaluation
+   that fails leaves the state as it was; an update that fails does not, and neither does a step
+   that is not over. Others are refused in a sentence.
    Method: the state as tutti_engine_state has it, and an image of it, are hashed after each step of
    a run without a loss.
    Then one worker leaves at a drawn moment: after some tensors of a pass, after the passes, or when
@@ -14,12 +16,14 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "engine/image.h"
 #include "rough.h"
 #include "tutti/method.h"
+#include "tutti/method/steps.h"
 #include "tutti/tutti.h"
 
 enum { TENSORS = 3, STEPS = 5, RANKS = 4, OWN = 3, SAMPLES = 90, ROWS = 70, COLS = 10 };
@@ -34,10 +38,15 @@ typedef struct job {
     bool commit;
     int quits_rank, quits_step, quits_at; /* quits_rank -1: none does */
     int64_t quits_pass;
+    int bad_step;                         /* its gradient is not finite, so that it is skipped; -1: none */
     uint64_t hash[RANKS][STEPS + 1];      /* [rank][steps done]; written if nobody quits */
     uint64_t x[RANKS];                    /* at the end */
     uint64_t left[RANKS], steps[RANKS];   /* the state after a failure, and its number of steps */
+    uint64_t shards[RANKS][STEPS + 1];    /* as `hash`, of the slots that zero cuts; 0: none */
+    uint64_t beside[RANKS], beside_at[RANKS]; /* those that are left of another step, 0: none, and which */
     uint64_t commits[RANKS];              /* how often commit was true */
+    uint64_t bytes[RANKS];                /* sent, at the end */
+    size_t updated[RANKS];                /* elements, by each worker */
     bool whole[RANKS];
     bool update_fails;
 } job;
@@ -130,6 +139,8 @@ static tutti_status one_pass(rank_state *r, tutti_engine *e, const tutti_pass *p
         if (p->index == r->j->quits_pass && quits(r, step, k))
             return tutti_engine_whole(e, &steps) ? TUTTI_ERR_STATE : leave(err);
         compute(p, k, tutti_engine_gradient(e, k), ids, &n);
+        if (k == 1 && (int)step == r->j->bad_step)
+            tutti_engine_gradient(e, k)[0] = INFINITY;
         TUTTI_TRY(k == 0 ? tutti_engine_grad_ready_rows(e, k, ids, n, err) : tutti_engine_grad_ready(e, k, err));
     }
     return tutti_engine_pass_end(e, 1, err);
@@ -159,8 +170,19 @@ static tutti_status evaluate(const rank_state *r, tutti_error *err)
     return tutti_engine_eval_end(r->e, err);
 }
 
+/* Of the slots in an image. */
+static uint64_t hash_shards(const tutti_image *image)
+{
+    uint64_t hash = 0;
+
+    for (size_t i = 0; i < image->n; i++)
+        if (image->pieces[i].keep == TUTTI_SLICE)
+            hash = hash * 1099511628211u ^ image->hash[i] ^ image->pieces[i].begin;
+    return hash;
+}
+
 /* Of the state in place and of an image of it. */
-static tutti_status hash_state(tutti_engine *e, uint64_t *hash, tutti_error *err)
+static tutti_status hash_state(tutti_engine *e, uint64_t *hash, uint64_t *shards, tutti_error *err)
 {
     const tutti_saved *piece;
     tutti_image *image;
@@ -175,8 +197,34 @@ static tutti_status hash_state(tutti_engine *e, uint64_t *hash, tutti_error *err
     for (size_t i = 0; i < image->n; i++)
         *hash = *hash * 1099511628211u ^ image->hash[i];
     *hash ^= image->step;
+    *shards = hash_shards(image);
     tutti_image_close(image);
     return TUTTI_OK;
+}
+
+static void take_figures(const rank_state *r)
+{
+    tutti_figures figures;
+
+    tutti_engine_figures(r->e, &figures);
+    r->j->x[r->rank] = hash_values(r);
+    r->j->bytes[r->rank] = figures.bytes_sent;
+    if (strncmp(r->j->options.method, "zero", 4) == 0)
+        r->j->updated[r->rank] = tutti_shards_count(tutti_engine_method(r->e), r->rank);
+}
+
+static void look_beside(job *j, int rank, tutti_engine *e)
+{
+    tutti_error none;
+    tutti_image *image;
+
+    if (tutti_engine_image_beside(e, &image, &none) != TUTTI_OK || image == NULL)
+        return;
+    j->beside[rank] = hash_shards(image);
+    j->beside_at[rank] = image->step;
+    if (image->facts[0] != 0 || image->whole || image->copies != 1)
+        j->whole[rank] = false;
+    tutti_image_close(image);
 }
 
 static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
@@ -201,23 +249,25 @@ static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
     r.e = e;
     for (int s = 0; s < STEPS && status == TUTTI_OK; s++) {
         if (j->quits_rank < 0)
-            status = hash_state(e, &j->hash[r.rank][s], err);
+            status = hash_state(e, &j->hash[r.rank][s], &j->shards[r.rank][s], err);
         if (status == TUTTI_OK)
             status = one_step(&r, e, err);
         if (status == TUTTI_OK && s % 2 == 0)
             status = evaluate(&r, err);
     }
     if (status == TUTTI_OK && j->quits_rank < 0)
-        status = hash_state(e, &j->hash[r.rank][STEPS], err);
+        status = hash_state(e, &j->hash[r.rank][STEPS], &j->shards[r.rank][STEPS], err);
     if (status == TUTTI_OK)
         status = tutti_engine_finish(e, err);
     if (status == TUTTI_OK)
-        j->x[r.rank] = hash_values(&r);
+        take_figures(&r);
     else if (e != NULL && status != TUTTI_ERR_IO && status != TUTTI_ERR_STATE) {
         tutti_error none;
+        uint64_t shards;
         j->whole[r.rank] = tutti_engine_whole(e, &j->steps[r.rank]);
-        if (hash_state(e, &j->left[r.rank], &none) != TUTTI_OK)
+        if (hash_state(e, &j->left[r.rank], &shards, &none) != TUTTI_OK)
             j->whole[r.rank] = false;
+        look_beside(j, r.rank, e);
     }
     tutti_engine_close(e);
     return status;
@@ -227,7 +277,7 @@ static job job_of(const char *method, int shares)
 {
     return (job){ .options = { .method = method, .optimizer = "adamw(lr=0.01)", .batch = 2, .data_samples = SAMPLES,
                                .seed = 3, .elastic_shares = shares },
-                  .commit = true, .quits_rank = -1 };
+                  .commit = true, .quits_rank = -1, .bad_step = -1 };
 }
 
 static void run_whole(job *j, int n)
@@ -236,6 +286,30 @@ static void run_whole(job *j, int n)
 
     if (tutti_world_run("shm", n, run_rank, j, &err) != TUTTI_OK)
         fail_msg("%s with %d shares: %s", j->options.method, j->options.elastic_shares, err.text);
+}
+
+/* What is left of shards at another step than that of its worker has the bits of that step. Where
+   the steps of workers differ, each has those of the other one. */
+static void assert_beside(const job *reference, const job *j, int n, int lost)
+{
+    uint64_t least = UINT64_MAX, most = 0;
+
+    for (int r = 0; r < n; r++)
+        if (r != lost) {
+            least = j->steps[r] < least ? j->steps[r] : least;
+            most = j->steps[r] > most ? j->steps[r] : most;
+        }
+    for (int r = 0; r < n; r++) {
+        const uint64_t at = j->beside_at[r];
+        if (r == lost || reference->shards[r][0] == 0)
+            continue;
+        if (j->beside[r] != 0 && ((at != j->steps[r] + 1 && at + 1 != j->steps[r]) ||
+                                  j->beside[r] != reference->shards[r][at]))
+            fail_msg("worker %d has other shards at step %d than that step has", r, (int)at);
+        if (least != most && (j->beside[r] == 0 || at != (j->steps[r] == least ? most : least)))
+            fail_msg("worker %d has %d steps, of %d to %d, and no shards of the other step", r, (int)j->steps[r],
+                     (int)least, (int)most);
+    }
 }
 
 /* Every worker that was left has the step before, or the step that it committed. */
@@ -250,6 +324,7 @@ static void lose_one(const job *reference, int n, int rank, int step, int at)
     j.quits_at = at;
     j.quits_pass = step % 2 == 0 ? 0 : j.options.accumulate - 1;
     memset(j.whole, 0, sizeof j.whole);
+    memset(j.beside, 0, sizeof j.beside);
     memset(j.commits, 0, sizeof j.commits);
     assert_int_not_equal(tutti_world_run("shm", n, run_rank, &j, &err), TUTTI_OK);
     for (int r = 0; r < n; r++) {
@@ -264,6 +339,7 @@ static void lose_one(const job *reference, int n, int rank, int step, int at)
                      j.options.method, j.options.elastic_shares, rank, step, at, r,
                      j.whole[r] ? "another state" : "no whole state", (int)j.steps[r], (int)j.commits[r]);
     }
+    assert_beside(reference, &j, n, at == AT_COMMIT ? -1 : rank);
 }
 
 enum { DDP, ZERO };
@@ -282,6 +358,7 @@ static job varied(size_t m, int variant)
         j.options.optimizer = "adam(lr=0.01,lazy=on)";
     if (variant / 2 == 1)
         j.options.loss_scale = "dynamic(init=1024,interval=2)";
+    j.bad_step = variant == 3 ? (AT_COMMIT + variant) % (STEPS - 1) : -1;
     return j;
 }
 
@@ -313,7 +390,34 @@ static void a_run_that_commits_has_the_bits_of_one_that_does_not(void **state)
             assert_memory_equal(a.x, b.x, sizeof a.x);
             for (int s = 0; s <= STEPS; s++)
                 for (int r = 0; r < RANKS; r++)
-                    assert_true(a.hash[r][s] == b.hash[r][s]);
+                    if (m != ZERO) /* there each has copies, too */
+                        assert_true(a.hash[r][s] == b.hash[r][s]);
+        }
+}
+
+/* In a step a worker sends its shard's gradient to one more worker, where the optimiser has slots;
+   and it updates that of the next worker, too. */
+static void copies_of_shards_cost_one_value_for_each_of_them(void **state)
+{
+    static const char *const optimizers[] = { "sgd(lr=0.1)", "sgd(lr=0.1,momentum=0.9)", "adamw(lr=0.01)" };
+
+    (void)state;
+    for (size_t o = 0; o < TUTTI_LENGTH(optimizers); o++)
+        for (int n = 1; n <= RANKS; n++) {
+            static job with, without;
+            with = job_of(methods[ZERO], n % 2 == 0 ? 6 : 0);
+            with.options.optimizer = optimizers[o];
+            with.options.clip_norm = 0.5;
+            without = with;
+            without.commit = false;
+            run_whole(&with, n);
+            run_whole(&without, n);
+            for (int r = 0; r < n; r++) {
+                const bool copies = o > 0 && n > 1;
+                const size_t mine = without.updated[r], next = without.updated[(r + 1) % n];
+                assert_int_equal(with.bytes[r] - without.bytes[r], copies ? STEPS * sizeof(float) * mine : 0);
+                assert_int_equal(with.updated[r], mine + (copies ? next : 0));
+            }
         }
 }
 
@@ -360,6 +464,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_lost_worker_leaves_a_step_or_none_of_it),
         cmocka_unit_test(a_run_that_commits_has_the_bits_of_one_that_does_not),
+        cmocka_unit_test(copies_of_shards_cost_one_value_for_each_of_them),
         cmocka_unit_test(an_update_that_fails_leaves_no_whole_state),
         cmocka_unit_test(what_cannot_is_refused),
     };

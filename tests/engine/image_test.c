@@ -202,11 +202,20 @@ static void assert_is_directory(const tutti_image *image, const char *directory)
     tutti_runtime_close(rt);
 }
 
+/* With it a worker has copies of the next one's shards. */
+static bool always(void *user, uint64_t step)
+{
+    (void)user;
+    (void)step;
+    return true;
+}
+
 static void images_of_all_ranks_are_the_checkpoint(void **state)
 {
-    static const struct { const char *method, *codec; int n, shares; } of[] = {
+    static const struct { const char *method, *codec; int n, shares; bool commit; } of[] = {
         { "ddp", NULL, 3, SHARES }, { "bytescheduler(partition_mb=0.0005)", NULL, 2, 0 },
         { "zero", NULL, 4, SHARES }, { "zero(group=2)", NULL, 4, 0 }, { "ddp", "ef(sign)", 3, 0 },
+        { "zero", NULL, 4, SHARES, true }, { "zero", NULL, 2, 0, true }, { "zero(group=2)", NULL, 4, 0, true },
         { "powersgd", NULL, 2, 0 }, { "local-sgd(period=2)", NULL, 3, 0 }, { "d-psgd", NULL, 4, 0 },
     };
 
@@ -218,6 +227,7 @@ static void images_of_all_ranks_are_the_checkpoint(void **state)
         scratch_make(directory);
         l->j = job_of(of[k].method, of[k].shares);
         l->j.options.codec = of[k].codec;
+        l->j.options.commit = of[k].commit ? always : NULL;
         l->j.options.own_values = OWN;
         l->until = 4;
         l->directory = directory;
@@ -235,10 +245,11 @@ static void images_of_all_ranks_are_the_checkpoint(void **state)
 
 /* ---- who goes on from there ---- */
 
-enum { ZERO = 1 };
+enum { ZERO = 1, COPIES = 3 };
 static const char *const methods[] = {
     "ddp(bucket_mb=0.001,first_bucket_mb=0.0005)", "zero(bucket_mb=0.001,first_bucket_mb=0.0005)",
-    "bytescheduler(partition_mb=0.0005,credit_mb=0.002,fuse_mb=0.0002)"
+    "bytescheduler(partition_mb=0.0005,credit_mb=0.002,fuse_mb=0.0002)",
+    "zero(bucket_mb=0.001,first_bucket_mb=0.0005)"
 };
 
 /* The run that nobody leaves or joins. */
@@ -255,7 +266,7 @@ static leg *undisturbed(int shares, int workers)
 }
 
 /* n goes 4 -> 3 -> 2 -> 6, three steps each. A newcomer gets the state of all, or, where a worker
-   has all, of those that are left when rank 0 is lost. */
+   has all, or copies of the next one's shards, of those that are left when rank 0 is lost. */
 static void any_number_goes_on_with_the_bits_of_an_undisturbed_run(void **state)
 {
     static const int workers[] = { 4, 3, 2, 6 };
@@ -268,6 +279,7 @@ static void any_number_goes_on_with_the_bits_of_an_undisturbed_run(void **state)
         tutti_image *image = NULL;
         *l = (leg){ .j = job_of(methods[k], SHARES) };
         l->j.options.own_values = OWN;
+        l->j.options.commit = k == COPIES ? always : NULL;
         for (size_t i = 0; i < TUTTI_LENGTH(workers); i++) {
             l->until += 3;
             l->from = image;
@@ -286,6 +298,45 @@ static void any_number_goes_on_with_the_bits_of_an_undisturbed_run(void **state)
     test_free(plain);
     test_free(shared);
     test_free(l);
+}
+
+static void assert_same_image(const tutti_image *a, const tutti_image *b)
+{
+    assert_int_equal(a->n, b->n);
+    for (size_t k = 0; k < a->n; k++)
+        assert_true(tutti_image_order(&a->pieces[k], &b->pieces[k]) == 0 && a->hash[k] == b->hash[k]);
+    assert_string_equal(a->facts, b->facts);
+}
+
+/* Any workers may be lost unless two are neighbours: all sets of them are tried. */
+static void a_lost_shard_is_at_the_worker_before_it(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 5; n++) {
+        leg *l = test_calloc(1, sizeof *l);
+        tutti_image *all;
+        l->j = job_of(methods[ZERO], SHARES);
+        l->j.options.own_values = OWN;
+        l->j.options.optimizer = "adamw(lr=0.01)";
+        l->j.options.commit = always;
+        l->until = 3;
+        go(l, n);
+        all = fetched(l, n, ~0U);
+        for (unsigned left = 1; left < 1U << n; left++) {
+            tutti_image *image = fetched(l, n, left);
+            bool there = true;
+            for (int r = 0; r < n; r++)
+                there = there && ((left >> r & 1) != 0 || (left >> (r + n - 1) % n & 1) != 0);
+            if ((image != NULL) != there)
+                fail_msg("%d workers, of which %x are left: %s", n, left, there ? "it is stuck" : "it has all");
+            if (image != NULL)
+                assert_same_image(image, all);
+            tutti_image_close(image);
+        }
+        tutti_image_close(all);
+        close_images(l);
+        test_free(l);
+    }
 }
 
 /* A shard, or what a worker has for itself, is lost with it. */
@@ -312,6 +363,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(images_of_all_ranks_are_the_checkpoint),
         cmocka_unit_test(any_number_goes_on_with_the_bits_of_an_undisturbed_run),
+        cmocka_unit_test(a_lost_shard_is_at_the_worker_before_it),
         cmocka_unit_test(what_is_lost_with_a_worker_is_not_taken_for_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,9 +4,10 @@
    are exact. Method: processes are threads, as in train/epochs. One that is killed fails in a call
    that the linker has wrapped: before a step, between its passes, when it is asked to commit,
    after it, in a report, an evaluation, a checkpoint, the results. What its thread has of the run
-   is then thrown away. The others have the state of the step before, or of that step. Which of
-   them the next epoch begins with is drawn. Under zero, where no other has the shard of a killed
-   one, it is the newest checkpoint. */
+   is then thrown away. Another one may not commit the step in which it is killed. The others have
+   the state of the step before, or of that step. Which of them the next epoch begins with is drawn.
+   Under zero each has a part of it, and the parts of those that are left make the whole, at either
+   of the two steps, unless two neighbours were killed. Then it is the newest checkpoint. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "elastic/state.h"
 #include "state/image.h"
 #include "tutti/files.h"
 #include "tutti/comm.h"
@@ -49,8 +51,10 @@ typedef struct process {
     moment dies_at;
     uint64_t dies_in;                /* the step, from 0 */
     bool killed;
+    uint64_t refuses_in;             /* it does not commit that step, from 1, and lives; 0: none */
     tutti_image *image, *next;       /* what it has left of the last epoch and of this one; NULL:
                                         nothing */
+    tutti_image *beside;             /* and of a neighbouring step; NULL: nothing */
     bool goes_on;                    /* it has the state of a whole step */
     tutti_error why;                 /* it did not come to the end of the epoch */
 } process;
@@ -62,8 +66,9 @@ typedef struct job {
     unsigned drawn;                  /* state of the generator */
     uint64_t epoch, until;           /* until: step after which all end it; 0: a loss does */
     int n, member[PROCESSES];
-    bool by_image;                   /* else by checkpoint */
+    bool by_parts;                   /* an image is a part */
     const tutti_image *from;         /* the state that the epoch begins with, or */
+    tutti_image *joined;             /* it, put together of parts; NULL: it is a process's */
     char checkpoint[SCRATCH_PATH + 256]; /* "": no step is done */
 } job;
 
@@ -171,7 +176,7 @@ tutti_status __wrap_tutti_engine_save(tutti_engine *e, const char *directory, co
 static bool commit(void *user, uint64_t step)
 {
     (void)user;
-    return !is_killed(AT_COMMIT, step);
+    return !is_killed(AT_COMMIT, step) && step + 1 != me->refuses_in;
 }
 
 /* Callback of the epoch. */
@@ -198,8 +203,8 @@ static job *configured(const char *method, const char *out)
     j->config.report_every = REPORTS;
     j->config.eval_every = EVALUATIONS;
     j->config.lr_schedule = "linear";
-    j->by_image = strcmp(method, "ddp") == 0;
-    j->config.checkpoint_every = j->by_image ? CHECKPOINTS : 1;
+    j->by_parts = strcmp(method, "ddp") != 0;
+    j->config.checkpoint_every = j->by_parts ? 1 : CHECKPOINTS;
     j->config.checkpoint_keep = STEPS;
     return j;
 }
@@ -214,6 +219,7 @@ static void start(job *j, process *p)
     p->io = (tutti_train_io){ 0 };
     p->dies_at = LIVES;
     p->killed = false;
+    p->refuses_in = 0;
     tutti_train_begin(&p->run, p->rt, &j->config, &p->io);
     if (tutti_train_open_samples(&p->run, &err) != TUTTI_OK)
         fail_msg("%s", err.text);
@@ -227,7 +233,8 @@ static void drop(process *p)
     tutti_runtime_close(p->rt);
     tutti_image_close(p->image);
     tutti_image_close(p->next);
-    p->image = p->next = NULL;
+    tutti_image_close(p->beside);
+    p->image = p->next = p->beside = NULL;
     p->rt = NULL;
 }
 
@@ -237,7 +244,8 @@ static tutti_status open_state(const job *j, const process *p, tutti_checkpoint 
     *from = NULL;
     if (j->from != NULL)
         return tutti_image_checkpoint(
-            from, p->image != NULL && p->image->step == j->from->step ? p->image : j->from, err);
+            from,
+            !j->by_parts && p->image != NULL && p->image->step == j->from->step ? p->image : j->from, err);
     return j->checkpoint[0] != 0 ? tutti_checkpoint_open(from, p->rt, j->checkpoint, err) : TUTTI_OK;
 }
 
@@ -273,8 +281,12 @@ static tutti_status member_main(tutti_world *world, void *arg, tutti_error *err)
         status = tutti_barrier(&p->run.all, err);
     p->goes_on = status == TUTTI_OK || status == TUTTI_ERR_PEER;
     p->why = *err;
-    if (p->goes_on && j->by_image)
+    if (p->goes_on)
         p->goes_on = tutti_train_epoch_image(&p->run, &p->next, &p->why) == TUTTI_OK;
+    if (p->goes_on) {
+        tutti_image_close(p->beside);
+        p->goes_on = tutti_train_epoch_beside(&p->run, &p->beside, &p->why) == TUTTI_OK;
+    }
     tutti_train_epoch_close(&p->run);
     tutti_checkpoint_close(epoch.from);
     me = NULL;
@@ -309,7 +321,7 @@ static void assert_reasons(const job *j)
         const process *p = &j->of[j->member[k]];
         char own[64];
         snprintf(own, sizeof own, "worker %d: step", k);
-        if (!p->killed && strncmp(p->why.text, own, strlen(own)) == 0)
+        if (!p->killed && p->refuses_in == 0 && strncmp(p->why.text, own, strlen(own)) == 0)
             fail_msg("%s, process %d: %s", j->out, j->member[k], p->why.text);
     }
 }
@@ -324,6 +336,7 @@ static void take_images(job *j)
         tutti_image_close(p->image);
         p->image = p->next;
         p->next = NULL;
+        p->refuses_in = 0;
     }
 }
 
@@ -346,6 +359,87 @@ static void choose_image(job *j)
     j->from = chosen;
 }
 
+/* ---- a state of parts ---- */
+
+typedef struct asked { uint64_t holder, range; } asked;
+typedef struct requests { asked at[256]; size_t n; } requests;
+
+static void ask(void *user, uint64_t holder, uint64_t range)
+{
+    requests *r = user;
+
+    assert_true(r->n < TUTTI_LENGTH(r->at));
+    r->at[r->n++] = (asked){ holder, range };
+}
+
+static void answer(tutti_fetch *f, const tutti_elastic_state *of, const tutti_image *image, asked what)
+{
+    tutti_error err = { .rank = -1 };
+    tutti_status status;
+    uint8_t *manifest;
+    const void *at;
+    size_t bytes;
+
+    if (what.range != TUTTI_FETCH_MANIFEST) {
+        assert_true(tutti_elastic_range(image, of, what.range, &at, &bytes));
+        status = tutti_fetch_range(f, 0, what.holder, what.range, at, bytes, &err);
+    } else {
+        assert_int_equal(tutti_elastic_manifest(image, of, &manifest, &bytes, &err), TUTTI_OK);
+        status = tutti_fetch_manifest(f, 0, what.holder, manifest, bytes, &err);
+        tutti_free(manifest);
+    }
+    if (status != TUTTI_OK)
+        fail_msg("%s", err.text);
+}
+
+/* Of the members' images, and then of their parts of other steps: those of that step. NULL: they
+   have not all of it. */
+static tutti_image *joined_at(const job *j, uint64_t step)
+{
+    const tutti_elastic_state of = { .run = "lossy", .step = step };
+    const tutti_image *part[2 * PROCESSES] = { 0 };
+    requests r = { 0 };
+    const tutti_fetch_options options = { .of = of, .most = 1 << 28, .stall_ns = 1, .request = ask, .user = &r };
+    tutti_image *image = NULL;
+    tutti_fetch *f;
+
+    assert_int_equal(tutti_fetch_open(&f, &options, NULL), TUTTI_OK);
+    for (int k = 0; k < 2 * j->n; k++) {
+        const process *p = &j->of[j->member[k % j->n]];
+        part[k] = k < j->n ? p->image : p->beside;
+        if (part[k] != NULL && part[k]->step == step)
+            assert_int_equal(tutti_fetch_add(f, 0, (uint64_t)k + 1, NULL), TUTTI_OK);
+        while (r.n > 0) {
+            const asked what = r.at[--r.n];
+            answer(f, &of, part[what.holder - 1], what);
+        }
+    }
+    if (tutti_fetch_state_of(f) == TUTTI_FETCHED)
+        assert_int_equal(tutti_fetch_take(f, &image, NULL), TUTTI_OK);
+    tutti_fetch_close(f);
+    return image;
+}
+
+static void choose_checkpoint(job *j);
+
+/* killed_n: members that were killed. One takes nothing with it that no other has. */
+static void join_parts(job *j, int killed_n)
+{
+    const uint64_t step = j->from->step;
+
+    for (int k = 0; k < j->n && killed_n < 2; k++) { /* of both steps, where there are two */
+        tutti_image *other = joined_at(j, j->of[j->member[k]].image->step);
+        if (other == NULL)
+            fail_msg("%s, epoch %d: the members that are left do not have all of step %d", j->out, (int)j->epoch,
+                     (int)j->of[j->member[k]].image->step);
+        tutti_image_close(other);
+    }
+    tutti_image_close(j->joined);
+    j->from = j->joined = joined_at(j, step);
+    if (j->from == NULL)
+        choose_checkpoint(j);
+}
+
 static void choose_checkpoint(job *j)
 {
     tutti_error err = { .rank = -1 };
@@ -363,6 +457,7 @@ static void train_epoch(job *j, uint64_t until)
     tutti_error err = { .rank = -1 };
     tutti_status status;
     bool lossy = false, killed_one = false;
+    const int began = j->n;
 
     j->epoch++;
     j->until = until;
@@ -380,10 +475,9 @@ static void train_epoch(job *j, uint64_t until)
         if (j->of[j->member[k]].dies_at != LIVES)
             drop(&j->of[remove_member(j, k)]);
     take_images(j);
-    if (j->by_image)
-        choose_image(j);
-    else
-        choose_checkpoint(j);
+    choose_image(j);
+    if (j->by_parts)
+        join_parts(j, began - j->n);
 }
 
 /* The process is killed in step `step`, or in the next one that has such a moment. */
@@ -412,6 +506,8 @@ static void come_go_and_die(job *j, moment first)
     for (int k = 0; k < 4; k++)
         start(j, &j->of[j->member[j->n++] = k]);
     kill_at(j, &j->of[victim], first, draw(j, 3));
+    if (first == AT_COMMIT || first == AFTER_STEP) /* so it has a step less than the others */
+        j->of[(victim + 1 + (int)draw(j, 3)) % 4].refuses_in = j->of[victim].dies_in + 1;
     train_epoch(j, 0);
     assert_int_equal(j->n, 3);
     train_epoch(j, 5 + draw(j, 2));
@@ -435,6 +531,7 @@ static void close_all(job *j)
 {
     for (int k = 0; k < PROCESSES; k++)
         drop(&j->of[k]);
+    tutti_image_close(j->joined);
 }
 
 /* ---- tests ---- */

@@ -173,10 +173,10 @@ static tutti_status newcomer_main(void *arg, tutti_error *err)
 
 /* ---- a run ---- */
 
-static void configure(job *j, const char *out)
+static void configure(job *j, const char *method, const char *out)
 {
-    snprintf(j->out, sizeof j->out, "%s/%s", epochs_folder, out);
-    epochs_configure(&j->config, "ddp", j->out);
+    snprintf(j->out, sizeof j->out, "%s/%s-%.4s", epochs_folder, out, method);
+    epochs_configure(&j->config, method, j->out);
     j->config.steps = STEPS;
     j->config.report_every = 7;
     j->config.eval_every = 50;
@@ -205,13 +205,12 @@ static void run_all(job *j)
     tutti_runtime_close(rt);
 }
 
-static void one_comes_one_dies_and_one_leaves(void **state)
+static void come_die_and_leave(const char *method)
 {
     job *whole = test_calloc(1, sizeof *whole), *cut = test_calloc(1, sizeof *cut);
 
-    (void)state;
-    configure(whole, "nodes-whole");
-    configure(cut, "nodes-cut");
+    configure(whole, method, "nodes-whole");
+    configure(cut, method, "nodes-cut");
     epochs_undisturbed(&whole->config);
     run_all(cut);
     for (int k = 0; k < PROCESSES; k++)
@@ -226,14 +225,26 @@ static void one_comes_one_dies_and_one_leaves(void **state)
     test_free(cut);
 }
 
+static void one_comes_one_dies_and_one_leaves(void **state)
+{
+    (void)state;
+    come_die_and_leave("ddp");
+}
+
+/* Each member has a part of the state. */
+static void members_of_zero_come_die_and_leave(void **state)
+{
+    (void)state;
+    come_die_and_leave("zero(stage=1)");
+}
+
 /* All nodes answer, and the last member comes back. */
-static void a_connection_that_breaks_ends_an_epoch(void **state)
+static void break_a_connection(const char *method)
 {
     job *whole = test_calloc(1, sizeof *whole), *cut = test_calloc(1, sizeof *cut);
 
-    (void)state;
-    configure(whole, "world-whole");
-    configure(cut, "world-cut");
+    configure(whole, method, "world-whole");
+    configure(cut, method, "world-cut");
     cut->one_loses_its_world = true;
     epochs_undisturbed(&whole->config);
     run_all(cut);
@@ -247,6 +258,13 @@ static void a_connection_that_breaks_ends_an_epoch(void **state)
     test_free(cut);
 }
 
+static void a_connection_that_breaks_ends_an_epoch(void **state)
+{
+    (void)state;
+    break_a_connection("ddp");
+    break_a_connection("zero(stage=1)");
+}
+
 /* No process listens there. */
 static void a_newcomer_that_is_not_admitted_gives_up(void **state)
 {
@@ -257,7 +275,7 @@ static void a_newcomer_that_is_not_admitted_gives_up(void **state)
     bool ended;
 
     (void)state;
-    configure(j, "nodes-alone");
+    configure(j, "ddp", "nodes-alone");
     assert_int_equal(tutti_runtime_open_posix(&p->rt, &p->err), TUTTI_OK);
     tutti_train_begin(&p->run, p->rt, &j->config, &p->io);
     assert_int_equal(tutti_train_by_nodes(&p->run, &how, &ended, &p->err), TUTTI_TIMEOUT);
@@ -276,7 +294,7 @@ static void refuse(const char *method, const char *resume, const char *sentence)
     const tutti_train_nodes how = { 0 };
     bool ended;
 
-    configure(j, "nodes-refused");
+    configure(j, "ddp", "nodes-refused");
     j->config.method = method;
     j->config.resume = resume;
     assert_int_equal(tutti_runtime_open_posix(&p->rt, &err), TUTTI_OK);
@@ -292,7 +310,6 @@ static void refuse(const char *method, const char *resume, const char *sentence)
 static void what_cannot_be_followed_is_refused(void **state)
 {
     (void)state;
-    refuse("zero(stage=1)", "", "keeps a part of its state on one worker only");
     refuse("ddp", "somewhere", "resume is somewhere");
 }
 
@@ -300,6 +317,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_comes_one_dies_and_one_leaves),
+        cmocka_unit_test(members_of_zero_come_die_and_leave),
         cmocka_unit_test(a_connection_that_breaks_ends_an_epoch),
         cmocka_unit_test(a_newcomer_that_is_not_admitted_gives_up),
         cmocka_unit_test(what_cannot_be_followed_is_refused),

@@ -187,7 +187,7 @@ tutti_status tutti_recut(tutti_method *m, size_t piece_bytes, size_t first_piece
    group: before declare: the groups, parsed from the value of `option` (tutti_team_parse; "none":
    all workers are one group). TUTTI_ERR_USAGE also: several groups whose number of workers is not a
    power of two, since sums would have other bits; groups for which `collective` cannot be used.
-   count: elements of that worker's shards, from declare() on. */
+   count: elements that worker updates, copies (commit) included, from declare() on. */
 tutti_status tutti_shards_group(tutti_method *m, const char *option, const char *value,
                                 tutti_error *err);
 tutti_status tutti_shards_declare(tutti_method *m, tutti_plan *plan, tutti_error *err);

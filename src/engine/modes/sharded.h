@@ -64,9 +64,18 @@ typedef struct tutti_shards {
                                     mean gradient, concatenated (declared, or the offload's); else
                                     NULL, and they are in m->g */
     size_t *at;                  /* [n_pieces]: the offset of each shard in such a concatenation */
-    float *before;               /* declared, slots x (elements of `mine`): the slots as they were
-                                    before the update; NULL: no options.commit */
-    float *next;                 /* declared with `before`: the new values of one shard */
+    /* With options.commit (shards_whole.c): */
+    tutti_range *copied;         /* [n_pieces]: the shards of the worker after this one, whose slots
+                                    this worker has too; NULL: it has no copies */
+    tutti_range *both;           /* [n_pieces][2]: `mine` and `copied`, ascending */
+    size_t *sent;                /* [n_pieces][2][team]: elements of this worker's gradient that are
+                                    sent to each, and of theirs that come from each */
+    float *before;               /* declared, slots x (elements that have some): the slots at
+                                    that step; NULL: no options.commit */
+    uint64_t beside;             /* steps done at which the slots were, or will be, those of
+                                    `before`; TUTTI_NO_STEP: unknown */
+    float *fresh;                /* declared with `before`: the new values of one shard */
+    size_t most;                 /* its elements */
     /* The norm of the gradient, with clip-norm. A block (norm.c) may have elements of several
        shards: the worker with its first element adds up all of it. */
     size_t blocks;               /* blocks of the flat space */
@@ -236,6 +245,26 @@ void tutti_shards_start_gather(tutti_engine *e, int k);
 /* Returns the address of the mean gradient of this worker's shard of a piece; valid once the piece
    is exchanged. */
 float *tutti_shard_gradient(const tutti_engine *e, int piece);
+
+/* ---- shards_whole.c: with options.commit ---- */
+
+#define TUTTI_NO_STEP UINT64_MAX
+/* Within tutti_shards_declare, before the optimiser is declared: which copies this worker has. */
+tutti_status tutti_shards_whole_cut(tutti_shards *s, tutti_error *err);
+/* After that: declares the second copy of the slots. */
+void tutti_shards_whole_declare(tutti_shards *s);
+void tutti_shards_whole_close(tutti_shards *s);
+/* Sends the exchanged gradient of this worker's shard to the worker before it, and receives that of
+   the next one into g. Without copies does nothing. On the thread that exchanges the piece. */
+tutti_status tutti_shards_whole_exchange(tutti_engine *e, tutti_piece *p, tutti_error *err);
+/* Within step(), after the checks: makes the update, or none of it. */
+tutti_status tutti_shards_whole_update(tutti_shards *s, const tutti_rate *rate,
+                                       const tutti_engine_verdict *found, tutti_error *err);
+/* Is this range of slots a copy of another worker's? */
+bool tutti_shards_whole_is_copy(const tutti_shards *s, tutti_range r);
+/* Functions of facility.h. */
+int tutti_shards_whole_copies(const void *self);
+void *tutti_shards_whole_beside(const void *self, const void *memory, uint64_t *step);
 
 /* ---- held.c ---- */
 

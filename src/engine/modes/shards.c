@@ -78,8 +78,10 @@ size_t tutti_shards_count(const tutti_method *m, int worker)
     const tutti_shards *shards = tutti_shards_of(e);
     size_t count = 0;
 
-    for (int k = 0; k < e->layout.n_pieces; k++)
-        count += shards->counts[k * shards->team + worker % shards->team];
+    for (int k = 0; k < e->layout.n_pieces; k++) {
+        const size_t *of = shards->counts + k * shards->team;
+        count += of[worker % shards->team] + (shards->copied != NULL ? of[(worker + 1) % shards->team] : 0);
+    }
     return count;
 }
 
@@ -166,6 +168,7 @@ static void close_shards(void *self)
     tutti_free(s->mine);
     tutti_free(s->at);
     tutti_free(s->counts);
+    tutti_shards_whole_close(s);
     tutti_free(s->adder);
     tutti_free(s->moved);
     tutti_free(s->blocks_of);
@@ -266,29 +269,6 @@ static tutti_status find_teams(tutti_engine *e, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* What an update that may be undone needs (update_as_a_whole). */
-static void declare_second_copy(tutti_shards *s)
-{
-    tutti_engine *e = s->e;
-    const tutti_optim *o = e->m.optim;
-    size_t most = 0;
-
-    for (int k = 0; k < e->layout.n_pieces; k++)
-        most = s->mine[k].count > most ? s->mine[k].count : most;
-    tutti_declare(e->plan,
-                  &(tutti_state){ .name = "shards.before",
-                                  .keep = TUTTI_SCRATCH,
-                                  .dtype = TUTTI_F32,
-                                  .count = (size_t)o->ops->slots(o->self) * o->count },
-                  &s->before);
-    tutti_declare(e->plan,
-                  &(tutti_state){ .name = "shards.next",
-                                  .keep = TUTTI_SCRATCH,
-                                  .dtype = TUTTI_F32,
-                                  .count = most },
-                  &s->next);
-}
-
 tutti_status tutti_shards_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     static const tutti_conflict whole_buffers = { TUTTI_ASKED_CLIENT, "cuts them over the workers",
@@ -333,10 +313,14 @@ tutti_status tutti_shards_declare(tutti_method *m, tutti_plan *plan, tutti_error
             plan,
             &(tutti_state){ .name = "g", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = all },
             &s->g);
+    if (e->options.commit != NULL && offload == NULL)
+        TUTTI_TRY(tutti_shards_whole_cut(s, err));
     TUTTI_TRY(tutti_optim_declare_ranges(
         &m->optim, plan,
-        &(tutti_optim_request){ e->options.optimizer, "optim", s->mine, (size_t)e->layout.n_pieces,
-                                false, offload != NULL ? offload->options.tier : NULL, m->device },
+        &(tutti_optim_request){ e->options.optimizer, "optim",
+                                s->copied != NULL ? s->both : s->mine,
+                                (size_t)e->layout.n_pieces * (s->copied != NULL ? 2 : 1), false,
+                                offload != NULL ? offload->options.tier : NULL, m->device },
         err));
     if (tutti_optim_lazy(m->optim))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
@@ -346,7 +330,7 @@ tutti_status tutti_shards_declare(tutti_method *m, tutti_plan *plan, tutti_error
                           m->ops->name);
     e->rate.base = tutti_optim_lr(m->optim);
     if (e->options.commit != NULL)
-        declare_second_copy(s);
+        tutti_shards_whole_declare(s);
     if (m->held == TUTTI_HELD_BY_UNIT)
         TUTTI_TRY(tutti_units_declare(e, m->keep_values, err));
     return e->options.clip_norm > 0 ? plan_norm(e, err) : TUTTI_OK;
@@ -418,6 +402,7 @@ tutti_status tutti_shards_exchange(tutti_method *m, tutti_piece *p, tutti_error 
     TUTTI_TRY(sum_of_teams(e, p, sum, status, err));
     if (adds)
         tutti_add(m->device, mine->count, sum, to);
+    TUTTI_TRY(tutti_shards_whole_exchange(e, p, err));
     return tutti_offload_write(e, p->index, to, err);
 }
 
@@ -522,16 +507,25 @@ static tutti_status gather(tutti_engine *e, tutti_piece *p, tutti_error *err)
                              tutti_f32(e->m.device, p->x, p->count), err);
 }
 
-static tutti_range saved_part(const void *self, size_t count)
+/* Of the elements from `before` on of all that a group has: those of this group's part. A copy of
+   another worker's shard is not saved. */
+static tutti_range saved_part(const void *self, const tutti_state *state, size_t k, size_t before)
 {
     const tutti_engine *e = ((const tutti_shards *)self)->e;
     const tutti_shards *shards = tutti_shards_of(e);
+    const tutti_range r = state->ranges[k];
     const bool several = shards->ranks != NULL;
     const int teams = several ? shards->between.size : 1,
               mine = several ? shards->between.index : 0;
-    const size_t first = tutti_engine_part_at(count, teams, mine);
+    const size_t first = tutti_engine_part_at(state->count, teams, mine),
+                 end = tutti_engine_part_at(state->count, teams, mine + 1),
+                 low = first > before ? first - before : 0,
+                 high = end > before ? end - before : 0;
 
-    return (tutti_range){ first, tutti_engine_part_at(count, teams, mine + 1) - first };
+    if (tutti_shards_whole_is_copy(shards, r))
+        return (tutti_range){ r.first, 0 };
+    return (tutti_range){ r.first + (low < r.count ? low : r.count),
+                          low < high && low < r.count ? (high < r.count ? high : r.count) - low : 0 };
 }
 
 /* The job that gathers the updated values of a piece. TUTTI_CLOSED: it was not begun, since another
@@ -560,64 +554,6 @@ void tutti_shards_start_gather(tutti_engine *e, int k)
     tutti_engine_give_to_lane(e, s);
 }
 
-/* Copies the slots to s->before, or back. */
-static void copy_slots(const tutti_shards *s, bool back)
-{
-    const tutti_optim *o = s->e->m.optim;
-
-    for (int i = 0; i < o->ops->slots(o->self); i++) {
-        float *const slot = o->slot[i], *const copy = s->before + (size_t)i * o->count;
-        tutti_copy(s->e->m.device, o->count, back ? copy : slot, back ? slot : copy);
-    }
-}
-
-/* This worker's new shards, in place of their gradient, and then those of all workers: g := the
-   new values. x is not written, the slots are. */
-static tutti_status gather_next(const tutti_shards *s, const tutti_rate *rate, tutti_error *err)
-{
-    tutti_engine *e = s->e;
-    const tutti_method *m = &e->m;
-    tutti_doing was;
-    tutti_status status = TUTTI_OK;
-
-    for (int k = 0; k < e->layout.n_pieces; k++) {
-        const tutti_range *mine = &s->mine[k];
-        tutti_copy(m->device, mine->count, m->x + mine->first, s->next);
-        tutti_update(m->optim, mine->first, mine->count, s->next, m->g + mine->first, rate);
-        tutti_copy(m->device, mine->count, s->next, m->g + mine->first);
-    }
-    was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
-    for (int k = 0; k < e->layout.n_pieces && status == TUTTI_OK; k++) {
-        tutti_piece *p = &e->pieces[k];
-        status = tutti_allgather_v(&p->group, s->counts + k * s->team,
-                                   tutti_f32(m->device, m->g + s->mine[k].first, s->mine[k].count),
-                                   tutti_f32(m->device, p->g, p->count), err);
-    }
-    tutti_engine_doing(e, was);
-    return status;
-}
-
-/* With options.commit: new values are gathered before x changes, in the memory of the gradient,
-   which each worker has used by then. A failure puts the slots back. */
-static tutti_status update_as_a_whole(tutti_shards *s, const tutti_rate *rate,
-                                      const tutti_engine_verdict *found, tutti_error *err)
-{
-    tutti_engine *e = s->e;
-    tutti_status status;
-
-    copy_slots(s, false);
-    status = gather_next(s, rate, err);
-    if (status == TUTTI_OK)
-        status = tutti_engine_found(e, found, err);
-    if (status != TUTTI_OK) {
-        copy_slots(s, true);
-        return status;
-    }
-    for (int k = 0; k < e->layout.n_pieces; k++)
-        tutti_copy(e->m.device, e->pieces[k].count, e->pieces[k].g, e->pieces[k].x);
-    return TUTTI_OK;
-}
-
 tutti_status tutti_shards_step(tutti_method *m, tutti_error *err)
 {
     tutti_engine *e = m->engine;
@@ -627,8 +563,8 @@ tutti_status tutti_shards_step(tutti_method *m, tutti_error *err)
     tutti_rate rate;
 
     TUTTI_TRY(tutti_engine_find(e, &rate, &found, err));
-    if (shards->before != NULL && !found.bad)
-        return update_as_a_whole(shards, &rate, &found, err);
+    if (shards->before != NULL)
+        return tutti_shards_whole_update(shards, &rate, &found, err);
     TUTTI_TRY(tutti_engine_found(e, &found, err));
     if (found.bad)
         return TUTTI_OK;
@@ -663,4 +599,6 @@ const tutti_facility_ops tutti_shards_mode = { .provides = TUTTI_SHARDS_UPDATES,
                                                .close = close_shards,
                                                .start_piece = start_piece,
                                                .norm2 = sum_norm2,
+                                               .copies = tutti_shards_whole_copies,
+                                               .beside = tutti_shards_whole_beside,
                                                .saved_part = saved_part };

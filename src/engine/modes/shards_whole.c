@@ -1,0 +1,241 @@
+/* shards_whole.c: shards whose step is made as a whole or not at all (engine_options.commit), and
+   copies of them.
+
+   A worker that is lost takes its slots with it. So each worker has those of the worker after it,
+   too (cyclically, in its node group), and n workers go on after the loss of any that do not stand
+   next to each other. Copies are kept by making the same update again: an update goes element by
+   element, so with the same gradient it has the same bits.
+
+     exchange   reduce-scatter of a piece, then the sum of shard w goes to worker w - 1 as well: 1
+                value for each of the shard. Slots would be as many as the optimiser has
+     step       checks; slots are kept in `before`; each worker updates its shard and its copy; new
+                values of all shards are gathered in g, whose gradient is used up by then
+     question   commit (engine/commit.c). Until here a failure puts the slots back
+     update     x := g
+
+   Two steps. When a worker is lost in the midst of a step some of the others have made it and some
+   have not, and the run goes on from one of the two steps. Values and counters of that step are on
+   each worker that has it, but every slot is on two workers only. So both must be able to give
+   their slots of either step: `before` has those of the step before, or after a failure those that
+   the step would have had. These are the same slots that a worker which has made the step has,
+   since to make it one needs the new values of all.
+
+   Without slots (sgd) there is nothing to copy. Node groups are copies of each other. */
+#include <errno.h>
+
+#include "sharded.h"
+#include "optim/optim.h"
+
+static size_t n_pieces(const tutti_shards *s)
+{
+    return (size_t)s->e->layout.n_pieces;
+}
+
+void tutti_shards_whole_close(tutti_shards *s)
+{
+    tutti_free(s->copied);
+    tutti_free(s->both);
+    tutti_free(s->sent);
+    s->copied = s->both = NULL;
+    s->sent = NULL;
+}
+
+static void cut_piece(tutti_shards *s, size_t k)
+{
+    const size_t team = (size_t)s->team, next = (size_t)(s->index + 1) % team,
+                 last = ((size_t)s->index + team - 1) % team;
+    const tutti_piece *p = &s->e->pieces[k];
+    size_t *const sent = s->sent + k * 2 * team;
+    const tutti_range copied = { p->first + tutti_engine_part_at(p->count, s->team, (int)next),
+                                 s->counts[k * team + next] };
+
+    s->copied[k] = copied;
+    s->both[2 * k] = next == 0 ? copied : s->mine[k];
+    s->both[2 * k + 1] = next == 0 ? s->mine[k] : copied;
+    sent[last] = s->mine[k].count;
+    sent[team + next] = copied.count;
+}
+
+tutti_status tutti_shards_whole_cut(tutti_shards *s, tutti_error *err)
+{
+    const size_t n = n_pieces(s);
+
+    if (s->team == 1 || s->ranks != NULL) /* it has all, or other node groups have the same */
+        return TUTTI_OK;
+    s->copied = tutti_alloc(n, sizeof *s->copied);
+    s->both = tutti_alloc(2 * n, sizeof *s->both);
+    s->sent = tutti_alloc(2 * n * (size_t)s->team, sizeof *s->sent);
+    if (s->copied == NULL || s->both == NULL || s->sent == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the copies of %zu shards", n);
+    for (size_t k = 0; k < n; k++)
+        cut_piece(s, k);
+    return TUTTI_OK;
+}
+
+void tutti_shards_whole_declare(tutti_shards *s)
+{
+    tutti_engine *e = s->e;
+    const tutti_optim *o = e->m.optim;
+    const size_t slots = (size_t)o->ops->slots(o->self);
+
+    if (slots == 0) /* there is nothing to copy */
+        tutti_shards_whole_close(s);
+    for (size_t k = 0; k < n_pieces(s); k++) {
+        const size_t copied = s->copied != NULL ? s->copied[k].count : 0;
+        s->most = s->mine[k].count > s->most ? s->mine[k].count : s->most;
+        s->most = copied > s->most ? copied : s->most;
+    }
+    s->beside = TUTTI_NO_STEP;
+    tutti_declare(e->plan,
+                  &(tutti_state){ .name = "shards.before",
+                                  .keep = TUTTI_SCRATCH,
+                                  .dtype = TUTTI_F32,
+                                  .count = slots * o->count },
+                  &s->before);
+    tutti_declare(e->plan,
+                  &(tutti_state){ .name = "shards.fresh",
+                                  .keep = TUTTI_SCRATCH,
+                                  .dtype = TUTTI_F32,
+                                  .count = s->most },
+                  &s->fresh);
+}
+
+tutti_status tutti_shards_whole_exchange(tutti_engine *e, tutti_piece *p, tutti_error *err)
+{
+    const tutti_shards *s = tutti_shards_of(e);
+    const tutti_range *mine = &s->mine[p->index], *copied;
+
+    if (s->copied == NULL)
+        return TUTTI_OK;
+    copied = &s->copied[p->index];
+    return tutti_alltoall_v(&p->group, s->sent + (size_t)p->index * 2 * (size_t)s->team,
+                            tutti_f32(e->m.device, e->m.g + mine->first, mine->count),
+                            tutti_f32(e->m.device, e->m.g + copied->first, copied->count), err);
+}
+
+/* ---- a step ---- */
+
+static void keep_slots(const tutti_shards *s)
+{
+    const tutti_optim *o = s->e->m.optim;
+
+    for (int i = 0; i < o->ops->slots(o->self); i++)
+        tutti_copy(s->e->m.device, o->count, o->slot[i], s->before + (size_t)i * o->count);
+}
+
+/* Exchanges the slots and s->before, by way of s->fresh. */
+static void swap_slots(const tutti_shards *s)
+{
+    tutti_device *d = s->e->m.device;
+    const tutti_optim *o = s->e->m.optim;
+
+    for (int i = 0; i < o->ops->slots(o->self); i++)
+        for (size_t at = 0, n; at < o->count; at += n) {
+            float *const slot = o->slot[i] + at, *const before = s->before + (size_t)i * o->count + at;
+            n = o->count - at < s->most ? o->count - at : s->most;
+            tutti_copy(d, n, slot, s->fresh);
+            tutti_copy(d, n, before, slot);
+            tutti_copy(d, n, s->fresh, before);
+        }
+}
+
+/* s->fresh := the new values of that range. x is not written, the slots are. */
+static void update_range(const tutti_shards *s, const tutti_range *r, const tutti_rate *rate)
+{
+    const tutti_method *m = &s->e->m;
+
+    tutti_copy(m->device, r->count, m->x + r->first, s->fresh);
+    tutti_update(m->optim, r->first, r->count, s->fresh, m->g + r->first, rate);
+}
+
+/* This worker's new shards, in place of their gradient. What it copies gets new slots; its values
+   come from the worker whose they are. */
+static void update_shards(const tutti_shards *s, const tutti_rate *rate)
+{
+    const tutti_method *m = &s->e->m;
+
+    for (size_t k = 0; k < n_pieces(s); k++) {
+        update_range(s, &s->mine[k], rate);
+        tutti_copy(m->device, s->mine[k].count, s->fresh, m->g + s->mine[k].first);
+        if (s->copied != NULL)
+            update_range(s, &s->copied[k], rate);
+    }
+}
+
+/* g := the new values of all workers. */
+static tutti_status gather_next(const tutti_shards *s, tutti_error *err)
+{
+    tutti_engine *e = s->e;
+    const tutti_method *m = &e->m;
+    const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
+    tutti_status status = TUTTI_OK;
+
+    for (size_t k = 0; k < n_pieces(s) && status == TUTTI_OK; k++) {
+        tutti_piece *p = &e->pieces[k];
+        status = tutti_allgather_v(&p->group, s->counts + k * (size_t)s->team,
+                                   tutti_f32(m->device, m->g + s->mine[k].first, s->mine[k].count),
+                                   tutti_f32(m->device, p->g, p->count), err);
+    }
+    tutti_engine_doing(e, was);
+    return status;
+}
+
+tutti_status tutti_shards_whole_update(tutti_shards *s, const tutti_rate *rate,
+                                       const tutti_engine_verdict *found, tutti_error *err)
+{
+    tutti_engine *e = s->e;
+    const uint64_t done = e->counts.progress.step;
+    tutti_status status = TUTTI_OK;
+
+    keep_slots(s);
+    if (!found->bad) {
+        update_shards(s, rate);
+        status = gather_next(s, err);
+    }
+    if (status == TUTTI_OK)
+        status = tutti_engine_found(e, found, err);
+    s->beside = status == TUTTI_OK ? done : done + 1;
+    if (status != TUTTI_OK)
+        swap_slots(s);
+    for (size_t k = 0; k < n_pieces(s) && status == TUTTI_OK && !found->bad; k++)
+        tutti_copy(e->m.device, e->pieces[k].count, e->pieces[k].g, e->pieces[k].x);
+    return status;
+}
+
+/* ---- what is where ---- */
+
+bool tutti_shards_whole_is_copy(const tutti_shards *s, tutti_range r)
+{
+    size_t low = 0, high = s->copied != NULL ? n_pieces(s) : 0;
+
+    while (high - low > 1) { /* the last piece that begins at it or before */
+        const size_t middle = low + (high - low) / 2;
+        if (s->e->pieces[middle].first <= r.first)
+            low = middle;
+        else
+            high = middle;
+    }
+    return high > low && r.first >= s->copied[low].first &&
+           r.first - s->copied[low].first < s->copied[low].count;
+}
+
+int tutti_shards_whole_copies(const void *self)
+{
+    const tutti_shards *s = self;
+
+    return s->copied != NULL ? 1 : 0;
+}
+
+void *tutti_shards_whole_beside(const void *self, const void *memory, uint64_t *step)
+{
+    const tutti_shards *s = self;
+    const tutti_optim *o = s->e->m.optim;
+
+    if (s->beside == TUTTI_NO_STEP || s->before == NULL)
+        return NULL;
+    *step = s->beside;
+    for (int i = 0; i < o->ops->slots(o->self); i++)
+        if (memory == (const void *)o->slot[i])
+            return s->before + (size_t)i * o->count;
+    return NULL;
+}

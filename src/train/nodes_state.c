@@ -1,0 +1,208 @@
+/* nodes_state.c: what a process that follows its node has of the state of the run, and how it gets
+   what it lacks.
+
+   Its carrier has on offer the image of the last step that it has made when an epoch ended, or one
+   that it has fetched. Where the method cuts its state over the workers (zero), that image is a
+   part: its shards, copies of the next worker's, and what all have. Then each member fetches the
+   rest from the others before the epoch begins, since the next cut is another one. The whole
+   is kept apart from what is on offer, whose ranges are numbered, until the first step of the epoch
+   is made. If none is made it is on offer in the next epoch.
+
+   When a loss ends an epoch some members may have made a step that others have not. The next epoch
+   begins with one of the two. Those that have the other one give their shards of that step
+   (tutti_engine_image_beside). They are asked if those that hold the state do not have all of it.
+   Shards that are lost with their copies are waited for, as a majority is, and end the run
+   (nodes_wait.c). */
+#include <string.h>
+
+#include "nodes_internal.h"
+#include "state/image.h"
+
+static tutti_elastic_state state_at(const follower *f, uint64_t step)
+{
+    tutti_elastic_state of = { .step = step };
+
+    memcpy(of.run, f->how->node.run.bytes, sizeof of.run);
+    return of;
+}
+
+/* Puts an image on offer, or closes it. */
+static tutti_status offer(follower *f, tutti_image *image, tutti_error *err)
+{
+    const tutti_elastic_state of = state_at(f, image->step);
+    const tutti_status status = tutti_carrier_offer(f->carrier, image, &of, err);
+
+    if (status != TUTTI_OK)
+        tutti_image_close(image);
+    return status;
+}
+
+tutti_status tutti_follower_keep(follower *f, const tutti_node_view *view, tutti_image *image,
+                                 tutti_image *beside, tutti_error *err)
+{
+    const tutti_elastic_state of = state_at(f, beside != NULL ? beside->step : 0);
+    tutti_status status = beside != NULL
+                              ? tutti_carrier_offer_beside(f->carrier, beside, &of, err)
+                              : TUTTI_OK;
+
+    /* No step was made: what the epoch began with is still the state, on all members with the same
+       parts, also on those that it did not begin on. */
+    if (image != NULL && image->step == view->step) {
+        tutti_image_close(image);
+        image = NULL;
+    }
+    if (image == NULL) {
+        image = f->whole;
+        f->whole = NULL;
+    }
+    if (status == TUTTI_OK && image != NULL)
+        return offer(f, image, err);
+    tutti_image_close(image);
+    return status;
+}
+
+tutti_status tutti_follower_drop(follower *f, tutti_error *err)
+{
+    tutti_image_close(f->whole);
+    f->whole = NULL;
+    TUTTI_TRY(tutti_carrier_offer_beside(f->carrier, NULL, NULL, err));
+    return tutti_carrier_offer(f->carrier, NULL, NULL, err);
+}
+
+/* ---- fetching ---- */
+
+/* Callbacks of the fetch. Without a majority no epoch follows that would name those that are lost,
+   and a fetch would wait for them. */
+static bool is_over(void *user)
+{
+    const follower *f = user;
+    tutti_node_view view;
+
+    tutti_node_look(f->node, &view);
+    return view.state != TUTTI_MEMBER || view.epoch != f->epoch || !view.majority;
+}
+
+static bool is_over_or_held(void *user)
+{
+    const follower *f = user;
+    tutti_node_view view;
+
+    tutti_node_look(f->node, &view);
+    return view.holds || is_over(user);
+}
+
+/* Bytes that a state may have: all slots and copies of any optimiser, and what is not of the
+   model. */
+static uint64_t most_bytes(const tutti_run *run)
+{
+    return 64 * (uint64_t)run->parameters + (UINT64_C(64) << 20);
+}
+
+/* Lists the members of the epoch, this one included: those that hold its state, and the others. */
+static void list_members(follower *f, tutti_carried *what, uint64_t holders[TUTTI_MEMBERS_MAX],
+                         uint64_t others[TUTTI_MEMBERS_MAX])
+{
+    tutti_node_epoch(f->node, f->newest);
+    for (int i = 0; i < f->newest->n && f->newest->number == f->epoch; i++) {
+        const tutti_member *m = &f->newest->members[i];
+        if (m->holds)
+            holders[what->n++] = m->id;
+        else
+            others[what->n_others++] = m->id;
+    }
+}
+
+/* Fetches the state of the epoch. *image NULL: it is not to be had yet, or not needed any more. */
+static tutti_status fetch(follower *f, const tutti_node_view *view, bool (*ends)(void *user),
+                          tutti_image **image, tutti_error *err)
+{
+    uint64_t holders[TUTTI_MEMBERS_MAX], others[TUTTI_MEMBERS_MAX];
+    tutti_carried what = { .of = state_at(f, view->step),
+                           .holders = holders,
+                           .others = others,
+                           .most = most_bytes(f->run),
+                           .ends = ends,
+                           .user = f };
+    tutti_error why = { .rank = -1 };
+    tutti_status status;
+
+    f->epoch = view->epoch;
+    list_members(f, &what, holders, others);
+    status = tutti_carrier_fetch(f->carrier, &what, image, &why);
+    if (status == TUTTI_OK)
+        f->missing = false;
+    if (status == TUTTI_ERR_PEER)
+        return tutti_follower_wait_for_state(f, view, why.text, err);
+    if (status == TUTTI_CLOSED) {
+        tutti_follower_wait(f, view);
+        return TUTTI_OK;
+    }
+    if (status != TUTTI_OK && err != NULL)
+        *err = why;
+    return status;
+}
+
+tutti_status tutti_follower_get_state(follower *f, const tutti_node_view *view, tutti_error *err)
+{
+    tutti_image *image;
+
+    if (view->step == 0) {
+        (void)tutti_node_hold(f->node, 0);
+        return tutti_follower_drop(f, err);
+    }
+    TUTTI_TRY(fetch(f, view, is_over_or_held, &image, err));
+    if (image == NULL)
+        return TUTTI_OK;
+    tutti_image_close(f->whole);
+    f->whole = NULL;
+    if (tutti_node_hold(f->node, image->step))
+        return offer(f, image, err);
+    tutti_image_close(image);
+    return TUTTI_OK;
+}
+
+/* What it has of that step; NULL: nothing. */
+static const tutti_image *image_of(const follower *f, uint64_t step)
+{
+    const tutti_image *offered = tutti_carrier_offered(f->carrier);
+
+    return f->whole != NULL && f->whole->step == step       ? f->whole
+           : offered != NULL && offered->step == step ? offered
+                                                      : NULL;
+}
+
+bool tutti_follower_has_all(const follower *f, const tutti_node_view *view)
+{
+    const tutti_image *image = image_of(f, view->step);
+
+    return image == NULL || tutti_image_is_whole(image); /* without one open_state reports it */
+}
+
+tutti_status tutti_follower_get_rest(follower *f, const tutti_node_view *view, tutti_error *err)
+{
+    tutti_image *image;
+
+    TUTTI_TRY(fetch(f, view, is_over, &image, err));
+    if (image == NULL)
+        return TUTTI_OK;
+    tutti_image_close(f->whole);
+    f->whole = image;
+    return TUTTI_OK;
+}
+
+tutti_status tutti_follower_open_state(const follower *f, uint64_t step, tutti_checkpoint **from,
+                                       tutti_error *err)
+{
+    const tutti_image *image = image_of(f, step), *offered = tutti_carrier_offered(f->carrier);
+
+    *from = NULL;
+    if (step == 0)
+        return TUTTI_OK;
+    if (image == NULL)
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "this process has the state of step %llu, and its epoch begins with that "
+                          "of step %llu, which the others take it to have",
+                          offered != NULL ? (unsigned long long)offered->step : 0ULL,
+                          (unsigned long long)step);
+    return tutti_image_checkpoint(from, image, err);
+}
