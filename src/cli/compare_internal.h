@@ -15,8 +15,8 @@
      runs       {name, row, point, seed, words}, in the order in which they run. name: of the folder
                 in DIR/runs; row, point: indexes; words: of `tutti train`, without --out, or of
                 `tutti run`
-     script     the command of a script, with its {method} and {seed}; else there is no such
-                member. */
+     script     the command of a script, with its {method} and {seed}
+     options    those of `tutti run` that were typed; without a script neither is a member */
 #ifndef TUTTI_CLI_COMPARE_INTERNAL_H
 #define TUTTI_CLI_COMPARE_INTERNAL_H
 #include "page_internal.h"

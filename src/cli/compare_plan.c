@@ -530,7 +530,8 @@ static bool is_plan(const json_t *plan)
                 json_array_size(points) > 0 && json_array_size(runs) <= TUTTI_COMPARE_RUNS_MOST;
 
     good = good && all_strings(json_object_get(plan, "command")) && all_strings(points) &&
-           all_strings(json_object_get(plan, "script"));
+           all_strings(json_object_get(plan, "script")) &&
+           all_strings(json_object_get(plan, "options"));
     for (size_t i = 0; good && i < json_array_size(out); i++) {
         const json_int_t row = json_integer_value(json_object_get(json_array_get(out, i), "row"));
         good = row >= 0 && row < (json_int_t)json_array_size(rows);

@@ -210,6 +210,7 @@ static tutti_status check_method(const tutti_compare_end *end, const json_t *con
 static tutti_status add_config(tutti_runtime *rt, const tutti_compare_end *end, const char *folder,
                                tutti_error *err)
 {
+    const json_t *command = json_object_get(end->plan, "script");
     char path[4400];
 
     snprintf(path, sizeof path, "%s/config.json", folder);
@@ -217,7 +218,9 @@ static tutti_status add_config(tutti_runtime *rt, const tutti_compare_end *end, 
         return TUTTI_OK;
     return tutti_record_write_object(
         rt, folder, "config.json",
-        json_pack("{s:O}", "command", json_object_get(end->run, "words")), err);
+        json_pack("{s:s, s:O}", "script", json_string_value(json_array_get(command, 0)), "command",
+                  json_object_get(end->run, "words")),
+        err);
 }
 
 static tutti_status check_record(tutti_runtime *rt, const tutti_compare_end *end,

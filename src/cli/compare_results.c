@@ -234,6 +234,8 @@ static void say_script(const tutti_findings *f, FILE *out, tutti_compare_speaker
         return;
     fputs("Script: ", words);
     tutti_words_print(words, json_object_get(f->plan, "script"));
+    fputs(json_array_size(json_object_get(f->plan, "options")) > 0 ? ", by tutti run " : "", words);
+    tutti_words_print(words, json_object_get(f->plan, "options"));
     if (f->training)
         fputs(". No run reports a test, so losses are of training, as the script gives them",
               words);

@@ -327,7 +327,8 @@ tutti_status tutti_compare_script_plan(const tutti_compare_config *c, int argc, 
     *plan = NULL;
     if (status == TUTTI_OK)
         status = tutti_compare_fill_plan(c, &l, &maker, typed, plan, err);
-    if (status == TUTTI_OK && json_object_set(*plan, "script", s.command) != 0)
+    if (status == TUTTI_OK && (json_object_set(*plan, "script", s.command) != 0 ||
+                               json_object_set(*plan, "options", s.options) != 0))
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "making a plan");
     tutti_compare_lists_drop(&l);
     json_decref(s.options);
@@ -361,7 +362,8 @@ void tutti_compare_script_resume(FILE *out, const json_t *plan, const char *dire
 tutti_status tutti_compare_script_again(const json_t *plan, const json_t *again,
                                         const char *directory, tutti_error *err)
 {
-    static const char *const members[] = { "rows", "points", "left_out", "runs", "target" };
+    static const char *const members[] = { "rows", "points",  "left_out", "runs",
+                                          "target", "script", "options" };
     const char *const was = tutti_history_text(plan, "directory");
     char *text = NULL;
     size_t bytes;
