@@ -1,7 +1,6 @@
 """A script whose method is an argument, for `tutti compare`:
 
-    tutti compare ddp 'local-sgd(period=8)' powersgd --seeds 2 -n 2 --out runs/methods -- \
-        python examples/pytorch/methods.py --method {method} --seed {seed}
+    tutti compare ddp powersgd -n 2 -- python methods.py --method {method} --seed {seed}
 
 `tutti compare` names the folder of each run's record, by TUTTI_TRACE_DIR.
 """

@@ -127,7 +127,8 @@ typedef struct tutti_compare_runs {
 tutti_status tutti_compare_run_all(tutti_runtime *rt, const tutti_compare_runs *runs, int *failed,
                                    int *signal, tutti_error *err);
 /* Writes the last message of a run without results to text. false: the run was not begun. */
-bool tutti_compare_failure_report(const char *directory, const char *name, char *text, size_t bytes);
+bool tutti_compare_failure_report(const char *directory, const char *name, char *text,
+                                  size_t bytes);
 
 /* ---- compare_script.c ---- */
 

@@ -1,6 +1,7 @@
 /* compare_runs.c: carries out the runs of a comparison, each in a child process. A run that has a
    summary.json is done, since a run writes it last and atomically; that of a script is done if it
-   has ended well (compare_record.c). Another run is repeated, and its files are overwritten. The children die with this process, however it ends. */
+   has ended well (compare_record.c). Another run is repeated, and its files are overwritten. The
+   children die with this process, however it ends. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>

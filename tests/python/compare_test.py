@@ -15,7 +15,6 @@ pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
 TUTTI = str(processes.build() / "bin/tutti")
-EXAMPLE = processes.ROOT / "examples/pytorch/methods.py"
 
 
 def compare(folder, words, code=0):
@@ -30,10 +29,11 @@ def rows(path):
         return list(csv.DictReader(f))
 
 
+@pytest.mark.slow
 def test_example_compares_methods_by_its_training(tmp_path):
     """The command is the page's, and the script's, with fewer steps."""
-    shown = re.search(r"    (tutti compare .*\{seed\})\n", EXAMPLE.read_text().replace(" \\\n       ", ""))[1]
-    assert shown in (processes.ROOT / "docs/COMPARE.md").read_text().replace(" \\\n             ", "")
+    page = (processes.ROOT / "docs/COMPARE.md").read_text().replace("\\\n", "")
+    shown = re.search(r"\n(tutti compare ddp .* -- +python .*methods\.py .*\{seed\})\n", page)[1]
     words = shlex.split(shown.replace("python examples/", f"{sys.executable} {processes.ROOT}/examples/"))[2:]
     compare(tmp_path, ["--pictures", "off", *words, "--steps", "20"])
     out = tmp_path / "runs/methods"
@@ -71,8 +71,9 @@ for _ in range(4):
     model.log(loss=loss)
     optimizer.step()
 """)
-    done = compare(tmp_path, ["ddp", "ad-psgd", "powersgd", "--seeds", "1", "-n", "2", "--out", "c", "--pictures", "off", "--",
-                              sys.executable, str(script), "{method}", "{seed}"], code=1)  # fmt: skip
+    done = compare(tmp_path, ["ddp", "ad-psgd", "powersgd", "--seeds", "1", "-n", "2", "--out", "c",
+                              "--pictures", "off", "--", sys.executable, str(script), "{method}", "{seed}"],
+                   code=1)  # fmt: skip
     assert [row["method"] for row in rows(tmp_path / "c/results.csv")] == ["ddp"]
     missing = next(line for line in done.stdout.splitlines() if line.startswith("No results of 1 of 1 runs: ad-psgd"))
     assert "the last line of its output: " in missing and "ad-psgd" in missing.split("output: ")[1]
