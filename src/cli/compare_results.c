@@ -453,6 +453,10 @@ tutti_status tutti_compare_results(tutti_runtime *rt, const char *directory, con
     char why[600];
     tutti_status status = tutti_compare_find(&f, err);
 
+    if (status == TUTTI_OK && f.n_lines == 0 && f.script) {
+        tutti_compare_say_missing(&f, stderr, plainly);
+        status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "no run of the script has results");
+    }
     if (status == TUTTI_OK && f.n_lines == 0) {
         words_of_missing(&f, f.n > 0 ? tutti_compare_index(json_array_get(f.runs, 0), "row") : 0,
                          why, sizeof why);

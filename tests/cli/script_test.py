@@ -149,6 +149,12 @@ class Script(unittest.TestCase):
                 line = next(line for line in table.splitlines() if " runs: %s: " % method in line)
                 self.assertIn(sentence, line)
 
+    def test_where_no_run_has_results_each_method_is_named(self):
+        done = self.compare("silent", "percent", "--seeds", "1", "-n", "1", "--out", "c", code=1)
+        self.assertRegex(done.stderr, r"runs: silent: ended, and has left no record[^\n]*\n"
+                                      r"[^\n]*runs: percent: summary.json has final_test_accuracy 50; [^\n]*\n"
+                                      r"tutti: no run of the script has results\n$")
+
     def test_a_record_of_another_method_is_no_result(self):
         done = self.compare("ddp", "other", "--seeds", "1", "-n", "1", "--out", "c")
         self.assertEqual(len(self.rows()), 2, done.stdout) # the script's own name may be any method
