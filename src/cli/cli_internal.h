@@ -168,6 +168,13 @@ tutti_status tutti_cli_take_flags(const tutti_flag_table *table, int *argc, char
 const char *tutti_cli_flag_value(const tutti_option *option, const char *given, int argc,
                                  char **argv, int *at);
 
+/* ---- run.c ---- */
+
+/* Checks the option argv[*at] of `tutti run`, and moves *at to its last word. */
+tutti_status tutti_cli_run_option(int argc, char **argv, int *at, tutti_error *err);
+/* Checks all that `tutti run` checks before it starts a process. argv[0] is "run". */
+tutti_status tutti_cli_run_check(int argc, char **argv, tutti_error *err);
+
 /* ---- help.c ---- */
 
 /* Prints the help of `tutti train`. all: with all options. */

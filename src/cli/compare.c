@@ -1,11 +1,13 @@
-/* compare.c: `tutti compare`: the same training by several methods.
+/* compare.c: `tutti compare`: the same training, or the same script, by several methods.
 
      compare_plan.c     makes the plan: which runs there are, and their commands, each checked
                         before anything runs; writes DIR/plan.json
+     compare_script.c   makes the plan where a script is compared, whose command is behind "--"
      compare_runs.c     runs each as a child process, `tutti train` with its words, in
                         DIR/runs/NAME. A run with a summary.json is not run again, so an
                         interrupted comparison continues. Methods alternate, so that a machine
                         that slows down slows down all of them
+     compare_record.c   checks what the run of a script has left
      compare_findings.c reads the results: the best point of each row, ranges, the front
      compare_results.c  writes the tables, and compare_page.c the page, from the same cells
 
@@ -45,6 +47,8 @@ const tutti_option tutti_cli_compare_options[] = {
     { "jobs", TUTTI_INT, AT(jobs), 0, 0, 256, NULL,
       "runs at a time; 0: of simulated ones as many as there are cores, within the memory; others "
       "go one by one" },
+    { "timeout", TUTTI_REAL, AT(timeout), 0, 0, 1e7, NULL,
+      "scripts: seconds after which a run is ended, and counts as failed; 0: no limit" },
     { "pictures", TUTTI_BOOL, AT(pictures), 1, 0, 1, NULL,
       "draw them, by gnuplot; off: a page with only tables" },
     { "quiet", TUTTI_BOOL, AT(quiet), 0, 0, 1, NULL, "print only the table and errors" },
@@ -54,13 +58,21 @@ const tutti_option tutti_cli_compare_options[] = {
 static void print_help(void)
 {
     printf("tutti compare [FILE] --methods M,M [--OPTION VALUE ...] [--TRAIN-OPTION VALUE ...]\n"
-           "tutti compare --resume DIR\n\n");
+           "tutti compare METHOD [METHOD ...] [--OPTION VALUE ...] [--RUN-OPTION VALUE ...] -- "
+           "COMMAND ... {method} ... {seed}\n"
+           "tutti compare --resume DIR [as before -- COMMAND ...]\n\n");
     tutti_cli_wrap(stdout, "", 0,
                    "Trains the same by several methods and compares them: loss and accuracy "
                    "against time, steps and bytes, time and bytes to a target with their ranges "
                    "over seeds, the workers' waiting, and which of them no other beats in both "
                    "time and bytes. All other options are those of `tutti train` and hold for "
                    "all.");
+    putchar('\n');
+    tutti_cli_wrap(stdout, "", 0,
+                   "With -- it compares a script of your own, which records its run by tutti.torch "
+                   "or as docs/COMPARE.md says. Each run is `tutti run` of the command, in whose "
+                   "words {method}, {seed}, {codec} and the names of --grid and --vary are "
+                   "replaced; {{ and }} are braces. All other options are those of `tutti run`.");
     printf("\n  option               type   default                    meaning\n");
     tutti_cli_print_options(stdout, tutti_cli_compare_options, true);
     putchar('\n');
@@ -72,7 +84,9 @@ static void print_help(void)
            "  tutti compare --methods ddp,local-sgd,ad-psgd --transport sim -n 16 --slow 0:5\n"
            "  tutti compare --methods ddp,d-psgd --codecs none,fp16 --grid lr=0.02,0.05,0.1 \\\n"
            "                --vary 'slow=;0:5' --transport sim -n 8 --target accuracy=0.9 --out "
-           "grid\n");
+           "grid\n"
+           "  tutti compare ddp 'local-sgd(period=8)' --seeds 3 -n 4 -- \\\n"
+           "                python train.py --method {method} --seed {seed}\n");
 }
 
 /* --grid and --vary may come several times. */
@@ -268,16 +282,43 @@ typedef struct asked {
     json_t *typed;
 } asked;
 
+/* Checks a plan of a script that is resumed: the same words have to be there again. */
+static tutti_status check_script(const tutti_compare_config *c, const json_t *plan,
+                                 const asked *of, bool given, tutti_error *err)
+{
+    json_t *again = NULL;
+    tutti_status status =
+        given ? tutti_compare_script_plan(c, of->argc, of->argv, of->typed, &again, err) : TUTTI_OK;
+
+    if (status == TUTTI_OK)
+        status = tutti_compare_script_again(plan, again, c->resume, err);
+    json_decref(again);
+    return status;
+}
+
 static tutti_status plan_it(const tutti_compare_config *c, tutti_runtime *rt, const asked *of,
                             json_t **plan, tutti_error *err)
 {
     char path[4200];
 
+    const bool script = tutti_compare_script_at(of->argc, of->argv) < of->argc;
+
+    if (c->timeout > 0 && !script)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "--timeout is for scripts, whose command is behind --; leave it out");
     if (c->resume[0] != 0) {
         TUTTI_TRY(tutti_compare_read_plan(rt, c->resume, plan, err));
+        if (json_object_get(*plan, "script") != NULL)
+            return check_script(c, *plan, of, script, err);
+        if (script)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "%.3000s holds a comparison of `tutti train`; leave the command "
+                              "behind -- out",
+                              c->resume);
         return check_resumed(c, *plan, of->argc, of->argv, err);
     }
-    TUTTI_TRY(check_flags(of->argc, of->argv, err));
+    if (!script)
+        TUTTI_TRY(check_flags(of->argc, of->argv, err));
     if (strlen(c->out) == 0 || strlen(c->out) > 3000)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "the name of --out has %zu bytes; give one of 1 to 3000", strlen(c->out));
@@ -287,7 +328,8 @@ static tutti_status plan_it(const tutti_compare_config *c, tutti_runtime *rt, co
             err, TUTTI_ERR_USAGE, 0,
             "%s holds a comparison; continue it (tutti compare --resume %s), or give another --out",
             c->out, c->out);
-    return tutti_compare_make_plan(c, of->argc, of->argv, of->typed, plan, err);
+    return script ? tutti_compare_script_plan(c, of->argc, of->argv, of->typed, plan, err)
+                  : tutti_compare_make_plan(c, of->argc, of->argv, of->typed, plan, err);
 }
 
 static tutti_status compare(const tutti_compare_config *c, tutti_runtime *rt, const asked *of,
@@ -307,13 +349,19 @@ static tutti_status compare(const tutti_compare_config *c, tutti_runtime *rt, co
         status = tutti_compare_write_plan(rt, directory, plan, err);
     if (status == TUTTI_OK)
         status = tutti_compare_run_all(
-            rt, &(tutti_compare_runs){ directory, plan, (int)c->jobs, c->quiet, NULL }, &failed,
-            &stopped, err);
+            rt,
+            &(tutti_compare_runs){ directory, plan, (int)c->jobs, c->quiet, NULL, c->timeout },
+            &failed, &stopped, err);
     if (status == TUTTI_OK && stopped != 0) {
-        fprintf(stderr, "tutti: stopped by signal %d (SIG%s); to continue: tutti compare --resume ",
-                stopped, sigabbrev_np(stopped));
-        tutti_word_print(stderr, directory);
-        any_reach(plan, tell_once, &(passed){ .n = 0 });
+        fprintf(stderr, "tutti: stopped by signal %d (SIG%s); to continue: ", stopped,
+                sigabbrev_np(stopped));
+        if (json_object_get(plan, "script") != NULL)
+            tutti_compare_script_resume(stderr, plan, directory);
+        else {
+            fputs("tutti compare --resume ", stderr);
+            tutti_word_print(stderr, directory);
+            any_reach(plan, tell_once, &(passed){ .n = 0 });
+        }
         putc('\n', stderr);
         *code = 128 + stopped;
     } else if (status == TUTTI_OK) {

@@ -93,10 +93,8 @@ static tutti_status read_run(tutti_findings *f, tutti_compare_result *r, tutti_e
 {
     char path[4200];
 
-    snprintf(path, sizeof path, "%s/runs/%s/summary.json", f->directory,
-             tutti_history_text(r->run, "name"));
     r->best_accuracy = (double)NAN;
-    if (!tutti_file_exists(f->rt, path))
+    if (!tutti_compare_done(f->rt, f->directory, f->plan, tutti_history_text(r->run, "name")))
         return TUTTI_OK;
     snprintf(path, sizeof path, "%s/runs/%s", f->directory, tutti_history_text(r->run, "name"));
     TUTTI_TRY(tutti_history_open(&r->h, f->rt, path, err));
@@ -104,11 +102,39 @@ static tutti_status read_run(tutti_findings *f, tutti_compare_result *r, tutti_e
     r->loss = tutti_history_number(r->h.summary, "final_test_loss");
     r->seconds = tutti_history_number(r->h.summary, "wall_seconds");
     r->megabytes = tutti_history_number(r->h.summary, "bytes_sent_total") / 1e6;
+    r->rate = tutti_history_number(r->h.summary, "samples_per_second");
     r->waiting = mean_waiting(json_object_get(r->h.summary, "by_worker"));
     f->simulated = f->simulated || json_is_true(json_object_get(r->h.summary, "simulated"));
     for (size_t i = 0; i < r->h.n; i++)
         r->best_accuracy = fmax(r->best_accuracy, r->h.moments[i].accuracy);
     return TUTTI_OK;
+}
+
+double tutti_compare_loss(const tutti_findings *f, const tutti_moment *m)
+{
+    return f->training ? m->train_loss : m->test_loss;
+}
+
+/* A script may report a test in its lines alone, or none: then losses are of training, the same for
+   all runs. */
+static void complete_scripts(tutti_findings *f)
+{
+    f->training = true;
+    for (size_t i = 0; i < f->n; i++) {
+        const tutti_compare_result *r = &f->results[i];
+        f->training = f->training && !isfinite(r->loss);
+        for (size_t k = 0; k < r->h.n; k++)
+            f->training = f->training && !isfinite(r->h.moments[k].test_loss);
+    }
+    for (size_t i = 0; i < f->n; i++) {
+        tutti_compare_result *r = &f->results[i];
+        const bool loss = !isfinite(r->loss), accuracy = !isfinite(r->accuracy);
+        for (size_t k = 0; k < r->h.n; k++) {
+            const tutti_moment *m = &r->h.moments[k];
+            r->loss = loss && isfinite(tutti_compare_loss(f, m)) ? tutti_compare_loss(f, m) : r->loss;
+            r->accuracy = accuracy && isfinite(m->accuracy) ? 100 * m->accuracy : r->accuracy;
+        }
+    }
 }
 
 /* Returns the accuracy that a row reaches with each seed, at its best point. -1: it has none. */
@@ -157,7 +183,7 @@ static void find_target(const tutti_findings *f, tutti_compare_result *r)
     r->seconds_to = r->megabytes_to = (double)NAN;
     for (size_t i = 0; i < r->h.n && f->aims; i++) {
         const tutti_moment *m = &r->h.moments[i];
-        if (f->accuracy ? m->accuracy >= f->target : m->test_loss <= f->target) {
+        if (f->accuracy ? m->accuracy >= f->target : tutti_compare_loss(f, m) <= f->target) {
             r->seconds_to = m->seconds;
             r->megabytes_to = m->bytes / 1e6;
             return;
@@ -209,6 +235,7 @@ static void summarise(const tutti_findings *f, size_t row, size_t point,
     range(seeds, l->seeds, offsetof(tutti_compare_result, seconds), l->seconds);
     range(seeds, l->seeds, offsetof(tutti_compare_result, megabytes), l->megabytes);
     range(seeds, l->seeds, offsetof(tutti_compare_result, waiting), l->waiting);
+    range(seeds, l->seeds, offsetof(tutti_compare_result, rate), l->rate);
     range(seeds, l->seeds, offsetof(tutti_compare_result, seconds_to), l->seconds_to);
     range(seeds, l->seeds, offsetof(tutti_compare_result, megabytes_to), l->megabytes_to);
 }
@@ -322,8 +349,12 @@ tutti_status tutti_compare_find(tutti_findings *f, tutti_error *err)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %zu runs' results", f->n);
     for (size_t i = 0; i < f->n && status == TUTTI_OK; i++) {
         f->results[i].run = json_array_get(f->runs, i);
+        f->results[i].accuracy = f->results[i].loss = (double)NAN; /* until it is read */
         status = read_run(f, &f->results[i], err);
     }
+    f->script = json_object_get(f->plan, "script") != NULL;
+    if (f->script && status == TUTTI_OK)
+        complete_scripts(f);
     if (status == TUTTI_OK && given[0] != 0)
         status = tutti_compare_target(given, &f->accuracy, &f->target, err);
     else if (status == TUTTI_OK) {

@@ -1,6 +1,9 @@
 /* compare_internal.h: what the files of `tutti compare` (compare*.c) and of `tutti plan`
    (plan_internal.h) share. Each section is named after the file that implements it.
 
+   What is compared is `tutti train`, or a script: `tutti run` of a command that has {method} and
+   {seed} in it.
+
    A comparison is described by its plan, a JSON object, which is stored as DIR/plan.json:
      version    of this format
      command    the words of the command, as they were typed
@@ -10,7 +13,10 @@
      points     points of the tuning grid, such as "lr=0.1"; without a grid one point, ""
      left_out   combinations that were refused before anything ran: {row, why}
      runs       {name, row, point, seed, words}, in the order in which they run. name: of the folder
-                in DIR/runs; row, point: indexes; words: of `tutti train`, without --out. */
+                in DIR/runs; row, point: indexes; words: of `tutti train`, without --out, or of
+                `tutti run`
+     script     the command of a script, with its {method} and {seed}
+     options    those of `tutti run` that were typed; without a script neither is a member */
 #ifndef TUTTI_CLI_COMPARE_INTERNAL_H
 #define TUTTI_CLI_COMPARE_INTERNAL_H
 #include "page_internal.h"
@@ -19,6 +25,7 @@
 typedef struct tutti_compare_config {
     const char *methods, *codecs, *seeds, *target, *out, *resume;
     int64_t jobs;
+    double timeout;              /* seconds of a script's run; 0: no limit */
     bool pictures, quiet;
     const char *grid, *vary;     /* the last --grid and --vary */
     json_t *grids, *varies;      /* all of them: arrays of texts "KEY=A,B" */
@@ -43,7 +50,41 @@ tutti_status tutti_compare_combine(const char *flag, const json_t *texts, char s
 /* Writes "slow=0:5 n=4"; for an empty value "slow=none". */
 void tutti_compare_point(json_t *point, char *text, size_t bytes);
 
+/* Refuses a list in which a text is twice. */
+tutti_status tutti_compare_once(const char *what, const json_t *list, tutti_error *err);
+
 /* ---- compare_plan.c ---- */
+
+/* What is compared, each an array: texts; points as of tutti_compare_combine; integers. */
+typedef struct tutti_compare_lists {
+    json_t *methods, *codecs, *conditions, *points, *seeds;
+} tutti_compare_lists;
+/* What one run has of each list. */
+typedef struct tutti_compare_choice {
+    const char *method, *codec;         /* codec "": none */
+    json_t *condition, *point;          /* {key: value} */
+    json_int_t seed;
+} tutti_compare_choice;
+/* How the commands of runs are made. */
+typedef struct tutti_compare_maker {
+    /* Makes the words of a run. TUTTI_ERR_USAGE: they would be refused. *words: json_decref it. */
+    tutti_status (*words)(const void *user, const tutti_compare_choice *of, json_t **words,
+                          tutti_error *err);
+    const void *user;
+    bool of_plan;                       /* tutti_compare_config */
+} tutti_compare_maker;
+/* Checks the name and the options of a method or a codec (kind). A codec may be "none". own: a name
+   that the library does not know is right, and *known tells. known NULL: nobody asks. */
+tutti_status tutti_compare_check_spec(const char *kind, const char *text, bool own, bool *known,
+                                      tutti_error *err);
+/* Reads the lists but `methods`, and the target. tutti_compare_lists_drop also after a failure. */
+tutti_status tutti_compare_lists_read(tutti_compare_lists *l, const tutti_compare_config *c,
+                                      tutti_error *err);
+void tutti_compare_lists_drop(tutti_compare_lists *l);
+/* Makes the plan of these lists. *plan: json_decref it, also after a failure. */
+tutti_status tutti_compare_fill_plan(const tutti_compare_config *c, const tutti_compare_lists *l,
+                                     const tutti_compare_maker *maker, json_t *typed,
+                                     json_t **plan, tutti_error *err);
 
 /* Makes a plan, and checks each of its runs. argv: options of `tutti train` for all runs. typed:
    the command, an array of words. *plan: json_decref it. */
@@ -78,6 +119,7 @@ typedef struct tutti_compare_runs {
                                     memory for, others one */
     bool quiet;
     const tutti_compare_limit *limit; /* NULL: none */
+    double timeout;               /* seconds of a script's run; 0: no limit */
 } tutti_compare_runs;
 /* Runs those that have no results yet, each as a child process. *failed: how many runs have ended
    without results; runs that were refused (their rows are excluded) or cut do not count. *signal:
@@ -85,8 +127,46 @@ typedef struct tutti_compare_runs {
 tutti_status tutti_compare_run_all(tutti_runtime *rt, const tutti_compare_runs *runs, int *failed,
                                    int *signal, tutti_error *err);
 /* Writes the last message of a run without results to text. false: the run was not begun. */
-bool tutti_compare_failure_report(tutti_runtime *rt, const char *directory, const char *name,
-                                  char *text, size_t bytes);
+bool tutti_compare_failure_report(const char *directory, const char *name, char *text,
+                                  size_t bytes);
+
+/* ---- compare_script.c ---- */
+
+/* Returns the index of "--", behind which there is a script's command; argc: there is none. */
+int tutti_compare_script_at(int argc, char **argv);
+/* Makes the plan of a script: methods and options of `tutti run` before "--", its command behind.
+   Prints a note on methods that the library does not know. *plan: json_decref it. */
+tutti_status tutti_compare_script_plan(const tutti_compare_config *c, int argc, char **argv,
+                                       json_t *typed, json_t **plan, tutti_error *err);
+/* Refuses to resume a plan of a script by other words than those by which it was made, since a plan
+   may come from a stranger. again: the plan that the words make now; NULL: there are none. */
+tutti_status tutti_compare_script_again(const json_t *plan, const json_t *again,
+                                        const char *directory, tutti_error *err);
+/* Prints how a plan is resumed, as a command. */
+void tutti_compare_script_resume(FILE *out, const json_t *plan, const char *directory);
+
+/* ---- compare_record.c ---- */
+
+/* Does a run have results? They are those of a script only if its run has ended well, for which
+   DIR/runs/NAME.done.json stands. */
+bool tutti_compare_done(tutti_runtime *rt, const char *directory, const json_t *plan,
+                        const char *name);
+/* Reads the end of a file, of at most room - 1 bytes. Returns how many; below 0: it cannot be
+   read. */
+ssize_t tutti_compare_tail(const char *path, char *text, size_t room);
+/* Empties the folder of a script's run before it begins. */
+tutti_status tutti_compare_record_begin(tutti_runtime *rt, const char *folder, tutti_error *err);
+/* How a script's run has ended. */
+typedef struct tutti_compare_end {
+    const json_t *plan, *run;
+    const char *directory;
+    int state;                          /* of waitpid */
+    bool late;                          /* it was ended since it took longer than `timeout` */
+    double seconds, timeout;
+} tutti_compare_end;
+/* Returns whether a script's run has left results that can be compared, and says so in
+   DIR/runs/NAME.done.json. If not, its log ends with a sentence that says why. */
+bool tutti_compare_record_good(tutti_runtime *rt, const tutti_compare_end *end);
 
 /* ---- compare_findings.c ---- */
 
@@ -99,6 +179,7 @@ typedef struct tutti_compare_result {
     double seconds;                     /* of training */
     double megabytes;                   /* sent by all ranks */
     double waiting;                     /* percent of its time that a worker waits, mean */
+    double rate;                        /* samples a second */
     double best_accuracy;               /* of all evaluations, 0 to 1 */
     double seconds_to, megabytes_to;    /* until the target was reached */
 } tutti_compare_result;
@@ -108,7 +189,7 @@ typedef struct tutti_compare_line {
     size_t row, point;                  /* indexes in the plan */
     int seeds;                          /* runs that have results */
     int reached;                        /* runs that reached the target */
-    double accuracy[3], loss[3], seconds[3], megabytes[3], waiting[3];
+    double accuracy[3], loss[3], seconds[3], megabytes[3], waiting[3], rate[3];
     double seconds_to[3], megabytes_to[3];
     bool front;                         /* no row of its condition beats it in time and bytes */
 } tutti_compare_line;
@@ -127,8 +208,12 @@ typedef struct tutti_findings {
     bool accuracy;                      /* the target is an accuracy; else a loss */
     double target;
     bool simulated;                     /* times are virtual */
+    bool script;                        /* it is a script that was run */
+    bool training;                      /* no run has a loss of a test, so losses are of training */
 } tutti_findings;
 
+/* Returns the loss of a moment: of the test, or of training. */
+double tutti_compare_loss(const tutti_findings *f, const tutti_moment *m);
 /* Returns the member "row" or "point" of a run. */
 size_t tutti_compare_index(const json_t *run, const char *what);
 /* Writes the value that an option of train has in a run: from its words, else the default. */

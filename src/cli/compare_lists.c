@@ -33,7 +33,7 @@ static tutti_status split(const char *what, const char *text, char separator, bo
     }
 }
 
-static tutti_status no_twice(const char *what, const json_t *list, tutti_error *err)
+tutti_status tutti_compare_once(const char *what, const json_t *list, tutti_error *err)
 {
     for (size_t i = 0; i < json_array_size(list); i++)
         for (size_t k = 0; k < i; k++)
@@ -47,7 +47,7 @@ tutti_status tutti_compare_list(const char *what, const char *text, char separat
                               json_t **list, tutti_error *err)
 {
     TUTTI_TRY(split(what, text, separator, empty, list, err));
-    return no_twice(what, *list, err);
+    return tutti_compare_once(what, *list, err);
 }
 
 tutti_status tutti_compare_seeds(const char *text, json_t **seeds, tutti_error *err)

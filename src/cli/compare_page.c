@@ -65,8 +65,8 @@ typedef struct figure {
 } figure;
 
 /* Adds the curve of a run. */
-static void add_run(drawing *d, const tutti_compare_result *r, int colour, const char *name,
-                    bool first, const figure *what)
+static void add_run(const tutti_findings *f, drawing *d, const tutti_compare_result *r, int colour,
+                    const char *name, bool first, const figure *what)
 {
     const json_t *workers = json_object_get(r->h.summary, "by_worker");
     const size_t n = what->axis != NULL ? r->h.n : json_array_size(workers);
@@ -81,7 +81,7 @@ static void add_run(drawing *d, const tutti_compare_result *r, int colour, const
         x[n + i] = what->axis == NULL ? 100 * tutti_history_number(w, "exposed_comm_seconds") /
                                             tutti_history_number(w, "wall_seconds")
                    : what->accuracy ? 100 * r->h.moments[i].accuracy
-                                    : r->h.moments[i].test_loss;
+                                    : tutti_compare_loss(f, &r->h.moments[i]);
     }
 }
 
@@ -100,7 +100,7 @@ static tutti_status draw_runs(const tutti_findings *f, tutti_page *p, drawing *d
             if (tutti_compare_index(f->results[i].run, "row") == l->row &&
                 tutti_compare_index(f->results[i].run, "point") == l->point &&
                 f->results[i].h.summary != NULL) {
-                add_run(d, &f->results[i], colour, name_of(f, d, l), first, what);
+                add_run(f, d, &f->results[i], colour, name_of(f, d, l), first, what);
                 first = false;
             }
         colour++;
@@ -108,13 +108,17 @@ static tutti_status draw_runs(const tutti_findings *f, tutti_page *p, drawing *d
     const tutti_plot plot = { .x = what->axis != NULL ? what->axis->title : "worker",
                               .y = what->axis == NULL ? "waiting, %"
                                    : what->accuracy   ? "test accuracy, %"
+                                   : f->training      ? "training loss"
                                                       : "test loss",
                               .from_zero = what->axis == NULL,
                               .series = d->series,
                               .n = d->n };
     if (what->axis != NULL)
-        snprintf(caption, sizeof caption, "Test %s against %s, a line a seed.",
-                 what->accuracy ? "accuracy" : "loss", what->axis->words);
+        snprintf(caption, sizeof caption, "%s against %s, a line a seed.",
+                 what->accuracy ? "Test accuracy"
+                 : f->training  ? "Training loss"
+                                : "Test loss",
+                 what->axis->words);
     else
         snprintf(caption, sizeof caption, "Share of waiting by worker, a line a seed.");
     status = d->whole ? tutti_page_figure(p, &plot, caption, "command", err)

@@ -25,12 +25,6 @@
 
 /* ---- one run ---- */
 
-typedef struct choice {
-    const char *method, *codec; /* codec: "" none */
-    json_t *condition, *point;  /* {key: value} */
-    json_int_t seed;
-} choice;
-
 static const char *const ours[] = { "method", "codec", "seed",  "target",     "overwrite",
                                     "quiet",  "meet",  "trace", "trace-steps",
                                     "metrics-port" };
@@ -156,7 +150,7 @@ static tutti_status set_evaluations(tutti_cli_settings *s, tutti_error *err)
 
 /* Sets the options of one run: its method, codec, seed, condition and point, over the defaults of
    the method. */
-static tutti_status set_choice(tutti_cli_settings *s, const choice *of, bool of_plan,
+static tutti_status set_choice(tutti_cli_settings *s, const tutti_compare_choice *of, bool of_plan,
                                tutti_error *err)
 {
     char seed[32];
@@ -184,13 +178,18 @@ static tutti_status refuse_hosts(const tutti_cli_settings *s, bool of_plan, tutt
         of_plan ? "a plan" : "a comparison", of_plan ? "-n and --platform" : "--transport sim");
 }
 
-/* Makes the command of one run, and refuses what `train` would refuse. */
-static tutti_status make_words(int argc, char **argv, const choice *of, bool of_plan,
-                               json_t **words, tutti_error *err)
+/* The options of `tutti train` for all runs. */
+typedef struct typed_options { int argc; char **argv; bool of_plan; } typed_options;
+
+/* Makes the command of one run, and refuses what `train` would refuse. user: typed_options. */
+static tutti_status make_words(const void *user, const tutti_compare_choice *of, json_t **words,
+                               tutti_error *err)
 {
+    const typed_options *t = user;
+    const bool of_plan = t->of_plan;
     tutti_cli_settings s;
     int64_t threads = 0;
-    tutti_status status = tutti_cli_read(&s, argc, argv, NULL, err);
+    tutti_status status = tutti_cli_read(&s, t->argc, t->argv, NULL, err);
 
     *words = NULL;
     if (status == TUTTI_OK)
@@ -221,11 +220,7 @@ static tutti_status make_words(int argc, char **argv, const choice *of, bool of_
 
 /* ---- the plan ---- */
 
-typedef struct lists {
-    json_t *methods, *codecs, *conditions, *points, *seeds;
-} lists;
-
-static void drop_lists(lists *l)
+void tutti_compare_lists_drop(tutti_compare_lists *l)
 {
     json_decref(l->methods);
     json_decref(l->codecs);
@@ -283,53 +278,71 @@ static const tutti_option *codec_options(const char *name, size_t *bytes)
     return c->options;
 }
 
-static tutti_status check_specs(const lists *l, tutti_error *err)
+/* The names of all methods or codecs. */
+static size_t names_of(bool methods, const char **names, size_t most)
 {
-    const char *names[128];
     size_t n = 0;
 
-    for (; tutti_methods[n] != NULL && n < TUTTI_LENGTH(names); n++)
-        names[n] = tutti_methods[n]->name;
-    for (size_t i = 0; i < json_array_size(l->methods); i++)
-        TUTTI_TRY(check_spec("method", json_string_value(json_array_get(l->methods, i)), names, n,
-                             method_options, err));
-    for (n = 0; tutti_codecs[n] != NULL && n < TUTTI_LENGTH(names); n++)
-        names[n] = tutti_codecs[n]->name;
-    for (size_t i = 0; i < json_array_size(l->codecs); i++)
-        if (strcmp(json_string_value(json_array_get(l->codecs, i)), "none") != 0)
-            TUTTI_TRY(check_spec("codec", json_string_value(json_array_get(l->codecs, i)), names, n,
-                                 codec_options, err));
+    for (; n < most && (methods ? tutti_methods[n] != NULL : tutti_codecs[n] != NULL); n++)
+        names[n] = methods ? tutti_methods[n]->name : tutti_codecs[n]->name;
+    return n;
+}
+
+tutti_status tutti_compare_check_spec(const char *kind, const char *text, bool own, bool *known,
+                                      tutti_error *err)
+{
+    const bool methods = strcmp(kind, "method") == 0;
+    const size_t length = strcspn(text, "( ");
+    const char *names[128];
+    const size_t n = names_of(methods, names, TUTTI_LENGTH(names));
+    bool found = !methods && strcmp(text, "none") == 0;
+
+    if (known != NULL)
+        *known = found;
+    if (found)
+        return TUTTI_OK;
+    for (size_t k = 0; k < n && !found; k++)
+        found = strlen(names[k]) == length && strncmp(names[k], text, length) == 0;
+    if (known != NULL)
+        *known = found;
+    if (own && !found)
+        return TUTTI_OK;
+    return check_spec(kind, text, names, n, methods ? method_options : codec_options, err);
+}
+
+static tutti_status check_specs(const char *kind, const json_t *list, tutti_error *err)
+{
+    for (size_t i = 0; i < json_array_size(list); i++)
+        TUTTI_TRY(tutti_compare_check_spec(kind, json_string_value(json_array_get(list, i)), false,
+                                           NULL, err));
     return TUTTI_OK;
 }
 
-static tutti_status read_lists(lists *l, const tutti_compare_config *c, tutti_error *err)
+tutti_status tutti_compare_lists_read(tutti_compare_lists *l, const tutti_compare_config *c,
+                                      tutti_error *err)
 {
     bool accuracy;
     double value;
 
-    *l = (lists){ 0 };
+    TUTTI_TRY(tutti_compare_list("codecs", c->codecs[0] != 0 ? c->codecs : "none", ',', false,
+                                 &l->codecs, err));
+    TUTTI_TRY(tutti_compare_combine("vary", c->varies, ';', &l->conditions, err));
+    TUTTI_TRY(tutti_compare_combine("grid", c->grids, ',', &l->points, err));
+    TUTTI_TRY(tutti_compare_seeds(c->seeds, &l->seeds, err));
+    return c->target[0] != 0 ? tutti_compare_target(c->target, &accuracy, &value, err) : TUTTI_OK;
+}
+
+static tutti_status read_lists(tutti_compare_lists *l, const tutti_compare_config *c,
+                               tutti_error *err)
+{
     if (c->methods[0] == 0)
         return tutti_fail(
             err, TUTTI_ERR_USAGE, 0,
             "nothing to compare; give --methods ddp,local-sgd (`tutti methods` lists them)");
     TUTTI_TRY(tutti_compare_list("methods", c->methods, ',', false, &l->methods, err));
-    TUTTI_TRY(
-        tutti_compare_list("codecs", c->codecs[0] != 0 ? c->codecs : "none", ',', false,
-                           &l->codecs, err));
-    TUTTI_TRY(check_specs(l, err));
-    TUTTI_TRY(tutti_compare_combine("vary", c->varies, ';', &l->conditions, err));
-    TUTTI_TRY(tutti_compare_combine("grid", c->grids, ',', &l->points, err));
-    TUTTI_TRY(tutti_compare_seeds(c->seeds, &l->seeds, err));
-    if (c->target[0] != 0)
-        TUTTI_TRY(tutti_compare_target(c->target, &accuracy, &value, err));
-    if ((double)json_array_size(l->methods) * (double)json_array_size(l->codecs) *
-            (double)json_array_size(l->conditions) * (double)json_array_size(l->points) *
-            (double)json_array_size(l->seeds) >
-        TUTTI_COMPARE_RUNS_MOST)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "these lists make more than %d runs; shorten one",
-                          TUTTI_COMPARE_RUNS_MOST);
-    return TUTTI_OK;
+    TUTTI_TRY(check_specs("method", l->methods, err));
+    TUTTI_TRY(tutti_compare_lists_read(l, c, err));
+    return check_specs("codec", l->codecs, err);
 }
 
 static const char *text_at(const json_t *list, size_t i)
@@ -374,14 +387,15 @@ static bool is_left_out(const json_t *out, size_t r)
 
 /* Adds the rows and the excluded combinations to the plan; then the runs, in an order in which
    methods alternate. */
-static tutti_status fill_rows(json_t *plan, const lists *l, bool of_plan, int argc, char **argv,
-                              tutti_error *err)
+static tutti_status fill_rows(json_t *plan, const tutti_compare_lists *l,
+                              const tutti_compare_maker *maker, tutti_error *err)
 {
     json_t *rows = json_object_get(plan, "rows"), *out = json_object_get(plan, "left_out"),
            *runs = json_object_get(plan, "runs");
     const size_t n_methods = json_array_size(l->methods), n_codecs = json_array_size(l->codecs),
                  n_conditions = json_array_size(l->conditions),
                  n_rows = n_methods * n_codecs * n_conditions;
+    const bool of_plan = maker->of_plan;
     char text[4096], name[32];
 
     for (int pass = 0; pass < 2; pass++)
@@ -389,7 +403,7 @@ static tutti_status fill_rows(json_t *plan, const lists *l, bool of_plan, int ar
             for (size_t p = 0; p < (pass == 0 ? 1 : json_array_size(l->points)); p++)
                 for (size_t r = 0; r < n_rows; r++) {
                     const char *codec = text_at(l->codecs, r / n_methods % n_codecs);
-                    const choice of = { .method = text_at(l->methods, r % n_methods),
+                    const tutti_compare_choice of = { .method = text_at(l->methods, r % n_methods),
                                         .codec = strcmp(codec, "none") == 0 ? "" : codec,
                                         .condition =
                                             json_array_get(l->conditions, r / n_methods / n_codecs),
@@ -399,7 +413,7 @@ static tutti_status fill_rows(json_t *plan, const lists *l, bool of_plan, int ar
                     tutti_status status;
                     if (is_left_out(out, r))
                         continue;
-                    status = make_words(argc, argv, &of, of_plan, &words, err);
+                    status = maker->words(maker->user, &of, &words, err);
                     if (pass == 0) {
                         tutti_compare_point(of.condition, text, sizeof text);
                         json_array_append_new(rows,
@@ -432,25 +446,41 @@ static tutti_status fill_rows(json_t *plan, const lists *l, bool of_plan, int ar
     return TUTTI_OK;
 }
 
+tutti_status tutti_compare_fill_plan(const tutti_compare_config *c, const tutti_compare_lists *l,
+                                     const tutti_compare_maker *maker, json_t *typed, json_t **plan,
+                                     tutti_error *err)
+{
+    char directory[4096];
+
+    if ((double)json_array_size(l->methods) * (double)json_array_size(l->codecs) *
+            (double)json_array_size(l->conditions) * (double)json_array_size(l->points) *
+            (double)json_array_size(l->seeds) >
+        TUTTI_COMPARE_RUNS_MOST)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "these lists make more than %d runs; shorten one",
+                          TUTTI_COMPARE_RUNS_MOST);
+    if (getcwd(directory, sizeof directory) == NULL)
+        return tutti_fail(err, TUTTI_ERR_IO, errno, "finding the working directory");
+    *plan = json_pack("{s:i, s:O, s:s, s:s, s:[], s:[], s:[], s:[]}", "version",
+                      TUTTI_COMPARE_FORMAT, "command", typed, "directory", directory, "target",
+                      c->target, "rows", "points", "left_out", "runs");
+    return *plan != NULL ? fill_rows(*plan, l, maker, err)
+                         : tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                                      "the working directory's name is no text in UTF-8");
+}
+
 tutti_status tutti_compare_make_plan(const tutti_compare_config *c, int argc, char **argv,
                                      json_t *typed, json_t **plan, tutti_error *err)
 {
-    char directory[4096];
-    lists l;
+    const typed_options options = { argc, argv, c->of_plan };
+    const tutti_compare_maker maker = { make_words, &options, c->of_plan };
+    tutti_compare_lists l = { 0 };
     tutti_status status = read_lists(&l, c, err);
 
     *plan = NULL;
-    if (status == TUTTI_OK && getcwd(directory, sizeof directory) == NULL)
-        status = tutti_fail(err, TUTTI_ERR_IO, errno, "finding the working directory");
-    if (status == TUTTI_OK) {
-        *plan = json_pack("{s:i, s:O, s:s, s:s, s:[], s:[], s:[], s:[]}", "version",
-                          TUTTI_COMPARE_FORMAT, "command", typed, "directory", directory, "target",
-                          c->target, "rows", "points", "left_out", "runs");
-        status = *plan != NULL ? fill_rows(*plan, &l, c->of_plan, argc, argv, err)
-                               : tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                                            "the working directory's name is no text in UTF-8");
-    }
-    drop_lists(&l);
+    if (status == TUTTI_OK)
+        status = tutti_compare_fill_plan(c, &l, &maker, typed, plan, err);
+    tutti_compare_lists_drop(&l);
     return status;
 }
 
@@ -500,7 +530,9 @@ static bool is_plan(const json_t *plan)
                 json_array_size(rows) > 0 && json_array_size(rows) <= TUTTI_COMPARE_RUNS_MOST &&
                 json_array_size(points) > 0 && json_array_size(runs) <= TUTTI_COMPARE_RUNS_MOST;
 
-    good = good && all_strings(json_object_get(plan, "command")) && all_strings(points);
+    good = good && all_strings(json_object_get(plan, "command")) && all_strings(points) &&
+           all_strings(json_object_get(plan, "script")) &&
+           all_strings(json_object_get(plan, "options"));
     for (size_t i = 0; good && i < json_array_size(out); i++) {
         const json_int_t row = json_integer_value(json_object_get(json_array_get(out, i), "row"));
         good = row >= 0 && row < (json_int_t)json_array_size(rows);

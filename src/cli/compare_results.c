@@ -28,9 +28,32 @@ static const tutti_column row_columns[] = {
     { "learning_rate", "rate", TUTTI_CELL_TEXT },
 };
 
+/* Those of scripts, whose optimizer nobody knows; then the same where losses are of training. */
+#define SCRIPT_ROW(loss, title)                                       \
+    {                                                                 \
+        { "method", "method", TUTTI_CELL_TEXT },                      \
+        { "condition", "condition", TUTTI_CELL_TEXT },                \
+        { "tuned", "tuned", TUTTI_CELL_TEXT },                        \
+        { "seeds", "seeds", TUTTI_CELL_NUMBER },                      \
+        { "accuracy_percent", "test accuracy, %", TUTTI_CELL_RANGE, 2 }, \
+        { loss, title, TUTTI_CELL_RANGE, 4 },                         \
+        { "seconds", "time, s", TUTTI_CELL_RANGE },                   \
+        { "megabytes", "MB sent", TUTTI_CELL_RANGE },                 \
+        { "waiting_percent", "waiting, %", TUTTI_CELL_RANGE, 2 },     \
+        { "reached", "reached", TUTTI_CELL_NUMBER },                  \
+        { "seconds_to_target", "time to target, s", TUTTI_CELL_RANGE }, \
+        { "megabytes_to_target", "MB to target", TUTTI_CELL_RANGE },  \
+        { "front", "front", TUTTI_CELL_TEXT },                        \
+        { "samples_per_second", "samples/s", TUTTI_CELL_RANGE },      \
+    }
+static const tutti_column script_rows[2][14] = { SCRIPT_ROW("test_loss", "test loss"),
+                                                 SCRIPT_ROW("train_loss", "training loss") };
+
 static tutti_cells *row_table(const tutti_findings *f)
 {
-    tutti_cells *t = tutti_cells_open(row_columns, TUTTI_LENGTH(row_columns));
+    tutti_cells *t =
+        f->script ? tutti_cells_open(script_rows[f->training], TUTTI_LENGTH(script_rows[0]))
+                  : tutti_cells_open(row_columns, TUTTI_LENGTH(row_columns));
     char text[4200], anchor[32];
     char rate[64];
 
@@ -52,9 +75,13 @@ static tutti_cells *row_table(const tutti_findings *f)
         tutti_cells_range(t, l->seconds_to);
         tutti_cells_range(t, l->megabytes_to);
         tutti_cells_text(t, l->front ? "yes" : "");
-        tutti_compare_optimizer(f, l->row, l->point, text, sizeof text, rate);
-        tutti_cells_text(t, text);
-        tutti_cells_text(t, rate);
+        if (f->script)
+            tutti_cells_range(t, l->rate);
+        else {
+            tutti_compare_optimizer(f, l->row, l->point, text, sizeof text, rate);
+            tutti_cells_text(t, text);
+            tutti_cells_text(t, rate);
+        }
         snprintf(anchor, sizeof anchor, "row-%zu", l->row);
         tutti_cells_anchor(t, anchor);
     }
@@ -79,9 +106,31 @@ static const tutti_column run_columns[] = {
     { "command", "command", TUTTI_CELL_TEXT },
 };
 
+#define SCRIPT_RUN(loss, title)                                       \
+    {                                                                 \
+        { "run", "run", TUTTI_CELL_TEXT },                            \
+        { "method", "method", TUTTI_CELL_TEXT },                      \
+        { "condition", "condition", TUTTI_CELL_TEXT },                \
+        { "point", "point of the grid", TUTTI_CELL_TEXT },            \
+        { "samples_per_second", "samples/s", TUTTI_CELL_NUMBER },     \
+        { "seed", "seed", TUTTI_CELL_NUMBER },                        \
+        { "accuracy_percent", "test accuracy, %", TUTTI_CELL_NUMBER, 2 }, \
+        { loss, title, TUTTI_CELL_NUMBER, 4 },                        \
+        { "seconds", "time, s", TUTTI_CELL_NUMBER },                  \
+        { "megabytes", "MB sent", TUTTI_CELL_NUMBER },                \
+        { "waiting_percent", "waiting, %", TUTTI_CELL_NUMBER, 2 },    \
+        { "seconds_to_target", "time to target, s", TUTTI_CELL_NUMBER }, \
+        { "megabytes_to_target", "MB to target", TUTTI_CELL_NUMBER }, \
+        { "command", "command", TUTTI_CELL_TEXT },                    \
+    }
+static const tutti_column script_runs[2][14] = { SCRIPT_RUN("test_loss", "test loss"),
+                                                 SCRIPT_RUN("train_loss", "training loss") };
+
 static tutti_cells *run_table(const tutti_findings *f)
 {
-    tutti_cells *t = tutti_cells_open(run_columns, TUTTI_LENGTH(run_columns));
+    tutti_cells *t =
+        f->script ? tutti_cells_open(script_runs[f->training], TUTTI_LENGTH(script_runs[0]))
+                  : tutti_cells_open(run_columns, TUTTI_LENGTH(run_columns));
 
     for (size_t i = 0; i < f->n && t != NULL; i++) {
         const tutti_compare_result *r = &f->results[i];
@@ -98,10 +147,14 @@ static tutti_cells *run_table(const tutti_findings *f)
         tutti_cells_text(t, tutti_compare_condition(f, row));
         tutti_cells_text(
             t, json_string_value(json_array_get(f->points, tutti_compare_index(r->run, "point"))));
-        tutti_compare_optimizer(f, row, tutti_compare_index(r->run, "point"), label, sizeof label,
-                                rate);
-        tutti_cells_text(t, label);
-        tutti_cells_text(t, rate);
+        if (f->script)
+            tutti_cells_number(t, r->rate);
+        else {
+            tutti_compare_optimizer(f, row, tutti_compare_index(r->run, "point"), label,
+                                    sizeof label, rate);
+            tutti_cells_text(t, label);
+            tutti_cells_text(t, rate);
+        }
         tutti_cells_number(t, (double)json_integer_value(json_object_get(r->run, "seed")));
         tutti_cells_number(t, r->accuracy);
         tutti_cells_number(t, r->loss);
@@ -170,11 +223,37 @@ static bool is_elsewhere(const char *name)
     return false;
 }
 
+/* What is common to the runs of a script: its command. */
+static void say_script(const tutti_findings *f, FILE *out, tutti_compare_speaker say)
+{
+    char *text = NULL;
+    size_t bytes;
+    FILE *words = open_memstream(&text, &bytes);
+
+    if (words == NULL)
+        return;
+    fputs("Script: ", words);
+    tutti_words_print(words, json_object_get(f->plan, "script"));
+    fputs(json_array_size(json_object_get(f->plan, "options")) > 0 ? ", by tutti run " : "", words);
+    tutti_words_print(words, json_object_get(f->plan, "options"));
+    if (f->training)
+        fputs(". No run reports a test, so losses are of training, as the script gives them",
+              words);
+    putc('.', words);
+    if (fclose(words) == 0)
+        say(out, text);
+    free(text);
+}
+
 void tutti_compare_say_setting(const tutti_findings *f, FILE *out, tutti_compare_speaker say)
 {
     char text[8000], value[4200], usual[4200];
     size_t used = 0;
 
+    if (f->script) {
+        say_script(f, out, say);
+        return;
+    }
     for (size_t i = 0; i < TUTTI_LENGTH(setting_words); i++) {
         const tutti_option *const o =
             tutti_option_find(tutti_train_options, setting_words[i].option);
@@ -224,8 +303,9 @@ void tutti_compare_say_target(const tutti_findings *f, FILE *out, tutti_compare_
 
     tutti_figure_print(f->accuracy ? 100 * f->target : f->target, value, sizeof value);
     if (f->aims)
-        snprintf(text, sizeof text, "Target: test %s %s%s%s.", f->accuracy ? "accuracy" : "loss",
-                 value, f->accuracy ? " %" : "",
+        snprintf(text, sizeof text, "Target: %s %s %s%s%s.",
+                 f->training && !f->accuracy ? "training" : "test",
+                 f->accuracy ? "accuracy" : "loss", value, f->accuracy ? " %" : "",
                  given ? ""
                        : ", the highest whole percent that at least half reach with each seed");
     else
@@ -290,7 +370,7 @@ static void words_of_missing(const tutti_findings *f, size_t row, char *why, siz
     for (size_t i = 0; i < f->n; i++)
         if (tutti_compare_index(f->results[i].run, "row") == row &&
             f->results[i].h.summary == NULL &&
-            tutti_compare_failure_report(f->rt, f->directory,
+            tutti_compare_failure_report(f->directory,
                                          tutti_history_text(f->results[i].run, "name"), why, bytes))
             return;
 }
@@ -373,6 +453,10 @@ tutti_status tutti_compare_results(tutti_runtime *rt, const char *directory, con
     char why[600];
     tutti_status status = tutti_compare_find(&f, err);
 
+    if (status == TUTTI_OK && f.n_lines == 0 && f.script) {
+        tutti_compare_say_missing(&f, stderr, plainly);
+        status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "no run of the script has results");
+    }
     if (status == TUTTI_OK && f.n_lines == 0) {
         words_of_missing(&f, f.n > 0 ? tutti_compare_index(json_array_get(f.runs, 0), "row") : 0,
                          why, sizeof why);

@@ -1,6 +1,7 @@
 /* compare_runs.c: carries out the runs of a comparison, each in a child process. A run that has a
-   summary.json is done, since a run writes it last and atomically. A run without one is repeated,
-   and its files are overwritten. The children die with this process, however it ends. */
+   summary.json is done, since a run writes it last and atomically; that of a script is done if it
+   has ended well (compare_record.c). Another run is repeated, and its files are overwritten. The
+   children die with this process, however it ends. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -34,6 +35,7 @@ typedef struct job {
     pid_t child;      /* 0: the entry is free */
     size_t run;
     int64_t since_ns;
+    int sent;         /* the signal that it got because of its timeout; 0: none */
 } job;
 typedef struct work {
     tutti_runtime *rt;
@@ -50,6 +52,8 @@ typedef struct work {
     int failed;       /* runs that failed, without those that were refused or cut */
     bool *cut;        /* [runs]: ended, or not begun, because of the time limit; NULL: no limit */
     int64_t until_ns; /* the time limit */
+    bool script;      /* the runs are of a script */
+    double timeout;   /* seconds of a script's run; 0: no limit */
     tutti_screen *screen; /* NULL: no output */
 } work;
 
@@ -60,21 +64,17 @@ static const char *name_of(const work *w, size_t run)
 
 static bool has_results(const work *w, size_t run)
 {
-    char path[4200];
-
-    snprintf(path, sizeof path, "%s/runs/%s/summary.json", w->directory, name_of(w, run));
-    return tutti_file_exists(w->rt, path);
+    return tutti_compare_done(w->rt, w->directory, w->plan, name_of(w, run));
 }
 
-bool tutti_compare_failure_report(tutti_runtime *rt, const char *directory, const char *name,
-                                  char *text, size_t bytes)
+bool tutti_compare_failure_report(const char *directory, const char *name, char *text, size_t bytes)
 {
-    char path[4300], *log = NULL;
-    size_t length = 0, from;
+    char path[4300], log[8192];
+    ssize_t length, from;
 
     snprintf(path, sizeof path, "%s/runs/%s.log", directory, name);
-    if (!tutti_file_exists(rt, path) ||
-        tutti_history_read(rt, path, &log, &length, NULL) != TUTTI_OK)
+    length = tutti_compare_tail(path, log, sizeof log);
+    if (length < 0)
         return false;
     while (length > 0 && log[length - 1] == '\n')
         length--;
@@ -87,7 +87,6 @@ bool tutti_compare_failure_report(tutti_runtime *rt, const char *directory, cons
         *at = (char)((unsigned char)*at < 32 ? ' ' : *at);
     if (text[0] == 0)
         snprintf(text, bytes, "ended without a word");
-    tutti_free(log);
     return true;
 }
 
@@ -125,7 +124,13 @@ static void become_run(const work *w, size_t run, char **words, pid_t parent)
                 start, strerror(errno));
         _exit(EXIT_USAGE);
     }
-    forget_options();
+    if (w->script) { /* its environment is its own; the launcher has flags alone */
+        char folder[4300];
+        snprintf(folder, sizeof folder, "%s/runs/%s", w->directory, name_of(w, run));
+        setenv("TUTTI_TRACE_DIR", folder, 1);
+        setenv("TUTTI_TRACE_OVERWRITE", "1", 1);
+    } else
+        forget_options();
     execv(w->self, words);
     _exit(EXIT_TRAINING);
 }
@@ -145,9 +150,17 @@ static tutti_status start_job(work *w, size_t run, tutti_error *err)
     for (size_t i = 0; i < n; i++)
         argv[i] = json_string_value(json_array_get(words, i));
     snprintf(out, sizeof out, "--out=%s/runs/%s", w->directory, name_of(w, run));
-    argv[n] = out;
-    argv[n + 1] = "--overwrite";
-    argv[n + 2] = "--quiet";
+    if (w->script) {
+        const tutti_status status = tutti_compare_record_begin(w->rt, out + strlen("--out="), err);
+        if (status != TUTTI_OK) {
+            tutti_free(argv);
+            return status;
+        }
+    } else {
+        argv[n] = out;
+        argv[n + 1] = "--overwrite";
+        argv[n + 2] = "--quiet";
+    }
     while (free_one->child != 0)
         free_one++;
     fflush(NULL); /* else the child would write buffered output again */
@@ -235,14 +248,29 @@ static void leave_row(work *w, size_t run)
     }
 }
 
+/* Has a run that ended with `state` results? */
+static bool judge(work *w, const job *of, int state)
+{
+    const tutti_compare_end end = { .plan = w->plan,
+                                    .run = json_array_get(w->runs, of->run),
+                                    .directory = w->directory,
+                                    .state = state,
+                                    .late = of->sent != 0,
+                                    .seconds = (double)(tutti_now_ns(w->rt) - of->since_ns) * 1e-9,
+                                    .timeout = w->timeout };
+
+    return w->script ? tutti_compare_record_good(w->rt, &end) : has_results(w, of->run);
+}
+
 static void note_end(work *w, const job *of, int state)
 {
     const json_t *run = json_array_get(w->runs, of->run),
                  *row = json_array_get(json_object_get(w->plan, "rows"),
                                        (size_t)json_integer_value(json_object_get(run, "row")));
     const double seconds = (double)(tutti_now_ns(w->rt) - of->since_ns) * 1e-9;
-    const bool there = has_results(w, of->run),
-               refused = !there && WIFEXITED(state) && WEXITSTATUS(state) == EXIT_USAGE;
+    const bool there = judge(w, of, state),
+               refused = !there && !w->script && WIFEXITED(state) &&
+                         WEXITSTATUS(state) == EXIT_USAGE;
     char label[300], what[600];
 
     w->done[of->run] = true;
@@ -297,6 +325,20 @@ static void reap_jobs(work *w)
     }
 }
 
+/* Ends runs that take longer than --timeout: SIGTERM, and after 20 s SIGKILL. */
+static void end_late(work *w)
+{
+    for (int k = 0; k < w->most && w->timeout > 0; k++) {
+        job *of = &w->jobs[k];
+        const double seconds = (double)(tutti_now_ns(w->rt) - of->since_ns) * 1e-9;
+        const int signal = seconds > w->timeout + 20 ? SIGKILL : SIGTERM;
+        if (of->child == 0 || seconds <= w->timeout || of->sent == signal)
+            continue;
+        kill(of->child, signal);
+        of->sent = signal;
+    }
+}
+
 /* Ends all children: sends SIGTERM, after 10 s SIGKILL, and waits until none is left. */
 static void end_all(work *w)
 {
@@ -337,6 +379,7 @@ static tutti_status run_them(work *w, tutti_error *err)
         }
         tutti_sleep_until(w->rt, tutti_now_ns(w->rt) + LOOK_NS);
         reap_jobs(w);
+        end_late(w);
         if (tutti_now_ns(w->rt) - shown_ns > INT64_C(500000000)) {
             shown_ns = tutti_now_ns(w->rt);
             print_progress(w, 2, "");
@@ -407,8 +450,10 @@ tutti_status tutti_compare_run_all(tutti_runtime *rt, const tutti_compare_runs *
     work w = { .rt = rt,
                .plan = runs->plan,
                .runs = json_object_get(runs->plan, "runs"),
+               .script = json_object_get(runs->plan, "script") != NULL,
+               .timeout = runs->timeout,
                .screen = runs->quiet ? NULL : &screen };
-    const bool simulated = all_simulated(w.runs);
+    const bool simulated = !w.script && all_simulated(w.runs);
     tutti_status status;
 
     *failed = *signal = 0;

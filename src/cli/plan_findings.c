@@ -293,7 +293,7 @@ static tutti_status find_row(tutti_plan_findings *f, tutti_runtime *rt,
             "--minutes, or fewer --methods",
             err);
     else {
-        if (!tutti_compare_failure_report(rt, in->directory, tutti_history_text(run, "name"), why,
+        if (!tutti_compare_failure_report(in->directory, tutti_history_text(run, "name"), why,
                                           sizeof why))
             snprintf(why, sizeof why, "its simulation has left no results");
         status = add_refusal(f, row, why, err);

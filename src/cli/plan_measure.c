@@ -85,7 +85,7 @@ static tutti_status run_single(const tutti_plan_measurement *at, const char *nam
     if (status == TUTTI_OK && *at->signal == 0) {
         status = tutti_history_open(&h, at->rt, run, NULL);
         if (status != TUTTI_OK || h.summary == NULL) {
-            tutti_compare_failure_report(at->rt, where, "0000", why, sizeof why);
+            tutti_compare_failure_report(where, "0000", why, sizeof why);
             status =
                 tutti_fail(err, TUTTI_ERR_USAGE, 0, "measuring what a pass takes here: %s", why);
         } else

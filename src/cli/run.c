@@ -124,17 +124,44 @@ static tutti_status split_flag(const char *arg, char name[64], const char **valu
     return TUTTI_OK;
 }
 
+/* Parses the option argv[*at]; *at: its last word. */
+static tutti_status read_option(run_config *c, int argc, char **argv, int *at, tutti_error *err)
+{
+    char name[64], what[80];
+    const char *arg = argv[*at], *value = NULL;
+    const bool longer = arg[1] == '-';
+    const tutti_option *o;
+
+    TUTTI_TRY(split_flag(arg, name, &value, err));
+    o = tutti_option_find(tutti_cli_run_options, name);
+    if (o == NULL)
+        return no_such(name, err);
+    value = tutti_cli_flag_value(o, value, argc, argv, at);
+    if (value == NULL)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "option '%.60s' needs a value: %s", arg,
+                          o->help);
+    snprintf(what, sizeof what, "%s%s", longer ? "--" : "-",
+             longer          ? name
+             : arg[1] == 'n' ? "n"
+                             : "H");
+    return tutti_option_set(o, what, value, c, err);
+}
+
+tutti_status tutti_cli_run_option(int argc, char **argv, int *at, tutti_error *err)
+{
+    run_config c;
+
+    tutti_options_default(tutti_cli_run_options, &c);
+    return read_option(&c, argc, argv, at, err);
+}
+
 /* Parses options up to "--" or the first word that is no option. *at: the command's first word. */
 static tutti_status read_options(run_config *c, int argc, char **argv, int *at, bool *help,
                                  tutti_error *err)
 {
-    char name[64], what[80];
-
     tutti_options_default(tutti_cli_run_options, c);
     for (*at = 1; *at < argc && argv[*at][0] == '-'; (*at)++) {
-        const char *arg = argv[*at], *value = NULL;
-        const bool longer = arg[1] == '-';
-        const tutti_option *o;
+        const char *arg = argv[*at];
         if (strcmp(arg, "--") == 0) {
             (*at)++;
             break;
@@ -143,19 +170,7 @@ static tutti_status read_options(run_config *c, int argc, char **argv, int *at, 
             *help = true;
             return TUTTI_OK;
         }
-        TUTTI_TRY(split_flag(arg, name, &value, err));
-        o = tutti_option_find(tutti_cli_run_options, name);
-        if (o == NULL)
-            return no_such(name, err);
-        value = tutti_cli_flag_value(o, value, argc, argv, at);
-        if (value == NULL)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "option '%.60s' needs a value: %s", arg,
-                              o->help);
-        snprintf(what, sizeof what, "%s%s", longer ? "--" : "-",
-                 longer          ? name
-                 : arg[1] == 'n' ? "n"
-                                 : "H");
-        TUTTI_TRY(tutti_option_set(o, what, value, c, err));
+        TUTTI_TRY(read_option(c, argc, argv, at, err));
     }
     return TUTTI_OK;
 }
@@ -441,6 +456,20 @@ static tutti_status start_processes(run_plan *p, int *code, tutti_error *err)
         fprintf(stderr, "tutti: %s\n", result.text);
     *code = result.exit_code;
     return TUTTI_OK;
+}
+
+tutti_status tutti_cli_run_check(int argc, char **argv, tutti_error *err)
+{
+    run_plan p = { .n_hosts = 0 };
+    int at = 0;
+    bool help = false;
+    tutti_status status = read_options(&p.c, argc, argv, &at, &help, err);
+
+    if (status == TUTTI_OK)
+        status = make_plan(&p, argc, argv, at, err);
+    tutti_free(p.words);
+    tutti_free(p.hosts);
+    return status;
 }
 
 int tutti_cli_run(int argc, char **argv)

@@ -99,6 +99,8 @@ SHOWN = [
     (r"examples/cluster\.c", r".*", "tests/api/cluster_test.py", r'"train"'),
     (r"docs/PYTORCH\.md|examples/pytorch/preempt\.py", r"(torchrun|tutti run) .*preempt\.py .*",
      "tests/python/preempt_test.py", r"def test_example_prints"),
+    (r"docs/COMPARE\.md|examples/pytorch/methods\.py", r"tutti compare .* -- .*methods\.py .*",
+     "tests/python/compare_test.py", r"def test_example_compares_methods_by_its_training"),
     (r"examples/pytorch/.*", r"(torchrun|tutti run) .*", "tests/python/examples_test.py", r"output\(run, EXAMPLES"),
     (r"README\.md|docs/OPTIONS\.md", r"tutti bench (allreduce|step) .*", "tests/cli/bench_test.py",
      r'"bench", "step"|"--with-peers"'),
