@@ -662,6 +662,34 @@ static void members_assigned_before_and_after_a_loss_use_the_same_memory(void **
     }
 }
 
+/* Goal: a worker that has left is not waited for in a group that it does not know of: it asks no
+   more, and so would never hear of it.
+   Method: a dismissed generator has assigned the group of all but worker 1 to the first, and not to
+   the last, which the generator between has let go. The first says that its P-Reduce has failed. */
+static void who_has_left_does_not_join(void **state)
+{
+    (void)state;
+    for (int n = 2; n < 4; n++) {
+        run *r = run_of(n + 1, TUTTI_GROUPS_RANDOM, 2, 0, NULL, 1);
+        const int member[] = { 0, 2, 3 }, last = member[n - 1];
+        const tutti_groups_last unheard = { .id = tutti_groups_id(7, 0), .member = member, .n = n },
+                                older = { .id = tutti_groups_id(5, 0), .member = member, .n = n, .kept = true };
+        assert_int_equal(tutti_groups_lost(r->g, 1, 0, NULL), TUTTI_OK);
+        for (int k = 0; k < n; k++)
+            assert_int_equal(tutti_groups_report(r->g, member[k], k < n - 1 ? &unheard : &older, NULL), TUTTI_OK);
+        assert_int_equal(tutti_groups_left(r->g, last, 0, NULL), TUTTI_OK);
+        for (int k = 0; k < n - 1; k++) {
+            r->w[member[k]].is = SAYS;
+            assert_int_equal(tutti_groups_over(r->g, member[k], &unheard, last, 0, NULL), TUTTI_OK);
+        }
+        for (int k = 0; k < n - 1; k++) { /* alone it takes back what it has of the group; two make it again */
+            assert_int_equal(r->w[member[k]].is, n == 2 ? COMPUTES : REDUCES);
+            assert_true(n == 2 || r->w[member[k]].n == 2);
+        }
+        drop(r);
+    }
+}
+
 /* Invariant 9, and what a schedule is refused for. */
 static void schedules_are_partitions_that_connect_all(void **state)
 {
@@ -706,6 +734,7 @@ int main(void)
         cmocka_unit_test(higher_rank_of_two_mutually_unreachable_members_is_excluded),
         cmocka_unit_test(new_generator_continues_the_group_numbers),
         cmocka_unit_test(members_assigned_before_and_after_a_loss_use_the_same_memory),
+        cmocka_unit_test(who_has_left_does_not_join),
         cmocka_unit_test(schedules_are_partitions_that_connect_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -307,11 +307,6 @@ tutti_status tutti_groups_request(tutti_groups *g, int v, int64_t count, tutti_g
     return start_all(g, now_ns, err);
 }
 
-void tutti_groups_left(tutti_groups *g, int v)
-{
-    g->w[v].gone = true;
-}
-
 tutti_status tutti_groups_late(tutti_groups *g, int64_t now_ns, tutti_error *err)
 {
     bool late = false;

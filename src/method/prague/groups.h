@@ -137,8 +137,9 @@ int64_t tutti_groups_due(const tutti_groups *g);
    generator that takes over, before any request. */
 tutti_status tutti_groups_report(tutti_groups *g, int worker, const tutti_groups_last *last,
                                  tutti_error *err);
-/* Records that a worker has made its last group and left. Likewise, after the reports. */
-void tutti_groups_left(tutti_groups *g, int worker);
+/* Records that a worker has made its last group and left. It does not join a started group that it
+   does not know of. Likewise, after the reports. */
+tutti_status tutti_groups_left(tutti_groups *g, int worker, int64_t now_ns, tutti_error *err);
 
 /* Counters since tutti_groups_open. */
 typedef struct tutti_groups_figures {

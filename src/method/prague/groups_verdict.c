@@ -179,6 +179,27 @@ static tutti_groups_entry *counts_on(const tutti_groups *g, int v, int *k)
     return NULL;
 }
 
+/* Member k takes no part in p any more. p may be freed. */
+static tutti_status put_out(tutti_groups *g, tutti_groups_entry *p, int k, int64_t now_ns,
+                            tutti_error *err)
+{
+    p->state[k] = OUT;
+    if (tutti_groups_count_of(p, OUT) < p->n)
+        return judge_group(g, p, now_ns, err);
+    tutti_groups_remove(g, p);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_groups_left(tutti_groups *g, int v, int64_t now_ns, tutti_error *err)
+{
+    tutti_groups_entry *p;
+
+    g->w[v].gone = true;
+    while ((p = tutti_groups_to_join(g, v)) != NULL) /* it sends no request that would tell it */
+        TUTTI_TRY(put_out(g, p, tutti_groups_index_of(p, v), now_ns, err));
+    return TUTTI_OK;
+}
+
 tutti_status tutti_groups_lost(tutti_groups *g, int v, int64_t now_ns, tutti_error *err)
 {
     tutti_groups_entry *p;
@@ -188,13 +209,8 @@ tutti_status tutti_groups_lost(tutti_groups *g, int v, int64_t now_ns, tutti_err
     g->w[v].asks = g->w[v].awaits_verdict = false;
     g->w[v].in = NULL;
     tutti_groups_forget(g, v);
-    while ((p = counts_on(g, v, &k)) != NULL) {
-        p->state[k] = OUT;
-        if (tutti_groups_count_of(p, OUT) == p->n)
-            tutti_groups_remove(g, p);
-        else
-            TUTTI_TRY(judge_group(g, p, now_ns, err));
-    }
+    while ((p = counts_on(g, v, &k)) != NULL)
+        TUTTI_TRY(put_out(g, p, k, now_ns, err));
     return tutti_groups_settle(g, now_ns, err);
 }
 

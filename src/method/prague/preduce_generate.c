@@ -20,8 +20,8 @@
    7. A generator that only some workers have dismissed may have assigned the others to a group, or
       had them repeat one. They wait there for members that the next generator has assigned to
       another group. Groups are begun in ascending order of id, so a worker that has begun a later
-      group gives up the earlier one. Groups are given up, too, when all generators are dismissed,
-      so that no worker is assigned to a group any more. */
+      group gives up the earlier one. Groups are given up, too, by a worker that has left, and when
+      all generators are dismissed, since then it is assigned to no group any more. */
 #include <errno.h>
 #include <string.h>
 
@@ -234,7 +234,7 @@ static tutti_status take_over(tutti_preduce *p, tutti_error *err)
     }
     for (int r = 0; r < m->workers; r++)
         if (!p->known[r] && p->report[r].left)
-            tutti_groups_left(p->groups, r);
+            TUTTI_TRY(tutti_groups_left(p->groups, r, tutti_now_ns(m->rt), err));
     for (int r = 0; r < m->workers; r++)
         TUTTI_TRY(serve_held(p, r, err));
     return TUTTI_OK;
@@ -274,12 +274,12 @@ static bool is_passed_over(const tutti_preduce *p, int64_t id)
 }
 
 /* Returns true for a group with this worker that another worker was assigned to, and that this
-   worker has not begun and never will: another generator has assigned it to a later group, or no
-   worker generates any more. The first attempts of a schedule need no generator. The caller holds
-   the lock. */
+   worker has not begun and never will: another generator has assigned it to a later group, it has
+   left, or no worker generates any more. The first attempts of a schedule need no generator. The
+   caller holds the lock. */
 static bool is_stillborn(const tutti_preduce *p, const tutti_preduce_notice *t)
 {
-    const bool silent = p->view == p->m->workers && p->last.id < t->id &&
+    const bool silent = (p->left || p->view == p->m->workers) && p->last.id < t->id &&
                         !(p->fixed && tutti_groups_attempt(t->id) == 0);
     bool mine = false;
 
