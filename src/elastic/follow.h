@@ -1,7 +1,7 @@
 /* follow.h: a process that takes part in a run whose members come, leave and are lost. It follows
    the epochs that its node agrees on with the others, has the state of the run or gets it, and
    opens the world of each epoch (docs/design/membership.md). What the state is, and how a step is
-   made, is its client's, as the trainer's (train/nodes.h).
+   made, is its client's: the trainer's (train/nodes.h), or any program's (tutti/comm.h).
 
      follow.c       the node, the state, the epochs
      follow_wait.c  what it waits for when there is no world for it, and how that ends
