@@ -31,14 +31,14 @@ draw = torch.Generator().manual_seed(1)
 data = torch.utils.data.TensorDataset(torch.randn(56, 4, generator=draw), torch.randint(0, 2, (56,), generator=draw))
 sampler = tutti.torch.sampler(data, 3, seed=1)
 model, optimizer = tutti.torch.prepare(model, optimizer, sampler=sampler, elastic=True)
-print(f"begins {os.getpid()} {optimizer.figures()['steps']}", flush=True)
+print(f"begins {os.getpid()} {optimizer.figures()['steps']}\\n", end="", flush=True)  # one write
 for epoch in range(epochs):
     for x, y in torch.utils.data.DataLoader(data, batch_sampler=sampler):
         nn.functional.cross_entropy(model(x), y).backward()
         optimizer.step()
         optimizer.zero_grad()
         time.sleep(delay)
-        print(f"step {os.getpid()} {int(optimizer.figures()['steps'])}", flush=True)
+        print(f"step {os.getpid()} {int(optimizer.figures()['steps'])}\\n", end="", flush=True)  # one write
     with optimizer.evaluate():
         model.eval()
         model(data.tensors[0])
@@ -47,7 +47,7 @@ for epoch in range(epochs):
 if optimizer.world.rank == 0:
     torch.save(model.state_dict(), out)
 optimizer.finish()
-print(f"ended {os.getpid()}", flush=True)
+print(f"ended {os.getpid()}\\n", end="", flush=True)  # one write
 """
 EPOCHS, STEPS = 4, 4 * 5  # 56 samples, 4 shares of 3
 
@@ -107,7 +107,7 @@ def test_the_number_of_workers_does_not_change_a_bit(tmp_path, undisturbed):
     assert equal(run.model(), undisturbed)
 
 
-@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_killed_worker_comes_back_and_the_model_is_the_same(tmp_path, undisturbed, victim):
     run = Elastic(tmp_path, "killed", 3, delay=0.25)
     for _ in range(3):
@@ -137,11 +137,13 @@ def test_all_leave_when_the_launcher_is_stopped(tmp_path):
     assert "ended" not in run.end(128 + signal.SIGTERM)
 
 
+@pytest.mark.slow
 def test_a_script_that_fails_after_the_end_is_no_success(tmp_path):
     run = Elastic(tmp_path, "after", 1, script=SCRIPT + "\nsys.exit(7)\n")
     assert "failed after the end of the run" in run.end(7)
 
 
+@pytest.mark.slow
 def test_rates_that_differ_from_the_others_are_refused(tmp_path):
     script = SCRIPT.replace("lr=0.01", "lr=0.02 if 'TUTTI_JOIN' in os.environ else 0.01")
     run = Elastic(tmp_path, "rates", 2, delay=0.3, more=["--restarts", "1"], script=script)

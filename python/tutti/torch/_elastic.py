@@ -32,7 +32,7 @@ from torch import nn
 from .. import _abi
 from .._members import Epoch, Members
 from ..errors import PeerError, StateError
-from . import _log_to, _record, _saved, _state
+from . import _record, _saved, _state
 from ._run import Run, _traits, check
 
 if TYPE_CHECKING:
@@ -40,13 +40,16 @@ if TYPE_CHECKING:
 
 _MIB = 1 << 20
 _BEHIND = (
-    "the others have gone back to step {}, and this process has done what follows its epoch of samples; it ends, and "
-    "`tutti run` starts it again"
+    "the run is at step {} and in an earlier epoch of samples than this script: the others have gone back a step after "
+    "the script had done what follows an epoch, and `tutti run` starts this process again; or the script has left the "
+    "sampler's epoch before its end, which a run whose workers come and go does not allow"
 )
 
 
 class ElasticRun(Run):
     """The run of one epoch."""
+
+    elastic: Elastic
 
     def __init__(self, elastic: Elastic, epoch: Epoch, **options: Any):
         self.elastic = elastic
@@ -198,9 +201,9 @@ class Elastic:
         options["elastic_shares"] = self._shares(options["elastic_shares"])
         del options["local_group"]
         self._options = options | {"sampler": sampler}
-        self._norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._NormBase)
-                       and m.num_batches_tracked is not None]
-        self._counted = [int(m.num_batches_tracked) for m in self._norms]
+        norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._NormBase)]
+        self._counts = [m.num_batches_tracked for m in norms if m.num_batches_tracked is not None]
+        self._counted = [int(t) for t in self._counts]
         self._groups: list[dict[str, Any]] | None = None  # of the state that was taken over, until they are compared
         size = sum(t.numel() * t.element_size() for t in model.state_dict().values())
         self.members = Members(16 * size + 64 * _MIB)
@@ -295,8 +298,8 @@ class Elastic:
         """A batch norm counts the shares of all workers."""
         shares = self._options["elastic_shares"]
         with torch.no_grad():
-            for m, before in zip(self._norms, self._counted, strict=True):
-                m.num_batches_tracked.fill_(before + steps * shares)
+            for t, before in zip(self._counts, self._counted, strict=True):
+                t.fill_(before + steps * shares)
 
     # ---- the sampler's ----
 
@@ -313,7 +316,7 @@ class Elastic:
         while (spans := self._more(epochs)) is not None:
             run = self.run
             if spans[0][0] < epochs - 1:
-                raise self._failed(StateError(_BEHIND.format(run.first)))
+                raise self._failed(StateError(_BEHIND.format(run.first + run.steps)))
             self._compare_groups()
             share, number = run.engine.share(), (run.steps, run.passes)
             yield [i for e, at, n in spans for i in self.sampler._indices(share, e, at, n)] or [0]
