@@ -111,7 +111,13 @@ tutti_status tutti_elastic_open(tutti_elastic **out, uint64_t most, tutti_error 
 {
     tutti_elastic *m = tutti_alloc(1, sizeof *m);
     tutti_follow_options o = {
-        .most = most, .leaves = leaves, .listens = listens, .say = say, .mends = mends, .user = m
+        .most = most,
+        .about = TUTTI_LAUNCH_SCRIPT,
+        .leaves = leaves,
+        .listens = listens,
+        .say = say,
+        .mends = mends,
+        .user = m,
     };
     tutti_status status;
 

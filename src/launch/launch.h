@@ -105,6 +105,7 @@ tutti_status tutti_launch_pass_read(tutti_launch_pass *pass, const char *path, t
 #define TUTTI_LAUNCH_TELL "TUTTI_TELL"
 #define TUTTI_LAUNCH_JOIN "TUTTI_JOIN"
 #define TUTTI_LAUNCH_WORKERS "TUTTI_WORKERS"
+#define TUTTI_LAUNCH_SCRIPT "script" /* what such a worker answers those that ask what is trained */
 enum { TUTTI_LAUNCH_LINE = 1200 }; /* most bytes of a line of that pipe */
 
 typedef struct tutti_launch_elastic_options {

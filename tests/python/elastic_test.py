@@ -133,6 +133,9 @@ def test_a_worker_that_gets_sigterm_leaves_and_no_step_is_lost(tmp_path, undistu
 def test_all_leave_when_the_launcher_is_stopped(tmp_path):
     run = Elastic(tmp_path, "stopped", 2, delay=0.1)
     run.until(r"^step \d+ 2$")
+    joined = subprocess.run([f"{build()}/bin/tutti", "join", str(tmp_path / "stopped.join")], capture_output=True,
+                            text=True)
+    assert joined.returncode == 2 and "is of a script, whose workers `tutti run --workers` starts" in joined.stderr
     run.process.send_signal(signal.SIGTERM)
     assert "ended" not in run.end(128 + signal.SIGTERM)
 
