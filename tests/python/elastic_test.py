@@ -130,6 +130,19 @@ def test_a_worker_that_gets_sigterm_leaves_and_no_step_is_lost(tmp_path, undistu
     assert text.count("ended") == 1 and "lost" not in text and equal(run.model(), undisturbed)
 
 
+@pytest.mark.slow
+def test_without_a_majority_the_run_waits_and_ends(tmp_path):
+    run = Elastic(tmp_path, "half", 2, delay=0.2, more=["--workers-timeout", "1", "--restarts", "0"])
+    for _ in range(2):
+        run.until(r"^begins")
+    run.until(r"^step \d+ 2$")
+    first, = (p for p in run.pids() if b"TUTTI_RANK=0\0" in open(f"/proc/{p}/environ", "rb").read())
+    os.kill(first, signal.SIGKILL)
+    text = run.end(3)
+    assert "1 of 2 workers answers, which is no majority" in text and "Traceback" not in text
+    assert "begin again, from what the script has saved" in text
+
+
 def test_all_leave_when_the_launcher_is_stopped(tmp_path):
     run = Elastic(tmp_path, "stopped", 2, delay=0.1)
     run.until(r"^step \d+ 2$")

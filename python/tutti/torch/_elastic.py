@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from .sampler import BatchSampler
 
 _MIB = 1 << 20
+_LOST = 3  # exit code of a process that cannot go on without others
 _BEHIND = (
     "the run is at step {} and in an earlier epoch of samples than this script: the others have gone back a step after "
     "the script had done what follows an epoch, and `tutti run` starts this process again; or the script has left the "
@@ -265,7 +266,11 @@ class Elastic:
     def _enter(self) -> None:
         """Waits for the next epoch, and opens its run."""
         while True:
-            epoch = self.members.next()
+            try:
+                epoch = self.members.next()
+            except PeerError as e:  # too few are left, for too long
+                sys.stderr.write(f"tutti: {e}\n")
+                sys.exit(_LOST)
             if epoch is None:
                 sys.exit(0)
             try:
