@@ -155,7 +155,8 @@ def test_all_leave_when_the_launcher_is_stopped(tmp_path):
 
 @pytest.mark.slow
 def test_a_script_that_fails_after_the_end_is_no_success(tmp_path):
-    run = Elastic(tmp_path, "after", 1, script=SCRIPT + "\nsys.exit(7)\n")
+    run = Elastic(tmp_path, "after", 1, script=SCRIPT + (
+        "\nimport signal\nassert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL\nsys.exit(7)\n"))
     assert "failed after the end of the run" in run.end(7)
 
 

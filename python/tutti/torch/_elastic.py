@@ -254,12 +254,19 @@ class Elastic:
 
     def _listen(self) -> None:
         """SIGTERM and Ctrl-C make this process leave the run between two steps, unless the script handles them."""
+        self._handled: list[tuple[int, Any]] = []  # signals, and what they did before
         if threading.current_thread() is not threading.main_thread():
             return
         members = self.members
         for number, usual in ((signal.SIGTERM, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
             if signal.getsignal(number) == usual:
+                self._handled.append((number, usual))
                 signal.signal(number, lambda *_: members.leave())
+
+    def _listen_no_more(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number, usual in self._handled:
+                signal.signal(number, usual)
 
     # ---- epochs ----
 
@@ -359,4 +366,5 @@ class Elastic:
             if self.run.first < made:
                 raise self._failed(StateError(_BEHIND.format(self.run.first)))
         self.run.close()
+        self._listen_no_more()
         self.members.end()
