@@ -3,7 +3,6 @@
    for every bit of gradient, and codec.h's rule for numbers that are not finite. Method: the toy
    client on ranks that are threads; matrices among its tensors. */
 #include "engine/engine_internal.h"
-#include "sanitized.h"
 #include "state/plan.h"
 #include "toy.h"
 
@@ -119,12 +118,7 @@ static void drop(job *j)
     }
 }
 
-/* Both ways that gradients take, to all and by owners, have fewer and more than a power of two. */
-#if SANITIZED_THREAD
-static const int sizes[] = { 1, 2, 3, 5 };
-#else
 static const int sizes[] = { 1, 2, 3, 4, 5, 8 };
-#endif
 
 static void a_codec_that_loses_nothing_gives_the_bits_of_ddp(void **state)
 {
@@ -195,7 +189,7 @@ static void replicas_are_equal_and_pieces_and_lanes_change_no_bit(void **state)
 
     (void)state;
     for (size_t c = 0; c < TUTTI_LENGTH(all_codecs); c++)
-        for (size_t p = UNLESS_THREADS_ARE_WATCHED(0, TUTTI_LENGTH(some) - 1); p < TUTTI_LENGTH(some); p++) {
+        for (size_t p = 0; p < TUTTI_LENGTH(some); p++) {
             uint64_t first[4] = { 0 };
             for (size_t w = 0; w < TUTTI_LENGTH(ways); w++) {
                 job j = job_of(all_codecs[c], "sgd(lr=0.05)", 4);
@@ -402,7 +396,7 @@ static void replicas_are_equal_for_every_message_route(void **state)
     (void)state;
     for (size_t c = 0; c < TUTTI_LENGTH(codecs); c++)
         for (size_t w = 0; w < TUTTI_LENGTH(ways); w++)
-            for (int n = 1; n <= 5; n += UNLESS_THREADS_ARE_WATCHED(1, 2)) {
+            for (int n = 1; n <= 5; n++) {
                 job j = job_of(codecs[c], "sgd(lr=0.05)", 3), plain = job_of(NULL, "sgd(lr=0.05)", 3);
                 j.t.options.collective = ways[w];
                 run_job(&j, n);
@@ -565,7 +559,7 @@ static void residuals_plus_applied_updates_equal_the_whole_gradient(void **state
 
     (void)state;
     for (size_t c = 0; c < TUTTI_LENGTH(codecs); c++)
-        for (int n = 1; n <= 5; n += UNLESS_THREADS_ARE_WATCHED(1, 2)) {
+        for (int n = 1; n <= 5; n++) {
             virtual_iterate v = { .j = job_of(codecs[c], "sgd(lr=0.05)", 8) };
             tutti_error err = { .rank = -1 };
             if (tutti_world_run("shm", n, virtual_rank, &v, &err) != TUTTI_OK)
@@ -614,7 +608,7 @@ static void skipped_step_keeps_residuals_finite_and_replicas_equal(void **state)
 
     (void)state;
     for (size_t c = 0; c < TUTTI_LENGTH(all_codecs); c++)
-        for (size_t p = UNLESS_THREADS_ARE_WATCHED(0, TUTTI_LENGTH(some) - 1); p < TUTTI_LENGTH(some); p++) {
+        for (size_t p = 0; p < TUTTI_LENGTH(some); p++) {
             job j = job_of(all_codecs[c], "sgd(lr=0.05)", 6);
             j.t.options.nonfinite = TUTTI_NONFINITE_SKIP;
             j.t.bad_rank = 1;

@@ -5,7 +5,6 @@
    without. A failure is reported and nothing hangs. What does not go together is refused. Method:
    pieces.h; the reference is the same method without shards. */
 #include "pieces_job.h"
-#include "sanitized.h"
 #include "scratch.h"
 
 /* n workers that update all of it. */
@@ -77,7 +76,7 @@ static void sharded_updates_match_unsharded_workers_bit_for_bit(void **state)
     static const char *const options[] = { ",bytes=120", "", ",inside=no,width=3", NULL };
 
     (void)state;
-    for (size_t o = 0; o < UNLESS_THREADS_ARE_WATCHED(TUTTI_LENGTH(optimizers), 1); o++)
+    for (size_t o = 0; o < TUTTI_LENGTH(optimizers); o++)
         for (int n = 1; n <= RANKS; n++) {
             job *j = job_of("", optimizers[o]);
             same_with(j, o == 0 ? options : options + 1, "shm", n);
@@ -93,7 +92,7 @@ static void clipping_matches_a_worker_with_the_whole_gradient(void **state)
     (void)state;
     for (int n = 1; n <= RANKS; n++)
         for (int o = 0; o < 2; o++)
-            for (int k = 0; k < UNLESS_THREADS_ARE_WATCHED(2, 1); k++) {
+            for (int k = 0; k < 2; k++) {
                 job *j = large(optimizers[o]), *a;
                 j->options.clip_norm = norms[k];
                 a = all_of_it(j, n);
@@ -296,7 +295,7 @@ static void any_number_of_workers_resumes_from_any_other(void **state)
                                                        "cut-shards(bytes=200,teams=4)" };
 
     (void)state;
-    for (int n = UNLESS_THREADS_ARE_WATCHED(1, 3); n <= UNLESS_THREADS_ARE_WATCHED(RANKS, 3); n++)
+    for (int n = 1; n <= RANKS; n++)
         resumes(methods, METHODS_MOST, n, RANKS);
 }
 
