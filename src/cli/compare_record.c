@@ -153,7 +153,7 @@ static tutti_status check_figure(const json_t *of, const char *file, const char 
 
 static const char fraction[] = "a fraction of 1, not a percentage";
 
-/* Checks the times of each worker, of which its share of waiting is made. */
+/* Checks the times of each worker, from which its waiting is computed. */
 static tutti_status check_workers(const json_t *workers, double most, const char *seconds,
                                   tutti_error *err)
 {
