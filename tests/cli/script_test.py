@@ -171,6 +171,10 @@ class Script(unittest.TestCase):
         done = self.compare("ddp", "powersgd", "--seeds", "1", "-n", "1", "--out", "d", code=1)
         self.assertIn("ddp: its record is of method 'powersgd(rank=2)', so the script has not taken 'ddp'", done.stdout)
         self.assertEqual([r["method"] for r in self.rows(out="d")], ["powersgd"])
+        done = self.compare("powersgd(rank=4)", "powersgd", "own", "--seeds", "2", "-n", "1", "--out", "e")
+        self.assertEqual(done.stdout.count(" name the same method, "), 1)
+        self.assertIn("The records of powersgd(rank=4) and powersgd name the same method, powersgd(rank=2): if",
+                      done.stdout)
 
     def test_losses_are_of_training_only_where_no_run_has_a_test(self):
         self.compare("training", "--seeds", "2", "-n", "1", "--out", "c", "--target", "loss=1.4")
