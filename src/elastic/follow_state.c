@@ -40,7 +40,8 @@ tutti_status tutti_follower_over(tutti_follower *f, tutti_image *image, tutti_im
                                  tutti_error *err)
 {
     const tutti_elastic_state of = state_at(f, beside != NULL ? beside->step : 0);
-    tutti_status status = beside != NULL
+    /* a new image without one beside it: that of an epoch before is not of these workers' cut */
+    tutti_status status = beside != NULL || image != NULL
                               ? tutti_carrier_offer_beside(f->carrier, beside, &of, err)
                               : TUTTI_OK;
 
