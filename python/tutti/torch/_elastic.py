@@ -33,7 +33,7 @@ from .. import _abi
 from .._members import Epoch, Members
 from ..errors import PeerError, StateError
 from . import _record, _saved, _state
-from ._run import Run, _traits, check
+from ._run import Run, _traits, check, statistics_of
 
 if TYPE_CHECKING:
     from .sampler import BatchSampler
@@ -70,22 +70,25 @@ class ElasticRun(Run):
         if self._lost is None:
             self._until_lost(super()._on_gradient, tensor, _param)
 
-    def _until_lost(self, call: Callable[..., None], *arguments: Any) -> None:
+    def _until_lost(self, call: Callable[..., Any], *arguments: Any) -> Any:
         try:
-            call(*arguments)
+            return call(*arguments)
         except PeerError as e:
             self._lost = e.with_traceback(None)  # whose frames would keep the engine open
+            return None
 
     def step(self, loss: float | None, closure: Callable[[], Any] | None, losses: torch.Tensor | None) -> Any:
-        made = self.first + self.steps
+        made, found = self.first + self.steps, None
         if self._lost is None:
-            self._until_lost(super().step, loss, closure, losses)
+            found = self._until_lost(super().step, loss, closure, losses)
         if self._lost is not None and self.engine.whole() in (made, None):
             self.elastic.renew()
+        return found
 
     def _end_step(self) -> None:
         super()._end_step()
         self.elastic.count_batches(self.first + self.steps)
+        self.elastic.check_state()
 
     def try_spans(self, epochs: int) -> list[tuple[int, int, int]] | None:
         """Begins the next pass, and returns its samples. None: the run has done that many epochs, or lost()."""
@@ -128,6 +131,11 @@ class ElasticRun(Run):
         found = _saved.unflat(slots, words)
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": found["state"], "param_groups": groups})
+        params = [p for group in self.optimizer.param_groups for p in group["params"]]
+        for index, one in found["state"].items():
+            for name, t in one.items():  # torch gives slots the type of their parameter
+                if isinstance(t, torch.Tensor) and self.optimizer.state[params[index]][name].dtype != t.dtype:
+                    self.optimizer.state[params[index]][name] = t
         self._take_own()
         self._go_on()
         self.optimizer._opt_called = True  # type: ignore[attr-defined]  # torch's schedulers warn if no update came
@@ -206,6 +214,10 @@ class Elastic:
         self._counts = [m.num_batches_tracked for m in norms if m.num_batches_tracked is not None]
         self._counted = [int(t) for t in self._counts]
         self._groups: list[dict[str, Any]] | None = None  # of the state that was taken over, until they are compared
+        self._beginning = b""  # the state of step 0, if an epoch has ended before the first step
+        known = {id(t) for t in [*statistics_of(model), *self._counts]}
+        self._others = {name: (t, t._version) for name, t in model.named_buffers() if id(t) not in known}
+        self._tried = False  # whether the optimizer's state can be packed
         size = sum(t.numel() * t.element_size() for t in model.state_dict().values())
         self.members = Members(16 * size + 64 * _MIB)
         self._listen()
@@ -258,10 +270,19 @@ class Elastic:
         if threading.current_thread() is not threading.main_thread():
             return
         members = self.members
-        for number, usual in ((signal.SIGTERM, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
+        before = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+
+        def leave(number: int, _frame: Any) -> None:
+            if members.is_mine():
+                members.leave()
+            else:  # a child of this process
+                signal.signal(number, before[signal.Signals(number)])
+                os.kill(os.getpid(), number)
+
+        for number, usual in before.items():
             if signal.getsignal(number) == usual:
                 self._handled.append((number, usual))
-                signal.signal(number, lambda *_: members.leave())
+                signal.signal(number, leave)
 
     def _listen_no_more(self) -> None:
         if threading.current_thread() is threading.main_thread():
@@ -286,7 +307,10 @@ class Elastic:
                 self.members.over(epoch.step, None)
                 continue
             try:
+                # without a step each has its own beginning, which passes that were dropped have changed
                 self._groups = self.run.unpack(epoch.state) if epoch.state else None
+                if not epoch.state and self._beginning:
+                    self.run.unpack(self._beginning)
                 self.count_batches(epoch.step)
             except BaseException as e:
                 self.run.fail(e)
@@ -301,6 +325,7 @@ class Elastic:
             self.run.fail(e)
             raise
         self.run.close()
+        self._beginning = state if step == 0 else b""
         for p in self.model.parameters():
             p.grad = None
         self.members.over(step, state)
@@ -312,6 +337,23 @@ class Elastic:
         with torch.no_grad():
             for t, before in zip(self._counts, self._counted, strict=True):
                 t.fill_(before + steps * shares)
+
+    def check_state(self) -> None:
+        """After a step: others could not have what the state does not have."""
+        if not self._tried:
+            self._tried = True
+            try:
+                _saved.flat(self.optimizer.state_dict())
+            except (AttributeError, TypeError, ValueError) as e:
+                raise self._failed(StateError(
+                    f"the state of {type(self.optimizer).__name__} cannot go to other workers ({e}): it has more than "
+                    "tensors and numbers for each parameter; take another optimizer, or leave elastic=True out")) from e
+        now = dict(self.model.named_buffers())
+        for name, (t, version) in self._others.items():
+            if now.get(name) is not t or t._version != version:
+                raise self._failed(StateError(
+                    f"the module changes its buffer '{name}' in training, which depends on what this worker has "
+                    "computed; elastic=True takes the statistics of batch norms only"))
 
     # ---- the sampler's ----
 
