@@ -30,7 +30,7 @@ class Members(Owner):
         self._hold = hold
 
     def next(self) -> Epoch | None:
-        """Waits for the next epoch of which this process is a member. None: it has left the run."""
+        """Waits for the next epoch with this process as a member. None: it has left the run."""
         found, before, hold = _abi.tutti_elastic_epoch(), sockets(), self._mine()
         try:
             apart(_c.tutti_elastic_next, hold.at, found)

@@ -1,9 +1,9 @@
 /* follow.c: a process that follows the epochs of its node.
 
    What it has of the run is one image, which its carrier has on offer: the state of the last step
-   that it has made when an epoch ended, or one that it has fetched (follow_state.c). An epoch begins
-   with that image on all members. At step 0 there is none: each makes the state of the beginning by
-   itself.
+   that it has made when an epoch ended, or one that it has fetched (follow_state.c). An epoch
+   begins with that image on all members. At step 0 there is none: each makes the state of the
+   beginning by itself.
 
      newcomer        says that it is ready, waits
      member          without the state of its epoch   fetches it

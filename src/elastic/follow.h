@@ -34,7 +34,7 @@ typedef struct tutti_follow_options {
        so long; 0: 10 minutes. */
     int64_t lack_ns;
     uint64_t most;     /* bytes of a state that may be taken */
-    const char *about; /* told to those that ask what is trained; NULL: nothing */
+    const char *about; /* sent to those that ask what is trained; NULL: nothing */
     /* All functions may be NULL. leaves: asked in each step and each wait: is this process to
        leave? It may then end, without a step being lost. */
     bool (*leaves)(void *user);
@@ -64,7 +64,7 @@ typedef struct tutti_turn {
     const tutti_image *image; /* the state of that step, until the first one is committed or
                                     tutti_follower_over; NULL: step 0 */
 } tutti_turn;
-/* Waits for the next epoch of which this process is a member, gets its state, and opens its world.
+/* Waits for the next epoch with this process as a member, gets its state, and opens its world.
    TUTTI_TIMEOUT: a newcomer is not admitted. TUTTI_ERR_PEER: others were missing for lack_ns;
    `save` was called on one process. TUTTI_ERR_STATE: members have different states. Blocks. */
 tutti_status tutti_follower_next(tutti_follower *f, tutti_turn *turn, tutti_error *err);
@@ -75,7 +75,7 @@ bool tutti_follower_commit(tutti_follower *f, uint64_t step);
 
 /* The client has closed the world of this turn. image: the state of a whole step that is left, or a
    part of it, which is given to those that need it; NULL: the turn's. beside: what it has of a
-   neighbouring step besides, and others may lack; NULL: nothing. Both are the follower's now, also
+   neighbouring step, and others may lack; NULL: nothing. Both are the follower's now, also
    on failure. */
 tutti_status tutti_follower_over(tutti_follower *f, tutti_image *image, tutti_image *beside,
                                  tutti_error *err);

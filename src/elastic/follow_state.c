@@ -40,7 +40,7 @@ tutti_status tutti_follower_over(tutti_follower *f, tutti_image *image, tutti_im
                                  tutti_error *err)
 {
     const tutti_elastic_state of = state_at(f, beside != NULL ? beside->step : 0);
-    /* a new image without one beside it: that of an epoch before is not of these workers' cut */
+    /* a new image alone: an older one of a neighbouring step is of another cut */
     tutti_status status = beside != NULL || image != NULL
                               ? tutti_carrier_offer_beside(f->carrier, beside, &of, err)
                               : TUTTI_OK;

@@ -5,7 +5,7 @@
    Without a majority no step may be made, since the other members may make another one. So what is
    left is a state: that of the last step that this process has made, which its client may save. All
    members that answer have the state of that step or of a neighbouring one, each of them a step of
-   the undisturbed run, so one of them is enough. Where it has a part of it only nothing is saved. */
+   the undisturbed run, so one of them is enough. A part of it alone is not saved. */
 #include <string.h>
 
 #include "follow_internal.h"

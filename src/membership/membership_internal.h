@@ -112,7 +112,8 @@ struct tutti_membership {
 bool tutti_epoch_next(tutti_epoch *next, const tutti_membership *m);
 
 /* membership.c */
-void tutti_membership_send(tutti_membership *m, const char *address, message *w, const tutti_epoch *epoch);
+void tutti_membership_send(tutti_membership *m, const char *address, message *w,
+                           const tutti_epoch *epoch);
 void tutti_membership_send_all(tutti_membership *m, message *w, const tutti_epoch *epoch);
 bool tutti_membership_is_suspected(const tutti_membership *m, int i);
 bool tutti_membership_admits(const tutti_membership *m, const newcomer *a);
@@ -124,8 +125,10 @@ void tutti_membership_learn(tutti_membership *m, const tutti_epoch *decided);
 
 /* change.c */
 void tutti_membership_prepare(tutti_membership *m, uint64_t ballot, uint64_t step, int from);
-void tutti_membership_promise(tutti_membership *m, const message *w, const tutti_epoch *value, int from);
-void tutti_membership_accept(tutti_membership *m, uint64_t ballot, const tutti_epoch *value, int from);
+void tutti_membership_promise(tutti_membership *m, const message *w, const tutti_epoch *value,
+                              int from);
+void tutti_membership_accept(tutti_membership *m, uint64_t ballot, const tutti_epoch *value,
+                             int from);
 void tutti_membership_accepted(tutti_membership *m, uint64_t ballot, int from);
 void tutti_membership_resend(tutti_membership *m);
 /* Begins, continues or takes over a change, where there is cause for it. After every input. */

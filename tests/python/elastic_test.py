@@ -1,4 +1,4 @@
-"""Goal: a script of prepare(elastic=True) has the same model, to the bit, whatever its number of workers, and whoever
+"""Goal: a script of prepare(elastic=True) has the same model, to the bit, whatever its number of workers, and whichever
 of them is lost, comes back or leaves, and each sample of an epoch is trained once. What cannot be is refused in a
 sentence. Method: runs of `tutti run --workers` with a small script whose steps wait a little, and kills at the times
 that the test sees in the workers' own lines."""
@@ -174,7 +174,8 @@ class Wide(torch.optim.Optimizer):
 
 """
     script = SCRIPT.replace("out, delay", rule + "out, delay", 1).replace("torch.optim.Adam(", "Wide(")
-    script = script.replace("nn.BatchNorm1d(6)", "nn.Identity()").replace("optimizer = Wide", "model.bfloat16()\noptimizer = Wide")
+    script = script.replace("nn.BatchNorm1d(6)", "nn.Identity()")
+    script = script.replace("optimizer = Wide", "model.bfloat16()\noptimizer = Wide")
     script = script.replace("torch.randn(56, 4, generator=draw)", "torch.randn(56, 4, generator=draw).bfloat16()")
     alone = Elastic(tmp_path, "wide", 1, script=script)
     alone.end()

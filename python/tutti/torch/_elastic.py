@@ -270,13 +270,13 @@ class Elastic:
         if threading.current_thread() is not threading.main_thread():
             return
         members = self.members
-        before = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+        before: dict[int, Any] = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
 
         def leave(number: int, _frame: Any) -> None:
             if members.is_mine():
                 members.leave()
             else:  # a child of this process
-                signal.signal(number, before[signal.Signals(number)])
+                signal.signal(number, before[number])
                 os.kill(os.getpid(), number)
 
         for number, usual in before.items():
@@ -307,7 +307,7 @@ class Elastic:
                 self.members.over(epoch.step, None)
                 continue
             try:
-                # without a step each has its own beginning, which passes that were dropped have changed
+                # without a step each has its own beginning, changed by passes that were dropped
                 self._groups = self.run.unpack(epoch.state) if epoch.state else None
                 if not epoch.state and self._beginning:
                     self.run.unpack(self._beginning)
