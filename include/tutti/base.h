@@ -216,12 +216,10 @@ typedef struct tutti_knob {
 } tutti_knob;
 enum { TUTTI_KNOBS_MOST = 6, TUTTI_POINTS_MOST = 200, TUTTI_KNOB_TEXT_BYTES = 64 };
 /* knobs: copied; 1 to TUTTI_KNOBS_MOST.
-   points: most points in total, including the default, which is the first; 2 to
-   TUTTI_POINTS_MOST.
+   points: most points in total, including the default, which is the first; 2 to TUTTI_POINTS_MOST.
    drawn: how many of the others are drawn at random before the Gaussian process is used.
-   xi: minimum improvement over the best that is sought, in standard deviations of the times
-   given. A larger value explores more.
-   seed: of the random draws. */
+   xi: least improvement over the best that is sought, in standard deviations of the times given.
+   A larger value explores more. seed: of the random draws. */
 typedef struct tutti_tuner_options {
     const tutti_knob *knobs;
     int n_knobs;
@@ -234,8 +232,7 @@ typedef struct tutti_tuner_options {
    position), O(1), without messages: of the engine's weights and of the loader's samples.
 
    The training set is read in one common shuffled order per epoch (tutti_permuted). A step uses
-   the next positions of it. The last step of an epoch is partial: it has the remaining samples.
-   ---- */
+   the next positions of it. The last step of an epoch is partial: the remaining samples. ---- */
 
 /* A set divided into parts, one per worker. A sample is in exactly one of them, none is empty
    (data.h draws them). The memory belongs to the code that made it. */
@@ -306,8 +303,7 @@ int64_t tutti_share_step(const tutti_share *s, uint64_t step, int worker);
 uint64_t tutti_share_sample(const tutti_share *s, uint64_t epoch, uint64_t position);
 
 /* The sample's index, parts or not. epoch, position: of its tutti_share_pass, or further on. */
-uint64_t tutti_share_sample_of(const tutti_share *s, int worker, uint64_t epoch,
-                               uint64_t position);
+uint64_t tutti_share_sample_of(const tutti_share *s, int worker, uint64_t epoch, uint64_t position);
 
 /* ---- the runtime: the only source of time, threads, entropy and files. No code above it calls
    pthreads, clocks, open or sleep (a transport may use what its own medium needs).

@@ -8,14 +8,12 @@
               (`ef(...)`, `accordion(...)`).
    Its functions are pure except for its declared state: they never send, block or allocate.
 
-   A message has no header. Both ends agree on codec, options, view and step (fingerprint and
-   order of calls), and the transport delivers whole messages. Numbers are little-endian, codes
-   are packed as in base.h. A message from a peer is checked in full before the first element
-   is changed.
+   A message has no header. Both ends agree on codec, options, view and step (fingerprint and order
+   of calls), and the transport delivers whole messages. Numbers are little-endian, codes are packed
+   as in base.h. A message from a peer is checked in full before the first element is changed.
 
-   Numbers that are not finite never stop an encoder, since the other workers would only wait.
-   They are sent as far as the form allows, so that every worker receives them equally and the
-   engine's vote on finite gradients decides:
+   Numbers that are not finite never stop an encoder: the other workers would only wait. They are
+   sent as far as the form allows, so that all receive them and the engine's vote decides:
      - Casts, PowerSGD and sums carry them as arithmetic does.
      - A quantised bucket, chunk or block with one in it has scale NaN and decodes to NaN
        throughout. So does one whose scale is beyond the range of float.
@@ -63,8 +61,7 @@ typedef struct tutti_codec_space {
    and services of the exchange.
 
    sum: numbers := their sum over the workers, the same bits on all. Blocks.
-   say: optional; one line for the run's events. kind: "levels", "accordion", "matrices", "codec"
-   (for the waiting user). */
+   say: optional; a line for the run's events. kind: "levels", "accordion", "matrices", "codec". */
 typedef struct tutti_codec_moment {
     uint64_t step, epoch;        /* of the step that begins: its views have this step */
     uint64_t steps, epochs;      /* of the whole run, if known; 0: unknown */
@@ -159,8 +156,7 @@ typedef struct tutti_codec_ops {
     void (*mine)(tutti_codec *c, const tutti_view *v, const float *x, void *scratch,
                  void *const *wire, float a, float *y);
     /* y = the decoded mean. */
-    void (*unfold)(tutti_codec *c, const tutti_view *v, void *scratch, void *const *wire,
-                   float *y);
+    void (*unfold)(tutti_codec *c, const tutti_view *v, void *scratch, void *const *wire, float *y);
 
     /* ---- message ---- */
     size_t (*bound)(const tutti_codec *c, const tutti_view *v); /* most bytes of a message */

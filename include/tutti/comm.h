@@ -200,10 +200,9 @@ typedef enum { TUTTI_SUM, TUTTI_MEAN, TUTTI_MAX, TUTTI_MIN } tutti_reduction;
      - In place: x holds the input, then the result. Calls that end in _from only read `in`, and
        write the result to x, of the same count: the same memory, or apart. `mine` may be this
        member's own part within the whole, or apart. Empty buffers need no memory.
-     - Parts are equal. In calls that end in _v member j has counts[j] elements, contiguous in
-       index order. counts has `size` entries, the same on all members, and is read during the
-       call only. Members whose counts differ are reported by name; therefore an empty part is a
-       message too.
+     - Parts are equal. In calls that end in _v member j has counts[j] elements, contiguous in index
+       order. counts has `size` entries, the same on all members, and is read during the call only.
+       Members whose counts differ are reported by name; therefore an empty part is a message too.
      - Bytes and messages counted are those of the algorithm's schedule, the same through windows
        as over messages.
 
@@ -229,8 +228,7 @@ tutti_status tutti_reduce_scatter_v(tutti_group *g, tutti_reduction op, const si
                                     tutti_buffer x, tutti_buffer mine, tutti_error *err);
 
 /* Every member gets all parts. */
-tutti_status tutti_allgather(tutti_group *g, tutti_buffer mine, tutti_buffer all,
-                             tutti_error *err);
+tutti_status tutti_allgather(tutti_group *g, tutti_buffer mine, tutti_buffer all, tutti_error *err);
 tutti_status tutti_allgather_v(tutti_group *g, const size_t *counts, tutti_buffer mine,
                                tutti_buffer all, tutti_error *err);
 
@@ -258,6 +256,26 @@ tutti_status tutti_barrier(tutti_group *g, tutti_error *err);
 /* An all-reduce of a few host values. */
 tutti_status tutti_reduce_double(tutti_group *g, tutti_reduction op, double *x, size_t n,
                                  tutti_error *err);
+
+/* ---- a process of a run whose workers come and go: one that `tutti run --workers` has started. It
+   works in one world after another, of the members of an epoch (docs/design/membership.md) ---- */
+typedef struct tutti_elastic tutti_elastic;
+typedef struct tutti_elastic_epoch {
+    tutti_world *world;          /* the client's to close; NULL: this process has left the run */
+    uint64_t number, step;       /* the epoch, and the step at which it begins */
+    const void *state;           /* [bytes]: of that step; until the next call; NULL: of step 0 */
+    size_t bytes;
+} tutti_elastic_epoch;
+/* most: bytes of a state. TUTTI_ERR_USAGE: this process was started otherwise. */
+tutti_status tutti_elastic_open(tutti_elastic **out, uint64_t most, tutti_error *err);
+/* The next epoch. TUTTI_TIMEOUT: it is not admitted. TUTTI_ERR_PEER: too few are left. Blocks. */
+tutti_status tutti_elastic_next(tutti_elastic *m, tutti_elastic_epoch *epoch, tutti_error *err);
+bool tutti_elastic_commit(tutti_elastic *m, uint64_t step); /* of engine_options.commit */
+/* The world is closed. state: that of a whole step, copied; NULL: the epoch's own. */
+tutti_status tutti_elastic_over(tutti_elastic *m, uint64_t step, const void *state, size_t bytes,
+                                tutti_error *err);
+void tutti_elastic_leave(tutti_elastic *m); /* between two steps. Any thread, and signal handlers */
+void tutti_elastic_close(tutti_elastic *m, bool ended); /* ended: the run has. After its worlds */
 #ifdef __cplusplus
 }
 #endif

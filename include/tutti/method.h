@@ -258,13 +258,11 @@ enum {  /* traits: facts the engine and `tutti methods` act on */
        without worker err->rank where tutti_is_left_out is true. Therefore:
          - There is no `exchange` except in a group (m->team), which is lost as a whole.
          - Hooks call no other collectives, except in open and final_model.
-         - final_model may be called again after it has failed.
-       tutti.h has the rest. */
+         - final_model may be called again after it has failed. tutti.h has the rest. */
     TUTTI_FAULT_TOLERANT = 4,
-    /* Asynchronous: no worker waits for another's step. A step is one gradient, computed by a
-       free worker, or by a group (m->team) together.
-       `exchange` and the collectives in hooks are among that group, except in final_model,
-       quiesce and resume. */
+    /* Asynchronous: no worker waits for another's step. A step is one gradient, computed by a free
+       worker, or by a group (m->team) together. `exchange` and the collectives in hooks are among
+       that group, except in final_model, quiesce and resume. */
     TUTTI_ASYNC = 8,
     /* Accepts a codec (engine_options.codec). Its exchange is tutti_exchange, which accepts any
        codec, or its mixer's models are encoded by one (tutti_mixer_options). */
@@ -512,9 +510,8 @@ struct tutti_method {
 
     /* declare() may set, for pieces; steps.h has the rest ("pieces: partitioned, ordered, updated
        one by one").
-       cut_bytes: they end exactly at piece_bytes (the first at first_piece_bytes), rounded up to
-       a multiple of 64, inside tensors too; but a table whose rows are known is a piece by
-       itself.
+       cut_bytes: they end exactly at piece_bytes (the first at first_piece_bytes), rounded up to a
+       multiple of 64, inside tensors too; but a table whose rows are known is a piece by itself.
        close_bytes: with cut_bytes: a piece ends also with the tensor with which it reaches that
        many bytes. 0: only where it is full.
        piece_bytes_least: smallest piece_bytes that tutti_recut may set. 0: pieces never change.

@@ -58,8 +58,7 @@ static inline bool tutti_request_done(const tutti_request *r)
     return __atomic_load_n((const bool *)(const void *)&r->done, __ATOMIC_ACQUIRE);
 }
 
-/* The place of a process in a run, found in the launcher's environment or given by
-   transport->run.
+/* The place of a process in a run, found in the launcher's environment or given by transport->run.
 
    waits: reports which ranks are missing while open waits for them: 2 s after the beginning, then
    every 5 s. It is called on a thread of the transport or on the caller's, one call at a time,

@@ -4,9 +4,8 @@
      tutti_engine_open(...)
      while (tutti_engine_more_epochs(e, epochs, &more, err) == TUTTI_OK && more) {
          while (tutti_engine_pass_begin(e, &pass, err) == TUTTI_OK) { // TUTTI_CLOSED: no more
-             load pass.samples samples from (pass.epoch, pass.position), or pass.ids where a method
-                 lists them; the last pass.received of them are at pass.given; with pass.again those
-                 of the previous pass again (tutti_pass)
+             load pass.samples samples from (pass.epoch, pass.position), or pass.ids; the last
+                 pass.received are at pass.given; with pass.again those of before (tutti_pass)
              tables with asks_rows: tutti_engine_rows_acquire(e, tensor, ids, n, err)
              forward, unit by unit:
                  tutti_engine_unit_acquire(e, u, false, err)
@@ -742,8 +741,7 @@ void tutti_engine_drop_snapshots(tutti_engine *e);
      do {
          // the remaining workers: sums over them, index 0 writes
          tutti_engine_regroup(e, &group, key);
-         // the common work: any number of collectives over the group. All of it must be
-         // repeatable.
+         // the common work: any number of collectives over the group, all of it repeatable
          status = ...;
          if (status != TUTTI_OK && status != TUTTI_ERR_PEER)
              return status;   // it sends a failure report, and is lost to the others

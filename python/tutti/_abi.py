@@ -68,6 +68,8 @@ TUTTI_PIPELINE_SCHEDULE = 32768
 TUTTI_PROFILES_UNITS = 65536
 TUTTI_NEVER_SKIPS = 262144
 TUTTI_ASKS_FOR_VALUES = 524288
+TUTTI_LOGICAL_SHARES = 1048576
+TUTTI_WHOLE_STEPS = 2097152
 TUTTI_METHOD_DEFAULT_BYTES = 4352
 
 
@@ -263,6 +265,16 @@ class tutti_codec_about(Structure):
         ("help", c_char_p),
         ("form", c_char_p),
         ("options", POINTER(tutti_option)),
+    ]
+
+
+class tutti_elastic_epoch(Structure):
+    _fields_ = [
+        ("world", c_void_p),
+        ("number", c_ulong),
+        ("step", c_ulong),
+        ("state", c_void_p),
+        ("bytes", c_ulong),
     ]
 
 
@@ -950,6 +962,12 @@ FUNCTIONS = {
     "tutti_codec_listed": (c_bool, [c_int, POINTER(tutti_codec_about)]),
     "tutti_dtype_bytes": (c_ulong, [c_int]),
     "tutti_dtype_name": (c_char_p, [c_int]),
+    "tutti_elastic_close": (None, [c_void_p, c_bool]),
+    "tutti_elastic_commit": (c_bool, [c_void_p, c_ulong]),
+    "tutti_elastic_leave": (None, [c_void_p]),
+    "tutti_elastic_next": (c_int, [c_void_p, POINTER(tutti_elastic_epoch), POINTER(tutti_error)]),
+    "tutti_elastic_open": (c_int, [POINTER(c_void_p), c_ulong, POINTER(tutti_error)]),
+    "tutti_elastic_over": (c_int, [c_void_p, c_ulong, c_void_p, c_ulong, POINTER(tutti_error)]),
     "tutti_engine_apart": (c_double, [c_void_p]),
     "tutti_engine_client_state": (POINTER(c_float), [c_void_p]),
     "tutti_engine_close": (None, [c_void_p]),
@@ -999,6 +1017,7 @@ FUNCTIONS = {
     "tutti_engine_unit_acquire": (c_int, [c_void_p, c_int, c_bool, POINTER(tutti_error)]),
     "tutti_engine_unit_release": (c_int, [c_void_p, c_int, c_bool, POINTER(tutti_error)]),
     "tutti_engine_values": (POINTER(c_float), [c_void_p, c_int]),
+    "tutti_engine_whole": (c_bool, [c_void_p, POINTER(c_ulong)]),
     "tutti_exchange_codec": (c_char_p, [POINTER(tutti_method)]),
     "tutti_gather_parts": (c_int, [POINTER(tutti_group), c_int, tutti_buffer, tutti_buffer, POINTER(tutti_error)]),
     "tutti_graph_close": (None, [c_void_p]),

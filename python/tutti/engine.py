@@ -150,6 +150,19 @@ class Engine(Owner):
 
         return kind(self._guarded(evaluate))
 
+    def _commit(self, kind: type, function: Callable[[int], bool]) -> object:
+        def call(_user: object, step: int) -> bool:
+            try:
+                self._signals.begin()
+                return function(step)
+            except BaseException as e:  # noqa: BLE001 (raised again by the call that led here)
+                self._raised = self._raised or e
+                return False
+            finally:
+                self._signals.within = False
+
+        return kind(call)
+
     def _update(self, kind: type, function: Callable[[float], None]) -> object:
         return kind(self._guarded(function))
 
@@ -370,6 +383,11 @@ class Engine(Owner):
             self._calling(_c.tutti_engine_load, self._at, at)
         finally:
             _c.tutti_checkpoint_close(at)
+
+    def whole(self) -> int | None:
+        """Returns the steps that its state is of; None: not of a whole number of steps (tutti_engine_whole)."""
+        step = ctypes.c_uint64()
+        return step.value if _c.tutti_engine_whole(self._at, step) else None
 
     def state(self) -> list[_abi.tutti_saved]:
         """Returns this rank's declared state, with addresses that are valid until the next call. Between steps. If

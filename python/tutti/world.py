@@ -27,6 +27,7 @@ class World(Owner):
 
     _what = "world"
     _memory_taken = False
+    of_epoch = False  # of a run whose workers come and go
 
     def __init__(self, transport: str = ""):
         before = sockets()
@@ -35,9 +36,22 @@ class World(Owner):
             transport = told if told.startswith("tcp") else "tcp"
         hold = Held(_c.tutti_world_close)
         (check if _by_mpi(transport or told) else apart)(_c.tutti_world_open, hold.at, os.fsencode(transport))
+        World._memory_taken = World._memory_taken or "TUTTI_SHM_FD" in os.environ
+        self._take(hold, before)
+
+    @classmethod
+    def of(cls, at: ctypes.c_void_p, members: Held, before: dict[int, tuple[int, int]]) -> "World":
+        """The world of an epoch (_members.py), which is open. before: sockets of this process before it was opened."""
+        hold = Held(_c.tutti_world_close, members)
+        hold.at = at
+        world = cls.__new__(cls)
+        world.of_epoch = True
+        world._take(hold, before)
+        return world
+
+    def _take(self, hold: Held, before: dict[int, tuple[int, int]]) -> None:
         self._hold, self._folder = hold, ""
         self._connections = {k: mark for k, mark in sockets().items() if before.get(k) != mark}
-        World._memory_taken = World._memory_taken or "TUTTI_SHM_FD" in os.environ
         worlds.add(self)
         self.rank: int = _c.tutti_world_rank(hold.at)
         self.size: int = _c.tutti_world_size(hold.at)

@@ -98,6 +98,9 @@ int tutti_cli_code_of_stop(void);
 tutti_status tutti_cli_launch_members(const tutti_cli_settings *s, const char *const *words,
                                       int64_t stop_ns, tutti_launch_result *result,
                                       tutti_error *err);
+/* Sets the run's id and key: from the environment, where a cluster gives them; else new ones. */
+tutti_status tutti_cli_member_secrets(tutti_runtime *rt, tutti_launch_elastic_options *o,
+                                      tutti_error *err);
 /* A worker's: takes part until the run ends, or until it leaves. Returns the exit code. */
 int tutti_cli_work_member(tutti_cli_settings *s, const tutti_train_io *io, int rank,
                           tutti_error *err);

@@ -328,6 +328,12 @@ static tutti_status plan_it(const tutti_compare_config *c, tutti_runtime *rt, co
             err, TUTTI_ERR_USAGE, 0,
             "%s holds a comparison; continue it (tutti compare --resume %s), or give another --out",
             c->out, c->out);
+    snprintf(path, sizeof path, "%s/runs", c->out);
+    if (script && tutti_file_exists(rt, path))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%s holds runs of a comparison whose plan.json is gone; give another "
+                          "--out, or remove it",
+                          c->out);
     return script ? tutti_compare_script_plan(c, of->argc, of->argv, of->typed, plan, err)
                   : tutti_compare_make_plan(c, of->argc, of->argv, of->typed, plan, err);
 }

@@ -116,7 +116,8 @@ double tutti_compare_loss(const tutti_findings *f, const tutti_moment *m)
 }
 
 /* A script may report a test in its lines alone, or none: then losses are of training, the same for
-   all runs. */
+   all runs. A loss that is no number is null: one at the end is not replaced by an earlier one,
+   since the run has diverged. */
 static void complete_scripts(tutti_findings *f)
 {
     f->training = true;
@@ -128,10 +129,12 @@ static void complete_scripts(tutti_findings *f)
     }
     for (size_t i = 0; i < f->n; i++) {
         tutti_compare_result *r = &f->results[i];
-        const bool loss = !isfinite(r->loss), accuracy = !isfinite(r->accuracy);
+        const bool told = !f->training && json_object_get(r->h.summary, "final_test_loss") != NULL,
+                   accuracy = !isfinite(r->accuracy);
         for (size_t k = 0; k < r->h.n; k++) {
             const tutti_moment *m = &r->h.moments[k];
-            r->loss = loss && isfinite(tutti_compare_loss(f, m)) ? tutti_compare_loss(f, m) : r->loss;
+            if (!told && (isfinite(tutti_compare_loss(f, m)) || !isfinite(m->train_loss)))
+                r->loss = tutti_compare_loss(f, m);
             r->accuracy = accuracy && isfinite(m->accuracy) ? 100 * m->accuracy : r->accuracy;
         }
     }

@@ -147,8 +147,8 @@ void tutti_compare_script_resume(FILE *out, const json_t *plan, const char *dire
 
 /* ---- compare_record.c ---- */
 
-/* Does a run have results? They are those of a script only if its run has ended well, for which
-   DIR/runs/NAME.done.json stands. */
+/* Does a run have results, a summary.json? They are those of a script only if its run has ended
+   well, for which DIR/runs/NAME.done.json stands. */
 bool tutti_compare_done(tutti_runtime *rt, const char *directory, const json_t *plan,
                         const char *name);
 /* Reads the end of a file, of at most room - 1 bytes. Returns how many; below 0: it cannot be

@@ -21,9 +21,11 @@ bool tutti_compare_done(tutti_runtime *rt, const char *directory, const json_t *
 {
     char path[4400];
 
-    snprintf(path, sizeof path, "%s/runs/%s%s", directory, name,
-             json_object_get(plan, "script") != NULL ? ".done.json" : "/summary.json");
-    return tutti_file_exists(rt, path);
+    snprintf(path, sizeof path, "%s/runs/%s/summary.json", directory, name);
+    if (!tutti_file_exists(rt, path))
+        return false;
+    snprintf(path, sizeof path, "%s/runs/%s.done.json", directory, name);
+    return json_object_get(plan, "script") == NULL || tutti_file_exists(rt, path);
 }
 
 static int remove_one(const char *path, const struct stat *about, int kind, struct FTW *place)
@@ -151,6 +153,21 @@ static tutti_status check_figure(const json_t *of, const char *file, const char 
 
 static const char fraction[] = "a fraction of 1, not a percentage";
 
+/* Checks the times of each worker, from which its waiting is computed. */
+static tutti_status check_workers(const json_t *workers, double most, const char *seconds,
+                                  tutti_error *err)
+{
+    for (size_t i = 0; i < json_array_size(workers); i++) {
+        const json_t *w = json_array_get(workers, i);
+        const double wall = tutti_history_number(w, "wall_seconds");
+        TUTTI_TRY(check_figure(w, "by_worker in summary.json", "wall_seconds", most, seconds, err));
+        TUTTI_TRY(check_figure(w, "by_worker in summary.json", "exposed_comm_seconds",
+                               isfinite(wall) ? 1.05 * wall : most,
+                               "in seconds, at most the worker's wall_seconds", err));
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status check_summary(const json_t *s, double most, const char *seconds,
                                   tutti_error *err)
 {
@@ -163,6 +180,7 @@ static tutti_status check_summary(const json_t *s, double most, const char *seco
     TUTTI_TRY(check_figure(s, file, "final_test_accuracy", 1, fraction, err));
     TUTTI_TRY(check_figure(s, file, "bytes_sent_total", INFINITY, "a number of bytes", err));
     TUTTI_TRY(check_figure(s, file, "samples_per_second", INFINITY, "a number a second", err));
+    TUTTI_TRY(check_workers(json_object_get(s, "by_worker"), most, seconds, err));
     if (json_object_get(s, "final_test_loss") != NULL &&
         !json_is_null(json_object_get(s, "final_test_loss")) &&
         !json_is_number(json_object_get(s, "final_test_loss")))

@@ -245,6 +245,48 @@ static void say_script(const tutti_findings *f, FILE *out, tutti_compare_speaker
     free(text);
 }
 
+/* Returns the row of a run with the first seed and point, whose record names its method, one of the
+   library's; else NULL. */
+static const json_t *known_row(const tutti_findings *f, size_t i)
+{
+    const json_t *const run = f->results[i].run, *const first = json_array_get(f->runs, 0);
+    const json_t *row = json_array_get(json_object_get(f->plan, "rows"),
+                                       tutti_compare_index(run, "row"));
+    bool known = false;
+
+    if (tutti_history_text(f->results[i].h.config, "method")[0] == 0 ||
+        tutti_compare_index(run, "point") != 0 ||
+        !json_equal(json_object_get(run, "seed"), json_object_get(first, "seed")) ||
+        tutti_compare_check_spec("method", tutti_history_text(row, "method"), true, &known, NULL) !=
+            TUTTI_OK)
+        return NULL;
+    return known ? row : NULL;
+}
+
+/* Says which rows have trained by the same method, as their records name it: the script may have
+   left its options out. */
+static void say_same(const tutti_findings *f, FILE *out, tutti_compare_speaker say)
+{
+    for (size_t i = 0; i < f->n; i++) {
+        const json_t *const a = known_row(f, i);
+        const char *const is = tutti_history_text(f->results[i].h.config, "method");
+        for (size_t k = i + 1; k < f->n && a != NULL; k++) {
+            const json_t *b;
+            char text[2400];
+            if (strcmp(is, tutti_history_text(f->results[k].h.config, "method")) != 0 ||
+                (b = known_row(f, k)) == NULL ||
+                !json_equal(json_object_get(a, "codec"), json_object_get(b, "codec")) ||
+                !json_equal(json_object_get(a, "condition"), json_object_get(b, "condition")))
+                continue;
+            snprintf(text, sizeof text,
+                     "The records of %.300s and %.300s name the same method, %.1000s: if that is not "
+                     "what they mean, the script has not taken their options.",
+                     tutti_history_text(a, "method"), tutti_history_text(b, "method"), is);
+            say(out, text);
+        }
+    }
+}
+
 void tutti_compare_say_setting(const tutti_findings *f, FILE *out, tutti_compare_speaker say)
 {
     char text[8000], value[4200], usual[4200];
@@ -252,6 +294,7 @@ void tutti_compare_say_setting(const tutti_findings *f, FILE *out, tutti_compare
 
     if (f->script) {
         say_script(f, out, say);
+        say_same(f, out, say);
         return;
     }
     for (size_t i = 0; i < TUTTI_LENGTH(setting_words); i++) {

@@ -24,7 +24,7 @@ int tutti_compare_script_at(int argc, char **argv)
 /* ---- words with names in braces ---- */
 
 /* Writes a word with its names replaced. values: {name: text}. used: gets the names that were
-   there, as members; NULL: nobody asks. */
+   there, as members; NULL: not wanted. */
 static tutti_status replace(FILE *out, const char *word, const json_t *values, json_t *used,
                             tutti_error *err)
 {

@@ -176,7 +176,12 @@ static tutti_status join_run(tutti_cli_member *m, const join_config *c, const ch
                                    "cannot join the run at %s, which may have ended, or have "
                                    "another key",
                                    m->contacts[0]);
-    if (status == TUTTI_OK)
+    if (status == TUTTI_OK && strcmp(told, TUTTI_LAUNCH_SCRIPT) == 0)
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                            "the run at %s is of a script, whose workers `tutti run --workers` "
+                            "starts; begin it with more of them (-n)",
+                            m->contacts[0]);
+    else if (status == TUTTI_OK)
         status = take_part(m, c, told, err);
     tutti_free(told);
     return status;

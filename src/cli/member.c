@@ -11,15 +11,14 @@
 
 /* ---- the launcher ---- */
 
-/* The run's id and key: from the environment, where a cluster gives them; else new ones. */
-static tutti_status make_secrets(const tutti_cli_settings *s, tutti_launch_elastic_options *o,
-                                 tutti_error *err)
+tutti_status tutti_cli_member_secrets(tutti_runtime *rt, tutti_launch_elastic_options *o,
+                                      tutti_error *err)
 {
     tutti_node_options given;
 
     if (getenv(TUTTI_MEET_VARIABLE_KEY) == NULL && getenv(TUTTI_MEET_VARIABLE_KEY_FILE) == NULL) {
-        tutti_run_id_make(s->rt, &o->id);
-        tutti_run_key_make(s->rt, &o->key);
+        tutti_run_id_make(rt, &o->id);
+        tutti_run_key_make(rt, &o->key);
         return TUTTI_OK;
     }
     TUTTI_TRY(tutti_node_options_of(&given, environ, err));
@@ -44,7 +43,7 @@ tutti_status tutti_cli_launch_members(const tutti_cli_settings *s, const char *c
     tutti_status status;
 
     tutti_cli_pass_of(s->out, pass, sizeof pass);
-    TUTTI_TRY(make_secrets(s, &options, err));
+    TUTTI_TRY(tutti_cli_member_secrets(s->rt, &options, err));
     status = tutti_launch_elastic(&options, result, err);
     tutti_run_key_wipe(&options.key);
     return status;

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli_internal.h"
+#include "run.h"
 #include "tutti/launch.h"
 #include "tutti/comm.h"
 #include "tutti/base.h"
@@ -17,13 +17,7 @@
 #include "collective/world.h"
 #include "launch/launch.h"
 
-typedef struct run_config {
-    int64_t n, servers, threads, min_workers;
-    double start_timeout, grace, stop_timeout;
-    const char *hosts, *rsh, *meet, *exports, *transport;
-    int on_loss;
-    bool pin, tag;
-} run_config;
+typedef tutti_cli_run_config run_config;
 enum { STOP, CONTINUE };
 
 #define AT(member) TUTTI_AT(run_config, member)
@@ -44,6 +38,17 @@ const tutti_option tutti_cli_run_options[] = {
     { "servers", TUTTI_INT, AT(servers), 0, 0, 1023, NULL,
       "ranks that only serve, in addition to the n workers and after them, for methods with "
       "servers; passed as TUTTI_SERVERS" },
+    { "workers", TUTTI_TEXT, AT(workers), 0, 0, 0, "",
+      "FEWEST:MOST: workers of this machine are lost, leave and are started again, and the script, "
+      "which says prepare(elastic=True), goes on with the same bits; docs/PYTORCH.md" },
+    { "restarts", TUTTI_INT, AT(restarts), 3, 0, 1000000, NULL,
+      "with workers: how often each lost worker is started again, as a newcomer, after 1 s, 2 s, "
+      "4 s ... up to 30 s" },
+    { "workers-timeout", TUTTI_REAL, AT(workers_timeout), 600, 0.1, 1e7, NULL,
+      "with workers: seconds for which the run waits with fewer than FEWEST workers, or after the "
+      "loss of so many at once that the others may not go on alone; then it ends (exit code 3)" },
+    { "pass", TUTTI_TEXT, AT(pass), 0, 0, 0, "",
+      "with workers: the file by which `tutti leave` finds the run; none: tutti-PID.join here" },
     { "threads", TUTTI_INT, AT(threads), 0, 0, 1024, NULL,
       "compute threads a worker, passed as OMP_NUM_THREADS unless that is set; 0: max(1, cores / "
       "workers)" },
@@ -79,7 +84,8 @@ static void print_help(void)
     printf("\nExamples:\n"
            "  tutti run -n 4 -- python train.py --epochs 3\n"
            "  tutti run -n 8 --on-loss continue --tag -- python train.py\n"
-           "  tutti run -H a:4,b:4 --export PATH,PYTHONPATH -- python train.py\n");
+           "  tutti run -H a:4,b:4 --export PATH,PYTHONPATH -- python train.py\n"
+           "  tutti run --workers 2:8 -n 4 -- python train.py\n");
     putchar('\n');
     tutti_cli_wrap(stdout, "", 0,
                    "Exit codes: 0 all workers ended with 0; 1 one failed with another code than 2 "
@@ -211,6 +217,9 @@ static void forget_outer_run(void)
                                          "TUTTI_RUN_KEY",
                                          "TUTTI_RUN_KEY_FILE",
                                          "TUTTI_LAUNCHED",
+                                         TUTTI_LAUNCH_TELL,
+                                         TUTTI_LAUNCH_JOIN,
+                                         TUTTI_LAUNCH_WORKERS,
                                          "TUTTI_STARTED_NS",
                                          "GROUP_RANK",
                                          "GROUP_WORLD_SIZE",
@@ -281,9 +290,9 @@ typedef struct run_plan {
     tutti_launch_host *hosts;
     int n_hosts, workers;
     bool meet;
-    int64_t silence_ns;          /* the transport's patience; 0: the launcher's own */
+    int64_t silence_ns; /* the transport's patience; 0: the launcher's own */
     char path[4096];
-    const char **words;          /* the command, NULL-ended */
+    const char **words; /* the command, NULL-ended */
 } run_plan;
 
 static tutti_status read_transport(run_plan *p, tutti_error *err)
@@ -326,6 +335,11 @@ static tutti_status make_plan(run_plan *p, int argc, char **argv, int at, tutti_
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "there is no command to run; write it behind the options: tutti run -n 4 "
                           "-- python train.py");
+    if (c->workers[0] != 0)
+        TUTTI_TRY(tutti_cli_run_members_check(c, tutti_cli_run_options, err));
+    else if (c->pass[0] != 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "pass is for runs whose workers come and go; give --workers FEWEST:MOST");
     if (c->hosts[0] == 0 && c->n == 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "how many workers? give -n N, or -H HOST:N,HOST:N for several hosts");
@@ -377,7 +391,9 @@ static tutti_status start_here(const run_plan *p, tutti_launch_result *result, t
     const int ranks = p->workers + (int)p->c.servers, share = tutti_cores() / ranks;
     const tutti_launch_options options = {
         .workers = ranks,
-        .threads = p->c.threads > 0 ? (int)p->c.threads : share > 1 ? share : 1,
+        .threads = p->c.threads > 0 ? (int)p->c.threads
+                   : share > 1      ? share
+                                    : 1,
         .argv = p->words,
         .pin = p->c.pin,
         .grace_ns = ns(p->c.grace),
@@ -439,7 +455,8 @@ static tutti_status start_processes(run_plan *p, int *code, tutti_error *err)
     tutti_launch_result result;
 
     forget_outer_run();
-    tell_torch(p->hosts, p->n_hosts);
+    if (p->c.most == 0)
+        tell_torch(p->hosts, p->n_hosts);
     unsetenv("TUTTI_SERVERS");
     unsetenv("TUTTI_TRANSPORT"); /* one of before may not be where these workers meet */
     if (strcmp(p->c.transport, "auto") != 0)
@@ -448,7 +465,9 @@ static tutti_status start_processes(run_plan *p, int *code, tutti_error *err)
         snprintf(text, sizeof text, "%lld", (long long)p->c.servers);
         setenv("TUTTI_SERVERS", text, 1);
     }
-    TUTTI_TRY(p->n_hosts > 0 ? start_there(p, &result, err) : start_here(p, &result, err));
+    TUTTI_TRY(p->c.most > 0    ? tutti_cli_run_members(&p->c, p->words, &result, err)
+              : p->n_hosts > 0 ? start_there(p, &result, err)
+                               : start_here(p, &result, err));
     gethostname(host, sizeof host - 1);
     if (result.text[0] != 0 && result.rank >= 0 && p->n_hosts == 0)
         fprintf(stderr, "tutti: host %s: %s\n", host, result.text);

@@ -429,7 +429,7 @@ void tutti_rendezvous_abort_group(const tutti_call *call, int gone)
                           memory_order_release);
     /* pairs with the acquire in aborted */
     atomic_store_explicit(&mine->n_aborted, n + 1, memory_order_release);
-    /* Entries that no member reads any more are taken back now: later the record of who has given
+    /* Entries that no member reads any more are taken back now: later the record of ranks that gave
        up may be overwritten. */
     for (int k = 0; k < TUTTI_RENDEZVOUS_ENTRIES; k++) {
         tutti_rendezvous_slot *slot = &world->rendezvous->slots[k];

@@ -156,11 +156,12 @@ static tutti_status list(offered *o, tutti_image *image, const tutti_elastic_sta
         return TUTTI_OK;
     TUTTI_TRY(tutti_elastic_manifest(image, of, &o->manifest, &o->manifest_bytes, err));
     if (o->manifest_bytes > TUTTI_NODE_NOTE_BYTES) {
-        tutti_free(o->manifest);
+        const size_t bytes = o->manifest_bytes;
+        drop(o);
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
                           "the list of this state's ranges has %zu bytes, and a note has at most "
                           "%d; cut it into larger ranges",
-                          o->manifest_bytes, TUTTI_NODE_NOTE_BYTES);
+                          bytes, TUTTI_NODE_NOTE_BYTES);
     }
     o->image = image;
     o->of = *of;

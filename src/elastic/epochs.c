@@ -3,8 +3,8 @@
    member sends all others where it is, and answers those that ask, since notes may be lost.
 
    How a world ends. Each node has a descriptor for its newest world, which the transport watches
-   (tcp_within.stop). It is written as soon as the node knows that the epoch has ended. So nobody
-   waits for another node, and a member that is cut off ends its own waits. */
+   (tcp_within.stop). It is written as soon as the node knows that the epoch has ended. So no
+   node waits for another, and a member that is cut off ends its own waits. */
 #include "node_internal.h"
 #include "collective/world.h"
 #include "transport/registry.h"
@@ -70,7 +70,7 @@ void tutti_node_meet_progress(tutti_node *n)
     if (n->meet_wanted != 0 && is_in(n, n->meet_wanted))
         open_meet(n);
     n->meet_wanted = 0;
-    if (n->meet.meet != NULL) /* TUTTI_TIMEOUT: those who wait there were told, and end */
+    if (n->meet.meet != NULL) /* TUTTI_TIMEOUT: those that wait there were notified, and end */
         (void)tutti_meet_progress(n->meet.meet, NULL);
 }
 

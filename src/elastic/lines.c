@@ -1,7 +1,7 @@
 /* lines.c: a node's connections. Each is a line of the transport tcp (transport/tcp/line.c). What
    is to be sent waits in queues of this node, not in the line: the line gets one frame when it has
    written the one before. So a process that reads nothing holds NODE_STATES messages of the
-   protocol and TUTTI_NODE_QUEUE_BYTES of notes, and nobody waits for it. */
+   protocol and TUTTI_NODE_QUEUE_BYTES of notes, and no process waits for it. */
 #include "node_internal.h"
 #include <errno.h>
 #include <sodium.h>
@@ -308,7 +308,7 @@ static bool admit(void *self, int fd, const tcp_hello *h, const tcp_session *ses
     return true;
 }
 
-/* "0.0.0.0" or "::", at which nobody can call. */
+/* "0.0.0.0" or "::", at which no process can call. */
 static bool is_any(const tcp_address *a)
 {
     return a->at.ss_family == AF_INET

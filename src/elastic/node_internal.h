@@ -58,7 +58,7 @@ typedef struct node_out {
     int64_t pause_ns;            /* back-off after the next failure */
     int64_t used_ns;             /* when a message for it was last queued, or handed to the line */
     int64_t begun_ns;            /* when the call left IDLE; 0: it is IDLE */
-    bool readable;               /* thread only: poll has said so */
+    bool readable;               /* thread only: poll has reported it */
     node_queue states, notes;    /* states go first */
     char trouble[200];           /* why the last call failed; "": it did not */
 } node_out;
@@ -66,10 +66,10 @@ typedef struct node_out {
 /* A connection from a process. */
 typedef struct node_in {
     tcp_line line;
-    uint64_t id;                 /* 0: has not said who it is */
+    uint64_t id;                 /* 0: has not sent its id */
     char address[TUTTI_ADDRESS_BYTES];
     bool bye;
-    bool readable;               /* thread only: poll has said so */
+    bool readable;               /* thread only: poll has reported it */
     /* The note whose pieces are arriving; n 0: none. */
     uint8_t *whole;
     size_t n, have;

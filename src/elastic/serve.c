@@ -160,7 +160,7 @@ static bool read_in(tutti_node *n, node_in *c, tutti_error *err)
     return status == TUTTI_OK && ended == TUTTI_OK;
 }
 
-/* A connection has ended: its process is lost, if it has not said that it only closes it, and has
+/* A connection has ended: its process is lost, if it has not announced that it closes it, and has
    no other one. */
 static void in_ended(tutti_node *n, size_t k, const char *how)
 {

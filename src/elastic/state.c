@@ -2,10 +2,10 @@
 
    The manifests of all holders together list the pieces. A piece that several have must have the
    same hashes in all of them: replicas that differ are found here. Each holder is asked for ranges
-   that nobody was asked for yet, at first for those that only it has. What it owes when it is lost
+   that no other was asked for, at first for those that only it has. What it owes when it is lost
    or stands still becomes free for others. What it sends late counts, too.
 
-   When is everything here? Manifests say what their senders have, and one who has a shard may not
+   When is everything here? Manifests say what their senders have, and one that has a shard may not
    know of what is in another's. So a manifest has to come from each rank of the run, or from one
    that has copies of what is that rank's, or from one whose image has every state (image.h). Then
    states have to be complete, those of each worker for all workers. */

@@ -115,7 +115,7 @@ static inline const tutti_saved *sorted(const tutti_fetch *f, size_t k)
 /* Takes a manifest. After a failure the holder is lost, and the caller counts it so. */
 tutti_status tutti_fetch_list(tutti_fetch *f, holder *h, const uint8_t *bytes, size_t n,
                               tutti_error *err);
-/* Does somebody list all elements of every state? If not, *what lacks some of *owner. */
+/* Does a manifest list all elements of every state? If not, *what lacks some of *owner. */
 bool tutti_fetch_covers(const tutti_fetch *f, const tutti_saved **what, int *owner);
 /* Are all states listed? */
 bool tutti_fetch_is_listed(const tutti_fetch *f);

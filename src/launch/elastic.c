@@ -7,6 +7,7 @@
 
      3 at 10.0.0.2:41234          worker 3 has joined, and others reach it there
      3 ended                      worker 3 has seen the end of the run
+     3 says ...                   a sentence for the user
 
    What happens when
 
@@ -20,7 +21,10 @@
      all have met
      the user sends a signal      SIGTERM to all workers: they leave. A second one kills at once.
      the launcher is killed       the kernel kills its workers (start.c); others continue.
-     all workers have ended       so has the launcher. 0 if one of them has seen the end. */
+     a worker sees the end of     those that do not are asked to leave after a while. It may do
+     the run                      more, and is not disturbed in that.
+     all workers have ended       so has the launcher. 0 if one of them has seen the end, and none
+                                  has failed after that. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -48,6 +52,7 @@ typedef struct worker {
     int started_again;           /* how often */
     int64_t start_at;            /* when it is started again; 0: it is not */
     bool ours;                   /* the launcher has killed it */
+    bool done;                   /* it has seen the end of the run, and ends by itself */
     char address[64];            /* "": it has not joined */
     launch_stopped stopped;
 } worker;
@@ -63,7 +68,7 @@ typedef struct elastic {
     int n, alive;
     launch_signals signals;
     int tells[2];                /* the pipe */
-    char told[512];              /* the beginning of a line of it */
+    char told[2 * TUTTI_LAUNCH_LINE]; /* the beginning of a line of it */
     size_t n_told;
     char text[VARIABLES][4300];  /* variables of the workers */
     char **environment[2];       /* of founders, of newcomers */
@@ -74,6 +79,8 @@ typedef struct elastic {
     int64_t signal_at, kill_at;  /* kill_at 0: nothing is to be killed */
     int code;                    /* of the first worker that has failed; 0 */
     char why[300];               /* how */
+    int code_after;              /* likewise, of the first that has seen the end of the run before */
+    char why_after[300];
     bool printed;                /* worker 0 has refused the run, and printed the reason */
 } elastic;
 
@@ -129,15 +136,19 @@ static void write_pass(const elastic *e)
 static void take_line(elastic *e, const char *line)
 {
     char address[64];
-    int k;
+    int k, at = 0;
 
-    if (sscanf(line, "%d at %63s", &k, address) == 2 && k >= 0 && k < e->n) {
+    if (sscanf(line, "%d says %n", &k, &at) == 1 && at > 0)
+        say(e, line + at);
+    else if (sscanf(line, "%d at %63s", &k, address) == 2 && k >= 0 && k < e->n) {
         snprintf(e->workers[k].address, sizeof e->workers[k].address, "%s", address);
         e->met = true;
         write_pass(e);
-    } else if (strstr(line, " ended") != NULL && !e->ended) {
+    } else if (strstr(line, " ended") != NULL && sscanf(line, "%d", &k) == 1 && k >= 0 && k < e->n) {
+        e->workers[k].done = true;
+        if (!e->ended)
+            e->ended_at = tutti_now_ns(e->rt);
         e->ended = true;
-        e->ended_at = tutti_now_ns(e->rt);
     }
 }
 
@@ -173,7 +184,7 @@ static void decide(elastic *e, int k, bool meant, char *text, size_t bytes)
         others = others || (e->workers[i].pidfd >= 0 && e->workers[i].address[0] != '\0');
     if (!others || meant || e->user_signal != 0 || e->ended ||
         w->started_again >= e->options->restarts) {
-        snprintf(text, bytes, "%s", others ? "; the run goes on without it" : "");
+        snprintf(text, bytes, "%s", others && !e->ended ? "; the run goes on without it" : "");
         return;
     }
     for (int i = 0; i < w->started_again && wait_ms < WAIT_MOST_MS; i++)
@@ -200,6 +211,13 @@ static void on_loss(elastic *e, int k, int status)
                    number);
     tutti_shm_depart(&e->region, k, TUTTI_SHM_LOST, &why, killed ? number : 0);
     if (w->ours)
+        return;
+    if (w->done && e->code_after == 0) {
+        e->code_after = killed ? LOST : number;
+        snprintf(e->why_after, sizeof e->why_after, "worker %d failed after the end of the run: %.200s",
+                 k, why.text);
+    }
+    if (w->done)
         return;
     if (e->code == 0) {
         e->code = killed ? LOST : number;
@@ -243,6 +261,7 @@ static tutti_status start(elastic *e, int k, bool founder, tutti_error *err)
     tutti_status status;
 
     w->start_at = 0;
+    w->done = false;
     w->stopped = (launch_stopped){ .since_ns = 0 };
     status = tutti_launch_start_worker(founder ? &e->founders : &e->newcomers, k,
                                        e->cores != NULL ? &e->cores[k] : NULL, NULL, &w->pid,
@@ -317,7 +336,9 @@ static void end_the_newcomers(elastic *e)
     if (e->asked || !e->ended || tutti_now_ns(e->rt) < e->ended_at + ENDED_MS * MS)
         return;
     e->asked = true;
-    send_all(e, SIGTERM);
+    for (int k = 0; k < e->n; k++)
+        if (e->workers[k].pidfd >= 0 && !e->workers[k].done)
+            syscall(SYS_pidfd_send_signal, e->workers[k].pidfd, SIGTERM, NULL, 0);
 }
 
 static void watch(elastic *e)
@@ -348,9 +369,10 @@ static void watch(elastic *e)
 
 static void conclude(const elastic *e, tutti_launch_result *result)
 {
-    if (e->ended)
-        return;
-    if (e->user_signal != 0) {
+    if (e->ended) {
+        result->exit_code = e->code_after;
+        snprintf(result->text, sizeof result->text, "%s", e->why_after);
+    } else if (e->user_signal != 0) {
         result->exit_code = 128 + e->user_signal;
         snprintf(result->text, sizeof result->text, "stopped by signal %d (SIG%s)", e->user_signal,
                  tutti_launch_signal_name(e->user_signal));

@@ -100,9 +100,13 @@ tutti_status tutti_launch_pass_read(tutti_launch_pass *pass, const char *path, t
 
 /* Variables of its workers. The first: the descriptor of the pipe by which they tell the launcher
    what it has to know (elastic.c). The second, of newcomers only: the file of the pass. They also
-   have the variables of meet.h for the run's id and key. */
+   have the variables of meet.h for the run's id and key. The third, of any program's workers:
+   FEWEST:MOST:SECONDS, how many they are to be, and how long they wait for others. */
 #define TUTTI_LAUNCH_TELL "TUTTI_TELL"
 #define TUTTI_LAUNCH_JOIN "TUTTI_JOIN"
+#define TUTTI_LAUNCH_WORKERS "TUTTI_WORKERS"
+#define TUTTI_LAUNCH_SCRIPT "script" /* what such a worker answers those that ask what is trained */
+enum { TUTTI_LAUNCH_LINE = 1200 }; /* most bytes of a line of that pipe */
 
 typedef struct tutti_launch_elastic_options {
     int workers;                 /* that the run begins with, on this host */

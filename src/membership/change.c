@@ -44,7 +44,7 @@ static int position(const tutti_membership *m)
     int before = 0;
 
     for (int i = 0; i < m->me; i++)
-        before += !is_suspected(m, i);
+        before += !tutti_membership_is_suspected(m, i);
     return before;
 }
 
@@ -64,7 +64,7 @@ static void note_promise(tutti_membership *m, int from, const message *w, const 
     p->leaving = w->leaving;
     if (w->accepted > m->best) {
         m->best = w->accepted;
-        epoch_copy(&m->proposal, value);
+        tutti_epoch_copy(&m->proposal, value);
     }
 }
 
@@ -82,10 +82,10 @@ static void give_promise(tutti_membership *m, uint64_t ballot)
     if (to == m->me)
         note_promise(m, to, &w, &m->value);
     else if (to >= 0)
-        send_to(m, m->epoch.members[to].address, &w, m->accepted != 0 ? &m->value : NULL);
+        tutti_membership_send(m, m->epoch.members[to].address, &w, m->accepted != 0 ? &m->value : NULL);
 }
 
-void on_prepare(tutti_membership *m, uint64_t ballot, uint64_t step, int from)
+void tutti_membership_prepare(tutti_membership *m, uint64_t ballot, uint64_t step, int from)
 {
     see_ballot(m, ballot);
     if (ballot < pledged(m))
@@ -104,13 +104,13 @@ void on_prepare(tutti_membership *m, uint64_t ballot, uint64_t step, int from)
     m->deferred_step = step;
 }
 
-void on_promise(tutti_membership *m, const message *w, const tutti_epoch *value, int from)
+void tutti_membership_promise(tutti_membership *m, const message *w, const tutti_epoch *value, int from)
 {
     if (m->phase == PREPARING && w->ballot == m->ballot)
         note_promise(m, from, w, value);
 }
 
-void on_accept(tutti_membership *m, uint64_t ballot, const tutti_epoch *value, int from)
+void tutti_membership_accept(tutti_membership *m, uint64_t ballot, const tutti_epoch *value, int from)
 {
     message w = { .kind = ACCEPTED, .ballot = ballot };
 
@@ -121,14 +121,14 @@ void on_accept(tutti_membership *m, uint64_t ballot, const tutti_epoch *value, i
         wait_for_others(m);
     m->promised = m->accepted = ballot;
     m->deferred = 0;
-    epoch_copy(&m->value, value);
+    tutti_epoch_copy(&m->value, value);
     if (from == m->me)
         m->peers[from].accepted = true;
     else
-        send_to(m, m->epoch.members[from].address, &w, NULL);
+        tutti_membership_send(m, m->epoch.members[from].address, &w, NULL);
 }
 
-void on_accepted(tutti_membership *m, uint64_t ballot, int from)
+void tutti_membership_accepted(tutti_membership *m, uint64_t ballot, int from)
 {
     if (m->phase == ACCEPTING && ballot == m->ballot)
         m->peers[from].accepted = true;
@@ -139,7 +139,7 @@ void on_accepted(tutti_membership *m, uint64_t ballot, int from)
 static bool any_suspected(const tutti_membership *m)
 {
     for (int i = 0; i < m->epoch.n; i++)
-        if (is_suspected(m, i))
+        if (tutti_membership_is_suspected(m, i))
             return true;
     return false;
 }
@@ -151,7 +151,7 @@ static uint64_t step_to_finish(const tutti_membership *m)
     uint64_t newest = m->step;
 
     for (int i = 0; i < m->epoch.n; i++) {
-        if (is_suspected(m, i))
+        if (tutti_membership_is_suspected(m, i))
             return 0;
         if (m->peers[i].step > newest)
             newest = m->peers[i].step;
@@ -171,8 +171,8 @@ static void begin(tutti_membership *m)
         m->peers[i].promised = m->peers[i].accepted = false;
     w.ballot = m->ballot;
     w.step = m->ballot_step;
-    on_prepare(m, m->ballot, m->ballot_step, m->me);
-    send_to_members(m, &w, NULL);
+    tutti_membership_prepare(m, m->ballot, m->ballot_step, m->me);
+    tutti_membership_send_all(m, &w, NULL);
 }
 
 static bool majority_promised(const tutti_membership *m)
@@ -180,11 +180,11 @@ static bool majority_promised(const tutti_membership *m)
     int n = 0;
 
     for (int i = 0; i < m->epoch.n; i++) {
-        if (!m->peers[i].promised && !is_suspected(m, i))
+        if (!m->peers[i].promised && !tutti_membership_is_suspected(m, i))
             return false; /* it answers: it is to be in the next epoch */
         n += m->peers[i].promised;
     }
-    return epoch_majority(&m->epoch, n, m->peers[0].promised);
+    return tutti_epoch_majority(&m->epoch, n, m->peers[0].promised);
 }
 
 static bool majority_accepted(const tutti_membership *m)
@@ -193,17 +193,17 @@ static bool majority_accepted(const tutti_membership *m)
 
     for (int i = 0; i < m->epoch.n; i++)
         n += m->peers[i].accepted;
-    return epoch_majority(&m->epoch, n, m->peers[0].accepted);
+    return tutti_epoch_majority(&m->epoch, n, m->peers[0].accepted);
 }
 
 static void announce(tutti_membership *m)
 {
     message w = { .kind = RECORD };
 
-    send_to_members(m, &w, &m->proposal);
+    tutti_membership_send_all(m, &w, &m->proposal);
     for (int i = 0; i < m->proposal.n; i++)
-        if (epoch_find(&m->epoch, m->proposal.members[i].id) < 0)
-            send_to(m, m->proposal.members[i].address, &w, &m->proposal);
+        if (tutti_epoch_find(&m->epoch, m->proposal.members[i].id) < 0)
+            tutti_membership_send(m, m->proposal.members[i].address, &w, &m->proposal);
 }
 
 static void advance(tutti_membership *m)
@@ -211,20 +211,20 @@ static void advance(tutti_membership *m)
     message w = { .kind = ACCEPT, .ballot = m->ballot };
 
     if (m->phase == PREPARING) {
-        if (!majority_promised(m) || (m->best == 0 && !epoch_next(&m->proposal, m)))
+        if (!majority_promised(m) || (m->best == 0 && !tutti_epoch_next(&m->proposal, m)))
             return;
         m->phase = ACCEPTING;
-        on_accept(m, m->ballot, &m->proposal, m->me);
-        send_to_members(m, &w, &m->proposal);
+        tutti_membership_accept(m, m->ballot, &m->proposal, m->me);
+        tutti_membership_send_all(m, &w, &m->proposal);
     }
     if (m->phase == ACCEPTING && majority_accepted(m)) {
         m->phase = IDLE;
         announce(m);
-        learn(m, &m->proposal);
+        tutti_membership_learn(m, &m->proposal);
     }
 }
 
-void resend_change(tutti_membership *m)
+void tutti_membership_resend(tutti_membership *m)
 {
     message w = { .kind = m->phase == PREPARING ? PREPARE : ACCEPT, .ballot = m->ballot };
 
@@ -233,8 +233,8 @@ void resend_change(tutti_membership *m)
     w.step = m->phase == PREPARING ? m->ballot_step : 0;
     for (int i = 0; i < m->epoch.n; i++)
         if (i != m->me && !(m->phase == PREPARING ? m->peers[i].promised : m->peers[i].accepted))
-            send_to(m, m->epoch.members[i].address, &w,
-                    m->phase == PREPARING ? NULL : &m->proposal);
+            tutti_membership_send(m, m->epoch.members[i].address, &w,
+                                  m->phase == PREPARING ? NULL : &m->proposal);
 }
 
 /* ---- when ---- */
@@ -247,7 +247,7 @@ static bool leave_is_due(const tutti_membership *m)
     for (int i = 0; i < m->epoch.n; i++) {
         const peer *const p = &m->peers[i];
         leaves = leaves || p->leaving;
-        stays = stays || (!p->leaving && p->holds && !is_suspected(m, i));
+        stays = stays || (!p->leaving && p->holds && !tutti_membership_is_suspected(m, i));
     }
     return leaves && stays;
 }
@@ -255,7 +255,7 @@ static bool leave_is_due(const tutti_membership *m)
 static bool admission_is_due(const tutti_membership *m)
 {
     for (int k = 0; k < m->n_newcomers && m->epoch.n < most_members(m); k++)
-        if (is_to_be_admitted(m, &m->newcomers[k]))
+        if (tutti_membership_admits(m, &m->newcomers[k]))
             return true;
     return false;
 }
@@ -271,10 +271,10 @@ static bool is_proposer(const tutti_membership *m)
 {
     const int owner = pledged(m) != 0 ? owner_of(m, pledged(m)) : -1;
 
-    return position(m) == 0 && (owner < 0 || is_suspected(m, owner));
+    return position(m) == 0 && (owner < 0 || tutti_membership_is_suspected(m, owner));
 }
 
-void consider_change(tutti_membership *m)
+void tutti_membership_change(tutti_membership *m)
 {
     if (m->state != TUTTI_MEMBER)
         return;

@@ -29,7 +29,7 @@ bool tutti_membership_acts(const tutti_membership *m)
 bool tutti_membership_all_leave(const tutti_membership *m)
 {
     for (int i = 0; i < m->epoch.n; i++)
-        if (!m->peers[i].leaving && !is_suspected(m, i))
+        if (!m->peers[i].leaving && !tutti_membership_is_suspected(m, i))
             return false;
     return m->state == TUTTI_MEMBER;
 }
@@ -43,11 +43,11 @@ int tutti_membership_answering(const tutti_membership *m, bool *majority, bool *
     if (m->state != TUTTI_MEMBER)
         return 0;
     for (int i = 0; i < m->epoch.n; i++) {
-        const bool answers = !is_suspected(m, i);
+        const bool answers = !tutti_membership_is_suspected(m, i);
         n += answers;
         before += answers && i < m->me && m->peers[i].holds;
     }
-    *majority = epoch_majority(&m->epoch, n, !is_suspected(m, 0));
+    *majority = tutti_epoch_majority(&m->epoch, n, !tutti_membership_is_suspected(m, 0));
     *first = before == 0;
     return n;
 }
@@ -58,7 +58,7 @@ static bool majority_has(const tutti_membership *m, uint64_t step)
 
     for (int i = 0; i < m->epoch.n; i++)
         n += m->peers[i].holds && m->peers[i].step >= step;
-    return epoch_majority(&m->epoch, n, m->peers[0].holds && m->peers[0].step >= step);
+    return tutti_epoch_majority(&m->epoch, n, m->peers[0].holds && m->peers[0].step >= step);
 }
 
 uint64_t tutti_membership_agreed(const tutti_membership *m)

@@ -7,7 +7,7 @@
 #include "membership_internal.h"
 #include <string.h>
 
-int epoch_find(const tutti_epoch *e, uint64_t id)
+int tutti_epoch_find(const tutti_epoch *e, uint64_t id)
 {
     for (int i = 0; i < e->n; i++)
         if (e->members[i].id == id)
@@ -15,7 +15,7 @@ int epoch_find(const tutti_epoch *e, uint64_t id)
     return -1;
 }
 
-void epoch_copy(tutti_epoch *to, const tutti_epoch *from)
+void tutti_epoch_copy(tutti_epoch *to, const tutti_epoch *from)
 {
     to->number = from->number;
     to->step = from->step;
@@ -24,7 +24,7 @@ void epoch_copy(tutti_epoch *to, const tutti_epoch *from)
     memcpy(to->members, from->members, (size_t)from->n * sizeof *from->members);
 }
 
-bool epoch_majority(const tutti_epoch *e, int n, bool first)
+bool tutti_epoch_majority(const tutti_epoch *e, int n, bool first)
 {
     return 2 * n > e->n || (2 * n == e->n && first);
 }
@@ -39,7 +39,7 @@ static bool is_address(const char *text)
     return length > 0 && length < TUTTI_ADDRESS_BYTES;
 }
 
-tutti_status epoch_check(const tutti_epoch *e, tutti_error *err)
+tutti_status tutti_epoch_check(const tutti_epoch *e, tutti_error *err)
 {
     int holders = 0;
 
@@ -51,7 +51,7 @@ tutti_status epoch_check(const tutti_epoch *e, tutti_error *err)
                           (unsigned long long)e->number, e->n, TUTTI_MEMBERS_MAX);
     for (int i = 0; i < e->n; i++) {
         const tutti_member *const a = &e->members[i];
-        if (a->id == 0 || epoch_find(e, a->id) != i)
+        if (a->id == 0 || tutti_epoch_find(e, a->id) != i)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                               "member %d of epoch %llu has id %llx, which is 0 or another's", i,
                               (unsigned long long)e->number, (unsigned long long)a->id);
@@ -110,7 +110,7 @@ static void admit_newcomers(tutti_epoch *next, const tutti_membership *m)
         tutti_member member = { .holds = false };
         for (int k = 0; k < m->n_newcomers; k++) {
             const newcomer *const a = &m->newcomers[k];
-            if (is_to_be_admitted(m, a) && a->id > last && (least == NULL || a->id < least->id))
+            if (tutti_membership_admits(m, a) && a->id > last && (least == NULL || a->id < least->id))
                 least = a;
         }
         if (least == NULL)
@@ -135,7 +135,7 @@ static bool may_be_agreed(const tutti_membership *m, uint64_t step)
         n += has;
         first = first || (i == 0 && has);
     }
-    return epoch_majority(&m->epoch, n, first);
+    return tutti_epoch_majority(&m->epoch, n, first);
 }
 
 static int holders_of(const tutti_membership *m, uint64_t step)
@@ -169,7 +169,7 @@ static int choose_step(const tutti_membership *m, uint64_t *chosen)
     return most;
 }
 
-bool epoch_next(tutti_epoch *next, const tutti_membership *m)
+bool tutti_epoch_next(tutti_epoch *next, const tutti_membership *m)
 {
     next->number = m->epoch.number + 1;
     next->next_rank = m->epoch.next_rank;

@@ -5,27 +5,27 @@
 
 /* ---- out ---- */
 
-void send_to(tutti_membership *m, const char *address, message *w, const tutti_epoch *epoch)
+void tutti_membership_send(tutti_membership *m, const char *address, message *w, const tutti_epoch *epoch)
 {
     memcpy(w->run, m->options.run, sizeof w->run);
     memcpy(w->address, m->address, sizeof w->address);
     w->id = m->options.id;
     w->number = w->kind == RECORD ? epoch->number : m->epoch.number;
-    m->options.send(m->options.user, address, m->out, message_write(m->out, w, epoch));
+    m->options.send(m->options.user, address, m->out, tutti_membership_write(m->out, w, epoch));
 }
 
-void send_to_members(tutti_membership *m, message *w, const tutti_epoch *epoch)
+void tutti_membership_send_all(tutti_membership *m, message *w, const tutti_epoch *epoch)
 {
     for (int i = 0; i < m->epoch.n; i++)
         if (i != m->me)
-            send_to(m, m->epoch.members[i].address, w, epoch);
+            tutti_membership_send(m, m->epoch.members[i].address, w, epoch);
 }
 
 static void send_record(tutti_membership *m, const char *address)
 {
     message w = { .kind = RECORD };
 
-    send_to(m, address, &w, &m->epoch);
+    tutti_membership_send(m, address, &w, &m->epoch);
 }
 
 static message heartbeat(const tutti_membership *m)
@@ -39,9 +39,9 @@ static void ask_to_join(tutti_membership *m)
     message w = { .kind = JOIN, .ready = m->ready };
 
     for (int k = 0; k < m->n_contacts; k++)
-        send_to(m, m->contacts[k], &w, NULL);
+        tutti_membership_send(m, m->contacts[k], &w, NULL);
     for (int i = 0; i < m->epoch.n; i++)
-        send_to(m, m->epoch.members[i].address, &w, NULL);
+        tutti_membership_send(m, m->epoch.members[i].address, &w, NULL);
 }
 
 static void beat(tutti_membership *m)
@@ -52,14 +52,14 @@ static void beat(tutti_membership *m)
     if (m->state == TUTTI_NEWCOMER)
         ask_to_join(m);
     else if (m->state == TUTTI_MEMBER) {
-        send_to_members(m, &w, NULL);
-        resend_change(m);
+        tutti_membership_send_all(m, &w, NULL);
+        tutti_membership_resend(m);
     }
 }
 
 /* ---- who is there ---- */
 
-bool is_suspected(const tutti_membership *m, int i)
+bool tutti_membership_is_suspected(const tutti_membership *m, int i)
 {
     const peer *const p = &m->peers[i];
 
@@ -68,7 +68,7 @@ bool is_suspected(const tutti_membership *m, int i)
 
 /* It asks with each heartbeat. One that has been silent for three is not worth a majority that may
    need it. */
-bool is_to_be_admitted(const tutti_membership *m, const newcomer *a)
+bool tutti_membership_admits(const tutti_membership *m, const newcomer *a)
 {
     return a->ready && !a->lost && m->now_ns - a->heard_ns <= 3 * m->options.heartbeat_ns;
 }
@@ -100,7 +100,7 @@ static void on_join(tutti_membership *m, const message *w)
 
     if (w->number < m->epoch.number)
         send_record(m, w->address);
-    if (epoch_find(&m->epoch, w->id) >= 0)
+    if (tutti_epoch_find(&m->epoch, w->id) >= 0)
         return;
     if (k < 0) {
         k = newcomer_place(m);
@@ -116,7 +116,7 @@ static void on_join(tutti_membership *m, const message *w)
 static void forget_admitted(tutti_membership *m)
 {
     for (int k = 0; k < m->n_newcomers;)
-        if (epoch_find(&m->epoch, m->newcomers[k].id) >= 0)
+        if (tutti_epoch_find(&m->epoch, m->newcomers[k].id) >= 0)
             m->newcomers[k] = m->newcomers[--m->n_newcomers];
         else
             k++;
@@ -132,7 +132,7 @@ static void know_members(tutti_membership *m, const tutti_epoch *decided)
 {
     for (int i = 0; i < decided->n; i++) {
         const tutti_member *const a = &decided->members[i];
-        const int was = m->state == TUTTI_MEMBER ? epoch_find(&m->epoch, a->id) : -1,
+        const int was = m->state == TUTTI_MEMBER ? tutti_epoch_find(&m->epoch, a->id) : -1,
                   k = newcomer_find(m, a->id);
         peer p = { .heard_ns = m->now_ns, .holds = a->holds, .step = decided->step };
         if (was >= 0) {
@@ -149,7 +149,7 @@ static void know_members(tutti_membership *m, const tutti_epoch *decided)
 static void adopt(tutti_membership *m, const tutti_epoch *decided, int me)
 {
     know_members(m, decided);
-    epoch_copy(&m->epoch, decided);
+    tutti_epoch_copy(&m->epoch, decided);
     m->state = TUTTI_MEMBER;
     m->me = me;
     m->holds = m->epoch.members[me].holds;
@@ -162,9 +162,9 @@ static void adopt(tutti_membership *m, const tutti_epoch *decided, int me)
     beat(m);
 }
 
-void learn(tutti_membership *m, const tutti_epoch *decided)
+void tutti_membership_learn(tutti_membership *m, const tutti_epoch *decided)
 {
-    const int me = epoch_find(decided, m->options.id);
+    const int me = tutti_epoch_find(decided, m->options.id);
 
     if (decided->number <= m->epoch.number)
         return;
@@ -172,7 +172,7 @@ void learn(tutti_membership *m, const tutti_epoch *decided)
         adopt(m, decided, me);
         return;
     }
-    epoch_copy(&m->epoch, decided);
+    tutti_epoch_copy(&m->epoch, decided);
     m->holds = false;
     if (m->state == TUTTI_MEMBER)
         m->state = m->leaving ? TUTTI_LEFT : TUTTI_REMOVED;
@@ -200,10 +200,10 @@ static void dispatch(tutti_membership *m, const message *w, int from)
     mark_alive(m, from);
     switch (w->kind) {
     case HEARTBEAT: on_heartbeat(&m->peers[from], w); break;
-    case PREPARE: on_prepare(m, w->ballot, w->step, from); break;
-    case PROMISE: on_promise(m, w, &m->in, from); break;
-    case ACCEPT: on_accept(m, w->ballot, &m->in, from); break;
-    case ACCEPTED: on_accepted(m, w->ballot, from); break;
+    case PREPARE: tutti_membership_prepare(m, w->ballot, w->step, from); break;
+    case PROMISE: tutti_membership_promise(m, w, &m->in, from); break;
+    case ACCEPT: tutti_membership_accept(m, w->ballot, &m->in, from); break;
+    case ACCEPTED: tutti_membership_accepted(m, w->ballot, from); break;
     case JOIN:
     case RECORD: break; /* handled before */
     }
@@ -215,15 +215,15 @@ static void ask_for_record(tutti_membership *m, const char *address)
     message w =
         m->state == TUTTI_MEMBER ? heartbeat(m) : (message){ .kind = JOIN, .ready = m->ready };
 
-    send_to(m, address, &w, NULL);
+    tutti_membership_send(m, address, &w, NULL);
 }
 
 static void handle(tutti_membership *m, const message *w)
 {
-    const int from = epoch_find(&m->epoch, w->id);
+    const int from = tutti_epoch_find(&m->epoch, w->id);
 
     if (w->kind == RECORD)
-        learn(m, &m->in);
+        tutti_membership_learn(m, &m->in);
     else if (w->kind == JOIN && m->state == TUTTI_MEMBER)
         on_join(m, w);
     else if (w->kind == JOIN)
@@ -243,7 +243,7 @@ tutti_status tutti_membership_receive(tutti_membership *m, int64_t now_ns, const
 {
     message w;
 
-    TUTTI_TRY(message_read(&w, &m->in, bytes, n, err));
+    TUTTI_TRY(tutti_membership_read(&w, &m->in, bytes, n, err));
     m->now_ns = now_ns;
     if (memcmp(w.run, m->options.run, sizeof w.run) != 0) {
         m->strangers++;
@@ -252,7 +252,7 @@ tutti_status tutti_membership_receive(tutti_membership *m, int64_t now_ns, const
     if (m->state == TUTTI_LEFT || m->state == TUTTI_REMOVED || w.id == m->options.id)
         return TUTTI_OK;
     handle(m, &w);
-    consider_change(m);
+    tutti_membership_change(m);
     return TUTTI_OK;
 }
 
@@ -261,20 +261,20 @@ int64_t tutti_membership_tick(tutti_membership *m, int64_t now_ns)
     m->now_ns = now_ns;
     if (now_ns >= m->beat_ns)
         beat(m);
-    consider_change(m);
+    tutti_membership_change(m);
     return m->beat_ns;
 }
 
 void tutti_membership_lost(tutti_membership *m, int64_t now_ns, uint64_t id)
 {
-    const int i = epoch_find(&m->epoch, id), k = newcomer_find(m, id);
+    const int i = tutti_epoch_find(&m->epoch, id), k = newcomer_find(m, id);
 
     m->now_ns = now_ns;
     if (m->state == TUTTI_MEMBER && i >= 0)
         m->peers[i].lost = true;
     if (k >= 0)
         m->newcomers[k].lost = true;
-    consider_change(m);
+    tutti_membership_change(m);
 }
 
 /* ---- the engine ---- */
@@ -285,7 +285,7 @@ bool tutti_membership_step(tutti_membership *m, int64_t now_ns, uint64_t step)
     if (!tutti_membership_acts(m) || step <= m->step)
         return false;
     m->step = m->peers[m->me].step = step;
-    consider_change(m);
+    tutti_membership_change(m);
     return true;
 }
 
@@ -296,7 +296,7 @@ bool tutti_membership_hold(tutti_membership *m, int64_t now_ns, uint64_t step)
         return false;
     m->holds = m->peers[m->me].holds = true;
     m->step = m->peers[m->me].step = step;
-    consider_change(m);
+    tutti_membership_change(m);
     return true;
 }
 
@@ -318,7 +318,7 @@ void tutti_membership_leave(tutti_membership *m, int64_t now_ns)
         return;
     m->peers[m->me].leaving = true;
     beat(m);
-    consider_change(m);
+    tutti_membership_change(m);
 }
 
 /* ---- open, close ---- */
@@ -364,8 +364,8 @@ tutti_status tutti_membership_found(tutti_membership **out, const tutti_membersh
     int me;
 
     *out = NULL;
-    TUTTI_TRY(epoch_check(founders, err));
-    me = epoch_find(founders, options->id);
+    TUTTI_TRY(tutti_epoch_check(founders, err));
+    me = tutti_epoch_find(founders, options->id);
     if (me < 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "process %llx is not among the %d founders of the run; it can join",

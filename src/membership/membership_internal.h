@@ -45,18 +45,18 @@ typedef struct message {
 
 /* Encodes; `out` has MESSAGE_BYTES. epoch: of RECORD, of ACCEPT, and of PROMISE with accepted != 0;
    else NULL. Returns the bytes. */
-size_t message_write(uint8_t *out, const message *w, const tutti_epoch *epoch);
+size_t tutti_membership_write(uint8_t *out, const message *w, const tutti_epoch *epoch);
 /* Decodes any bytes. A message without an epoch gets one of 0 members. */
-tutti_status message_read(message *w, tutti_epoch *epoch, const uint8_t *bytes, size_t n,
-                          tutti_error *err);
+tutti_status tutti_membership_read(message *w, tutti_epoch *epoch, const uint8_t *bytes, size_t n,
+                                   tutti_error *err);
 
 /* ---- epochs ---- */
-int epoch_find(const tutti_epoch *e, uint64_t id);   /* index of a member; -1: none */
-void epoch_copy(tutti_epoch *to, const tutti_epoch *from);
+int tutti_epoch_find(const tutti_epoch *e, uint64_t id);   /* index of a member; -1: none */
+void tutti_epoch_copy(tutti_epoch *to, const tutti_epoch *from);
 /* Numbers, ranks, ids, addresses in order, and some member that holds the state? */
-tutti_status epoch_check(const tutti_epoch *e, tutti_error *err);
+tutti_status tutti_epoch_check(const tutti_epoch *e, tutti_error *err);
 /* More than half; or half, if the member of the lowest rank is among them. */
-bool epoch_majority(const tutti_epoch *e, int n, bool first);
+bool tutti_epoch_majority(const tutti_epoch *e, int n, bool first);
 
 /* What a member knows of another one, by index in the epoch. */
 typedef struct peer {
@@ -109,25 +109,28 @@ struct tutti_membership {
 
 /* The epoch after m's, of the promises that it has. false: no member that promised holds the
    state. */
-bool epoch_next(tutti_epoch *next, const tutti_membership *m);
+bool tutti_epoch_next(tutti_epoch *next, const tutti_membership *m);
 
 /* membership.c */
-void send_to(tutti_membership *m, const char *address, message *w, const tutti_epoch *epoch);
-void send_to_members(tutti_membership *m, message *w, const tutti_epoch *epoch);
-bool is_suspected(const tutti_membership *m, int i);
-bool is_to_be_admitted(const tutti_membership *m, const newcomer *a);
+void tutti_membership_send(tutti_membership *m, const char *address, message *w,
+                           const tutti_epoch *epoch);
+void tutti_membership_send_all(tutti_membership *m, message *w, const tutti_epoch *epoch);
+bool tutti_membership_is_suspected(const tutti_membership *m, int i);
+bool tutti_membership_admits(const tutti_membership *m, const newcomer *a);
 static inline int most_members(const tutti_membership *m)
 {
     return m->options.most > 0 ? m->options.most : TUTTI_MEMBERS_MAX;
 }
-void learn(tutti_membership *m, const tutti_epoch *decided);
+void tutti_membership_learn(tutti_membership *m, const tutti_epoch *decided);
 
 /* change.c */
-void on_prepare(tutti_membership *m, uint64_t ballot, uint64_t step, int from);
-void on_promise(tutti_membership *m, const message *w, const tutti_epoch *value, int from);
-void on_accept(tutti_membership *m, uint64_t ballot, const tutti_epoch *value, int from);
-void on_accepted(tutti_membership *m, uint64_t ballot, int from);
-void resend_change(tutti_membership *m);
+void tutti_membership_prepare(tutti_membership *m, uint64_t ballot, uint64_t step, int from);
+void tutti_membership_promise(tutti_membership *m, const message *w, const tutti_epoch *value,
+                              int from);
+void tutti_membership_accept(tutti_membership *m, uint64_t ballot, const tutti_epoch *value,
+                             int from);
+void tutti_membership_accepted(tutti_membership *m, uint64_t ballot, int from);
+void tutti_membership_resend(tutti_membership *m);
 /* Begins, continues or takes over a change, where there is cause for it. After every input. */
-void consider_change(tutti_membership *m);
+void tutti_membership_change(tutti_membership *m);
 #endif

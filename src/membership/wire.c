@@ -54,7 +54,7 @@ static uint8_t *put_epoch(uint8_t *to, const tutti_epoch *e)
     return to;
 }
 
-size_t message_write(uint8_t *out, const message *w, const tutti_epoch *epoch)
+size_t tutti_membership_write(uint8_t *out, const message *w, const tutti_epoch *epoch)
 {
     const size_t length = strlen(w->address);
     uint8_t *to = out;
@@ -137,7 +137,7 @@ static tutti_status read_epoch(tutti_epoch *e, reader *r, tutti_error *err)
             return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
                               "a message about members is damaged in member %d of %d", i, e->n);
     }
-    if (epoch_check(e, err) != TUTTI_OK)
+    if (tutti_epoch_check(e, err) != TUTTI_OK)
         return tutti_fail_within(err, TUTTI_ERR_CORRUPT, "a message about members is damaged");
     return TUTTI_OK;
 }
@@ -177,8 +177,8 @@ static tutti_status read_header(message *w, reader *r, tutti_error *err)
     return TUTTI_OK;
 }
 
-tutti_status message_read(message *w, tutti_epoch *epoch, const uint8_t *bytes, size_t n,
-                          tutti_error *err)
+tutti_status tutti_membership_read(message *w, tutti_epoch *epoch, const uint8_t *bytes, size_t n,
+                                   tutti_error *err)
 {
     reader r = { .at = bytes, .left = n };
     uint64_t number;

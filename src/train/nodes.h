@@ -16,9 +16,9 @@ typedef struct tutti_train_nodes {
     tutti_world *founders;       /* a founder: the world of all of them; NULL: a newcomer, with */
     const char *const *contacts; /* [n]: addresses of members, 1 to TUTTI_CONTACTS_MAX */
     int n;
-    const char *transport;       /* of the worlds of epochs: "tcp(...)"; NULL: "tcp" */
-    int least;                   /* workers with which it trains; with fewer it waits for others */
-    int64_t admission_ns;        /* a newcomer that is not admitted for so long gives up; 0: 60 s */
+    const char *transport; /* of the worlds of epochs: "tcp(...)"; NULL: "tcp" */
+    int least;             /* workers with which it trains; with fewer it waits for others */
+    int64_t admission_ns;  /* a newcomer that is not admitted for so long gives up; 0: 60 s */
     /* With fewer workers than `least`, or without a majority of its epoch, it waits for others for
        so long; 0: 10 minutes. */
     int64_t lack_ns;

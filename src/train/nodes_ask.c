@@ -29,8 +29,8 @@ static void close_asker(asker *a)
 }
 
 /* Close it also after a failure. */
-static tutti_status open_asker(asker *a, const tutti_node_options *node, const char *const *contacts,
-                               int n, tutti_error *err)
+static tutti_status open_asker(asker *a, const tutti_node_options *node,
+                               const char *const *contacts, int n, tutti_error *err)
 {
     tutti_node_options options = *node;
 
@@ -64,7 +64,8 @@ static void wait_a_moment(const asker *a)
     tutti_sleep_until(a->rt, tutti_now_ns(a->rt) + 20 * ASK_MS);
 }
 
-static tutti_status find_members(const asker *a, int64_t until, tutti_epoch *epoch, tutti_error *err)
+static tutti_status find_members(const asker *a, int64_t until, tutti_epoch *epoch,
+                                 tutti_error *err)
 {
     char why[400];
 
@@ -80,7 +81,8 @@ static tutti_status find_members(const asker *a, int64_t until, tutti_epoch *epo
 }
 
 /* Finds the member of that rank. It may leave if another one stays. */
-static tutti_status find_rank(const tutti_epoch *epoch, uint32_t rank, uint64_t *id, tutti_error *err)
+static tutti_status find_rank(const tutti_epoch *epoch, uint32_t rank, uint64_t *id,
+                              tutti_error *err)
 {
     for (int i = 0; i < epoch->n; i++)
         if (epoch->members[i].rank == rank) {

@@ -177,7 +177,7 @@ class Join(Case):
         self.ends(143, run, "only")
 
     def test_a_lost_worker_is_started_again_and_one_joins_by_address(self):
-        run, out = self.begin("again", 200, "--workers", "1:6", "-n", "2", "--meet", "127.0.0.1", "--restarts", "1")
+        run, out = self.begin("again", 300, "--workers", "1:6", "-n", "2", "--meet", "127.0.0.1", "--restarts", "1")
         os.kill(children_of(run.pid)[1], signal.SIGKILL)
         self.workers_become(1, "again")
         self.workers_become(2, "again")
@@ -191,7 +191,7 @@ class Join(Case):
         self.ends(0, joined, "again", "other")
         self.assertIn("this worker has left the run", self.said("other"))
         self.ends(0, run, "again", "other")
-        self.same_as_undisturbed(200, out)
+        self.same_as_undisturbed(300, out)
 
     def test_a_newcomer_for_which_there_is_no_place_ends_with_the_run(self):
         run, out = self.begin("full", 300, "--workers", "1:3", "-n", "3", "--restarts", "1")
@@ -295,7 +295,7 @@ class Join(Case):
         self.assertFalse(os.path.exists(os.path.join(out, "join")))
 
     def test_a_run_that_is_stopped_saves_where_it_is_asked_to(self):
-        run, out = self.begin("kept", 120, "--workers", "1:6", "-n", "3", "--checkpoint-on-signal", "--restarts", "0")
+        run, out = self.begin("kept", 240, "--workers", "1:6", "-n", "3", "--checkpoint-on-signal", "--restarts", "0")
         joined = self.start("kept-too", "join", out)
         self.workers_become(4, "kept", "kept-too")
         joined.send_signal(signal.SIGINT)
@@ -310,7 +310,7 @@ class Join(Case):
         self.assertIn("the newest checkpoint is %s/checkpoints/%s; to continue from there: tutti train --resume %s\n"
                       % (out, newest, out), self.said("kept"))
         self.resume(out, 2)
-        self.same_as_undisturbed(120, out)
+        self.same_as_undisturbed(240, out)
 
     def test_who_cannot_join_is_told_why(self):
         out = self.out("nothing")

@@ -55,8 +55,8 @@ class Resume(Case):
             how = ("--checkpoint-async", ("off", "on")[k % 2])
             run = subprocess.Popen([TUTTI, "train", "--out", out, *arguments, *how],
                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=clean_environment())
-            # the first is killed wherever it is, perhaps before its first checkpoint; the load of the machine does not
-            # matter to the others
+            # the first is killed wherever it is, perhaps before its first checkpoint; the others
+            # whatever the load of the machine
             drawn = rng.uniform(0.0, 0.8) * steps if k > 0 else 0
             while run.poll() is None and drawn > max((int(f[5:]) for f in list_of(os.path.join(out, "checkpoints"))
                                                       if f.startswith("step-")), default=0):

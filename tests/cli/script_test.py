@@ -37,6 +37,13 @@ if method == "late":
 if method == "training":
     del of["final_test_accuracy"], of["final_test_loss"]
     lines = [dict(step=line["step"], wall_seconds=line["wall_seconds"], train_loss=line["test_loss"]) for line in lines]
+if method == "waits":
+    of["by_worker"][0]["exposed_comm_seconds"] = 10
+if method == "diverges":
+    of["final_test_loss"] = None
+if method == "diverges-late":
+    del of["final_test_loss"]
+    lines[4]["test_loss"] = None
 if method == "other":
     json.dump(dict(method="powersgd(rank=2)"), open(folder + "/config.json", "w"))
 with open(folder + "/metrics.jsonl", "w") as f:
@@ -134,6 +141,7 @@ class Script(unittest.TestCase):
             "text": "summary.json has no wall_seconds above 0",
             "nothing": "summary.json has no wall_seconds above 0",
             "negative": "summary.json has bytes_sent_total -1; it is a number of bytes",
+            "waits": "by_worker in summary.json has exposed_comm_seconds 10; it is in seconds, at most the worker's",
             "late": "metrics.jsonl has wall_seconds 4000 at step 4; it is in seconds",
             "broken": "metrics.jsonl:6 is no line of a run's metrics",
             "nan": "summary.json:1:",
@@ -141,7 +149,7 @@ class Script(unittest.TestCase):
         }
         done = self.compare("ddp", *sentences, "garbage", "--seeds", "1", "-n", "2", "--out", "c", "--timeout", "2",
                             "--grace", "0.2", code=1)
-        self.assertIn("tutti: 14 of 16 runs have failed; the table gives the reasons", done.stderr)
+        self.assertIn("tutti: 15 of 17 runs have failed; the table gives the reasons", done.stderr)
         self.assertEqual([r["method"] for r in self.rows()], ["ddp", "garbage"])
         table = read(self.path("c/table.txt")).decode()
         for method, sentence in sentences.items():
@@ -163,6 +171,10 @@ class Script(unittest.TestCase):
         done = self.compare("ddp", "powersgd", "--seeds", "1", "-n", "1", "--out", "d", code=1)
         self.assertIn("ddp: its record is of method 'powersgd(rank=2)', so the script has not taken 'ddp'", done.stdout)
         self.assertEqual([r["method"] for r in self.rows(out="d")], ["powersgd"])
+        done = self.compare("powersgd(rank=4)", "powersgd", "own", "--seeds", "2", "-n", "1", "--out", "e")
+        self.assertEqual(done.stdout.count(" name the same method, "), 1)
+        self.assertIn("The records of powersgd(rank=4) and powersgd name the same method, powersgd(rank=2): if",
+                      done.stdout)
 
     def test_losses_are_of_training_only_where_no_run_has_a_test(self):
         self.compare("training", "--seeds", "2", "-n", "1", "--out", "c", "--target", "loss=1.4")
@@ -173,6 +185,22 @@ class Script(unittest.TestCase):
         self.assertIn("Target: training loss 1.4", read(self.path("c/table.txt")).decode())
         self.compare("training", "ddp", "--seeds", "1", "-n", "1", "--out", "d")
         self.assertEqual([r["test_loss"] for r in self.rows(out="d")], ["", "0.2500"])
+
+    def test_loss_that_is_no_number_at_the_end_is_not_that_of_an_earlier_line(self):
+        self.compare("ddp", "diverges", "diverges-late", "--seeds", "1", "-n", "1", "--out", "c")
+        self.assertEqual([r["test_loss"] for r in self.rows()], ["0.2500", "", ""])
+
+    def test_runs_without_their_plan_or_folder_are_no_results(self):
+        words = ["ddp", "after", "--seeds", "1", "-n", "1"]
+        self.compare(*words, "--out", "c", code=1)
+        shutil.rmtree(self.path("c/runs/0000"))
+        before = len(self.calls())
+        self.compare("--resume", "c", *words, code=1)
+        self.assertEqual([call[3] for call in self.calls()[before:]], ["ddp", "after"])
+        self.assertEqual([r["method"] for r in self.rows()], ["ddp"])
+        os.remove(self.path("c/plan.json"))
+        done = self.compare("powersgd", "--seeds", "1", "-n", "1", "--out", "c", code=2)
+        self.assertIn("c holds runs of a comparison whose plan.json is gone", done.stderr)
 
     def test_codecs_grids_and_conditions_are_put_in_or_are_options_of_run(self):
         self.compare("ddp", "--codecs", "none,fp16", "--grid", "lr=0.1,0.2", "--vary", "n=1;2", "--vary", "data=x;y",

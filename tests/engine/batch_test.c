@@ -172,7 +172,7 @@ static void every_sample_of_an_epoch_is_taken_once(void **state)
         }
 }
 
-/* A client of equal batches can follow counts that are a batch or nothing, so those are told from
+/* A client of equal batches can follow counts that are a batch or nothing, so those differ from
    free counts. */
 static void engine_reports_how_sample_counts_are_determined(void **state)
 {

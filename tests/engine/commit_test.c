@@ -39,7 +39,7 @@ typedef struct job {
     int quits_rank, quits_step, quits_at; /* quits_rank -1: none does */
     int64_t quits_pass;
     int bad_step;                         /* its gradient is not finite, so that it is skipped; -1: none */
-    uint64_t hash[RANKS][STEPS + 1];      /* [rank][steps done]; written if nobody quits */
+    uint64_t hash[RANKS][STEPS + 1];      /* [rank][steps done]; written if no worker quits */
     uint64_t x[RANKS];                    /* at the end */
     uint64_t left[RANKS], steps[RANKS];   /* the state after a failure, and its number of steps */
     uint64_t shards[RANKS][STEPS + 1];    /* as `hash`, of the slots that zero cuts; 0: none */
@@ -432,7 +432,7 @@ static void an_update_that_fails_leaves_no_whole_state(void **state)
     run_whole(&j, 2);
     memset(j.commits, 0, sizeof j.commits);
     j.update_fails = true;
-    j.quits_rank = RANKS; /* nobody does, and the states are not hashed */
+    j.quits_rank = RANKS; /* none does, and the states are not hashed */
     assert_int_equal(tutti_world_run("shm", 2, run_rank, &j, &err), TUTTI_ERR_NUMBER);
     for (int r = 0; r < 2; r++)
         assert_true(!j.whole[r] && j.steps[r] == 0 && j.commits[r] == 1);

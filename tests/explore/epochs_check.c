@@ -74,7 +74,7 @@ static bool has_state_of(const epochs_world *w, const life *l, const tutti_epoch
 static void check_member(epochs_world *w, const tutti_epoch *e, const tutti_member *a)
 {
     const tutti_epoch *const before = w->decided[e->number - 1];
-    const int was = epoch_find(before, a->id);
+    const int was = tutti_epoch_find(before, a->id);
 
     if (a->id < 1 || a->id > (uint64_t)w->n_lives)
         epochs_fail(w, "epoch %llu has a member that does not exist", (ull)e->number);
@@ -103,10 +103,10 @@ static void decide(epochs_world *w, const tutti_epoch *value)
         return;
     }
     w->decided[number] = malloc(sizeof *value);
-    epoch_copy(w->decided[number], value);
+    tutti_epoch_copy(w->decided[number], value);
     w->newest = number > w->newest ? number : w->newest;
     w->changes++;
-    if (value->next_rank < w->decided[number - 1]->next_rank || epoch_check(value, NULL) != TUTTI_OK)
+    if (value->next_rank < w->decided[number - 1]->next_rank || tutti_epoch_check(value, NULL) != TUTTI_OK)
         epochs_fail(w, "epoch %llu is not well formed", (ull)number);
     for (int i = 0; i < value->n; i++) {
         check_member(w, value, &value->members[i]);
@@ -127,7 +127,7 @@ static vote *vote_of(epochs_world *w, const tutti_epoch *value, uint64_t ballot)
         w->votes = realloc(w->votes, (size_t)w->votes_capacity * sizeof *w->votes);
     }
     w->votes[w->n_votes] = (vote){ .number = value->number, .ballot = ballot, .value = malloc(sizeof *value) };
-    epoch_copy(w->votes[w->n_votes].value, value);
+    tutti_epoch_copy(w->votes[w->n_votes].value, value);
     return &w->votes[w->n_votes++];
 }
 
@@ -135,7 +135,7 @@ static void add_vote(epochs_world *w, const life *l, const tutti_epoch *value, u
 {
     const tutti_epoch *const now = w->decided[value->number - 1];
     vote *const v = vote_of(w, value, ballot);
-    const int i = now != NULL ? epoch_find(now, l->id) : -1;
+    const int i = now != NULL ? tutti_epoch_find(now, l->id) : -1;
 
     if (i < 0)
         epochs_fail(w, "life %llu accepts epoch %llu and has no vote", (ull)l->id, (ull)value->number);
@@ -171,7 +171,7 @@ static void check_adopted(epochs_world *w, life *l)
 void epochs_check_step(epochs_world *w, const life *l)
 {
     const tutti_epoch *const e = w->decided[l->epoch];
-    const int i = epoch_find(e, l->id);
+    const int i = tutti_epoch_find(e, l->id);
 
     if (i < 0 || (l->m->epoch.number == l->epoch && l->step != l->m->step) || l->step < e->step) {
         epochs_fail(w, "life %llu is at step %llu of epoch %llu, and the protocol says %llu", (ull)l->id, (ull)l->step,
@@ -201,7 +201,7 @@ static void check_acts(epochs_world *w, const life *l)
     for (int k = 0; k < w->n_lives; k++) {
         const life *const x = &w->lives[k];
         if (x->alive && x->epoch == l->epoch && tutti_membership_acts(x->m))
-            in[epoch_find(e, x->id)] = true;
+            in[tutti_epoch_find(e, x->id)] = true;
     }
     if (epochs_majority(e, in))
         epochs_fail(w, "a majority of epoch %llu acts, and epoch %llu is decided", (ull)l->epoch, (ull)l->epoch + 1);
@@ -214,7 +214,7 @@ void epochs_observe(epochs_world *w, life *l)
 
     /* a member that decides has accepted in the same call, also if it is out then */
     if (l->alive && state != TUTTI_NEWCOMER && number > 1 && number < EPOCHS && w->decided[number] == NULL &&
-        w->decided[number - 1] != NULL && epoch_find(w->decided[number - 1], l->id) >= 0)
+        w->decided[number - 1] != NULL && tutti_epoch_find(w->decided[number - 1], l->id) >= 0)
         add_vote(w, l, &l->m->epoch, l->m->ballot);
     if (!w->failed && state == TUTTI_MEMBER && number != l->epoch)
         check_adopted(w, l);

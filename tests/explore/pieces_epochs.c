@@ -265,7 +265,7 @@ static tutti_status none_else_removed(const epochs_world *w, uint64_t since, tut
 {
     for (int i = 0; i < w->decided[since]->n; i++) {
         const uint64_t id = w->decided[since]->members[i].id;
-        EXPLORE_EXPECT(epoch_find(w->decided[w->newest], id) >= 0 || !w->lives[id - 1].alive,
+        EXPLORE_EXPECT(tutti_epoch_find(w->decided[w->newest], id) >= 0 || !w->lives[id - 1].alive,
                        "life %llu was removed, and another was lost", (ull)id);
     }
     return TUTTI_OK;

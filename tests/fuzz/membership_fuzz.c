@@ -44,10 +44,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static uint8_t again[MESSAGE_BYTES];
     message w;
 
-    if (message_read(&w, &epoch, data, size, NULL) != TUTTI_OK)
+    if (tutti_membership_read(&w, &epoch, data, size, NULL) != TUTTI_OK)
         return 0;
-    require(epoch.n == 0 || epoch_check(&epoch, NULL) == TUTTI_OK);
-    require(message_write(again, &w, epoch.n > 0 ? &epoch : NULL) == size && memcmp(again, data, size) == 0);
+    require(epoch.n == 0 || tutti_epoch_check(&epoch, NULL) == TUTTI_OK);
+    require(tutti_membership_write(again, &w, epoch.n > 0 ? &epoch : NULL) == size && memcmp(again, data, size) == 0);
     receive(data, size);
     return 0;
 }

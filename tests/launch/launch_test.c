@@ -664,7 +664,7 @@ static bool is_there(const char *folder, const char *name)
 /* One owner at a time, named to others; unused directories go with it, from the lowest up. */
 static void a_directory_has_at_most_one_owner(void **state)
 {
-    char folder[] = "/tmp/tutti-claim-XXXXXX", below[200], name[120], host[64] = "", path[240];
+    char folder[] = "/tmp/tutti-claim-XXXXXX", below[200], name[160], host[64] = "", path[240];
     tutti_launch_claim *claim, *other;
     tutti_runtime *rt;
     tutti_error err;

@@ -144,7 +144,7 @@ static void two_majorities_always_meet(void **state)
         for (int k = 0; k <= n; k++)
             for (int first = 0; first < 2; first++)
                 /* of a set and what is not in it one is, since one of them has the first member */
-                assert_int_equal(epoch_majority(&e, k, first) + epoch_majority(&e, n - k, !first), 1);
+                assert_int_equal(tutti_epoch_majority(&e, k, first) + tutti_epoch_majority(&e, n - k, !first), 1);
     }
 }
 
@@ -155,11 +155,11 @@ static uint64_t begins_at(const int steps[MEMBERS], tutti_epoch *next)
     tutti_epoch *const e = founders_of(MEMBERS);
     uint64_t step;
 
-    epoch_copy(&m->epoch, e);
+    tutti_epoch_copy(&m->epoch, e);
     for (int i = 0; i < MEMBERS; i++)
         m->peers[i] = (peer){ .promised = steps[i] >= 0, .holds = true,
                               .step = steps[i] >= 0 ? (uint64_t)steps[i] : 0 };
-    assert_true(epoch_next(next, m));
+    assert_true(tutti_epoch_next(next, m));
     step = next->step;
     free(m);
     free(e);
@@ -343,7 +343,7 @@ static size_t of_epoch_2(uint8_t *bytes, message_kind kind, const tutti_epoch *e
 {
     const message w = { .kind = kind, .run = "run", .id = 2, .number = 2, .address = "s1" };
 
-    return message_write(bytes, &w, e);
+    return tutti_membership_write(bytes, &w, e);
 }
 
 /* The announcement was lost, and so were all that the newcomer knew. */
@@ -401,13 +401,13 @@ static void other_runs_and_damage_change_nothing(void **state)
 
     (void)state;
     found(&w, 3);
-    n = message_write(bytes, &stray, NULL);
+    n = tutti_membership_write(bytes, &stray, NULL);
     assert_int_equal(tutti_membership_receive(w.m[0], MS, bytes, n, NULL), TUTTI_OK);
     assert_int_equal(tutti_membership_strangers(w.m[0]), 1);
     assert_int_equal(tutti_membership_receive(w.m[0], MS, bytes, n - 1, &err), TUTTI_ERR_CORRUPT);
     assert_true(tutti_membership_acts(w.m[0]));
     memcpy(stray.run, w.options[0].run, sizeof stray.run);
-    n = message_write(bytes, &stray, NULL);
+    n = tutti_membership_write(bytes, &stray, NULL);
     assert_int_equal(tutti_membership_receive(w.m[0], MS, bytes, n, NULL), TUTTI_OK);
     assert_false(tutti_membership_acts(w.m[0])); /* the same message, of this run */
     free(bytes);

@@ -40,7 +40,7 @@ static size_t write_kind(uint8_t *out, message_kind kind, const tutti_epoch *e)
 {
     const message w = of_kind(kind);
 
-    return message_write(out, &w, kind == RECORD || kind == ACCEPT || kind == PROMISE ? e : NULL);
+    return tutti_membership_write(out, &w, kind == RECORD || kind == ACCEPT || kind == PROMISE ? e : NULL);
 }
 
 static void heartbeat_has_these_bytes(void **state)
@@ -68,10 +68,10 @@ static void messages_of_all_kinds_come_back(void **state)
     (void)state;
     for (message_kind kind = JOIN; kind <= RECORD; kind++) {
         const size_t n = write_kind(bytes, kind, e);
-        assert_int_equal(message_read(&w, back, bytes, n, NULL), TUTTI_OK);
+        assert_int_equal(tutti_membership_read(&w, back, bytes, n, NULL), TUTTI_OK);
         assert_int_equal(w.kind, kind);
         assert_int_equal(back->n, kind == RECORD || kind == ACCEPT || kind == PROMISE ? 3 : 0);
-        assert_int_equal(message_write(again, &w, back->n > 0 ? back : NULL), n);
+        assert_int_equal(tutti_membership_write(again, &w, back->n > 0 ? back : NULL), n);
         assert_memory_equal(again, bytes, n);
     }
     free(e);
@@ -88,7 +88,7 @@ static tutti_status read_exactly(const uint8_t *bytes, size_t n, tutti_epoch *e,
     tutti_status status;
 
     memcpy(copy, bytes, n);
-    status = message_read(&w, e, copy, n, err);
+    status = tutti_membership_read(&w, e, copy, n, err);
     free(copy);
     return status;
 }
@@ -126,7 +126,7 @@ static void damaged_messages_are_refused_or_well_formed(void **state)
         for (size_t bit = 0; bit < 8 * n; bit++) {
             bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
             if (read_exactly(bytes, n, back, NULL) == TUTTI_OK) {
-                assert_true(back->n == 0 || epoch_check(back, NULL) == TUTTI_OK);
+                assert_true(back->n == 0 || tutti_epoch_check(back, NULL) == TUTTI_OK);
                 taken++;
             } else
                 refused++;
@@ -195,7 +195,7 @@ static void the_largest_message_fits(void **state)
         e->members[i] = (tutti_member){ .id = (uint64_t)i + 1, .rank = (uint32_t)i, .holds = true };
         memset(e->members[i].address, 'y', TUTTI_ADDRESS_BYTES - 1);
     }
-    n = message_write(bytes, &w, e);
+    n = tutti_membership_write(bytes, &w, e);
     assert_true(n <= MESSAGE_BYTES);
     assert_int_equal(read_exactly(bytes, n, back, NULL), TUTTI_OK);
     assert_int_equal(back->n, TUTTI_MEMBERS_MAX);

@@ -469,7 +469,7 @@ static tutti_status old_rows_rank(tutti_world *world, void *arg, tutti_error *er
     const tutti_method *m;
     tutti_engine *e = NULL;
     tutti_pass p;
-    tutti_status status;
+    tutti_status status = TUTTI_OK;
 
     options.initial = initial;
     options.user = r;

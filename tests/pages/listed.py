@@ -101,6 +101,8 @@ SHOWN = [
      "tests/python/preempt_test.py", r"def test_example_prints"),
     (r"docs/COMPARE\.md|examples/pytorch/methods\.py", r"tutti compare .* -- .*methods\.py .*",
      "tests/python/compare_test.py", r"def test_example_compares_methods_by_its_training"),
+    (r"docs/OPTIONS\.md", r"tutti compare .* -- .*train\.py .*", "tests/cli/script_test.py",
+     r'"ddp", "local-sgd\(period=8,warmup=2\)", odd, "--seeds"'),
     (r"examples/pytorch/.*", r"(torchrun|tutti run) .*", "tests/python/examples_test.py", r"output\(run, EXAMPLES"),
     (r"README\.md|docs/OPTIONS\.md", r"tutti bench (allreduce|step) .*", "tests/cli/bench_test.py",
      r'"bench", "step"|"--with-peers"'),

@@ -15,8 +15,7 @@
 extern "C" {
 #endif
 
-/* ---- mixing graphs of gossip methods: which members average with each other
-   (docs/TOPOLOGY.md).
+/* ---- mixing graphs of gossip methods: which members average with each other (docs/TOPOLOGY.md).
 
    A gossip step is x_i <- W_ii x_i + sum_j W_ij x_j. A spec ("ring", "torus(rows=4)", "base(2)",
    "random-ring(seed=7)") and the number of members fix W of every round. So all members derive
@@ -72,8 +71,7 @@ double tutti_graph_messages(const tutti_graph *graph);
      - "bipartite": two roles, no edge within one.
      - "connected": over the period, along the edges' direction.
      - "exact": a period ends at the mean, to rounding. Up to TUTTI_GRAPH_GAP_MAX members. */
-tutti_status tutti_graph_require(const tutti_graph *graph, const char *property,
-                                 tutti_error *err);
+tutti_status tutti_graph_require(const tutti_graph *graph, const char *property, tutti_error *err);
 
 /* Does the property hold? false also when there is no memory. */
 bool tutti_graph_is(const tutti_graph *graph, const char *property);
@@ -142,12 +140,11 @@ tutti_status tutti_mixer_declare(tutti_mixer **out, tutti_method *m, tutti_plan 
    The sum is as in a collective: products are rounded, then added in the tree over ascending
    rank. So the complete graph gives tutti_average's bits. Blocks for round k's neighbours only.
 
-   mass: NULL, or for a push mixer this worker's push-sum weight m_i, initially TUTTI_MASS_ONE.
-   Then u_i is the de-biased model, numerator / weight, and so is the result: x := sum_j P_ij m_j
-   u_j / m_i', m_i' = sum_j P_ij m_j, P = W of round k. The weight is split among the
-   out-neighbours at once: *mass is reduced to the part that this worker keeps (of u), and the
-   received weights are added at the end. The sum over all workers and all messages in flight is
-   exactly constant.
+   mass: NULL, or for a push mixer this worker's push-sum weight m_i, initially TUTTI_MASS_ONE. Then
+   u_i is the de-biased model, numerator / weight, and so is the result: x := sum_j P_ij m_j u_j /
+   m_i', m_i' = sum_j P_ij m_j, P = W of round k. The weight is split among the out-neighbours at
+   once: *mass is reduced to the part that this worker keeps (of u), and the received weights are
+   added at the end. The sum over all workers and all messages in flight is exactly constant.
 
    All members mix the same rounds in the same order. Under TUTTI_FAULT_TOLERANT a lost neighbour
    is excluded, and its weight is added to W_ii. An event of kind "disconnected" reports when the

@@ -105,8 +105,7 @@ typedef tutti_status (*tutti_server_loss)(tutti_method *m, int worker, tutti_err
    only with `pieces`, and tables are then sent as float32. A finite number beyond fp16's range
    ends the run where it is to be sent (TUTTI_ERR_NUMBER); a number that is itself not finite is
    sent as such.
-   even: a range is partitioned at multiples of 4 elements instead of 16, so that parts differ by
-   at most 16 bytes.
+   even: a range is cut at multiples of 4 elements instead of 16: parts differ by 16 bytes at most.
    node, rails: with `pieces`. Workers of `node` consecutive ranks count as one, and send the sum
    of their gradients. The first `rails` workers of each node are its rails, and rail u sends slot
    u of a piece, which is partitioned into slots as a range is over servers. `servers` is the
@@ -126,8 +125,7 @@ typedef tutti_status (*tutti_server_loss)(tutti_method *m, int worker, tutti_err
    1 ... 2^24 - 1; 0: it has nothing, and gets no requests. Each range is partitioned in these
    proportions, at the multiples above. NULL: equal parts. Read within declare(). Not with rails.
    tables: with `pieces`: requests are about tables (src/server/tables.h).
-   codec: with `pieces`: they are encoded by the run's codec, if it has one, both ways
-   (src/server/coded.c).
+   codec: with `pieces`: they are encoded by the run's codec, if any, both ways (server/coded.c).
    feedback: error feedback: workers and servers add the encoding error to the next message; auto:
    on unless the codec is unbiased and does not contract. Not with rails.
    anew: when a checkpoint of other workers is loaded, even of the same number, all workers begin

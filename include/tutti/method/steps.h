@@ -126,11 +126,9 @@ void tutti_batch_divide_by(tutti_method *m, double samples);
    unit waits for its own parameters only. The waiting is exposed time.
 
      x           of a unit is as the last step left it only between unit_acquire and unit_release of
-                 that unit; of the hooks only final_model, quiesce and those of facilities may
-                 read it
+                 it; of the hooks only final_model, quiesce and those of facilities may read it
      g           may be used by the exchange hook only
-     step        there is no such hook, or it is not called (m->no_step). A method does its work
-                 once per step in pass
+     step        is no hook, or is not called (m->no_step): a method does a step's work in pass
      exchange    may run when the next step has begun. It reads p (step, weight, group) instead
                  of m
      rate        that of the gradient's own step, as of the beginning of its exchanging pass
@@ -222,8 +220,7 @@ size_t tutti_held_bytes(const tutti_method *m);
 
    acquire    the unit's pieces are gathered, unless that was started during the unit before
    step       tutti_shards_step: shards are updated, and nothing is sent
-   memory     n/N, and one buffer more than the units that the client acquires at once, each of the
-              largest unit's size
+   memory     n/N, and as many buffers of the largest unit's size as are acquired at once, and one
    sent       values of a unit whenever it is acquired and not present: twice per step, three times
               where backward recomputes it. Units of at most keep_values values: once per step
    clients    engine_options.needs; tutti_param.values are refused. In an evaluation, and

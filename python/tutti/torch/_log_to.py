@@ -120,8 +120,12 @@ class LogTo:
         self._others = others
         self.port = port  # likewise: "9400"
 
+    @property
+    def asked(self) -> bool:
+        return bool(self.files or self._others or self.port)
+
     def check_folder(self, folder: str) -> None:
-        if not folder and (self.files or self._others or self.port):
+        if not folder and self.asked:
             raise ValueError(
                 f"{'log_to=' if self.files or self._others else 'metrics_port='} gives on what the record of the run "
                 "has; name its folder, too: trace='runs/one', or TUTTI_TRACE_DIR in the environment"

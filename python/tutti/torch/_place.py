@@ -33,7 +33,7 @@ import torch.distributed as dist
 from .. import _abi, errors
 from .._library import library as _c
 from ..engine import Engine, Param
-from ..errors import StateError
+from ..errors import PeerError, StateError
 from ..world import World
 from ._ranges import ProfiledEngine
 
@@ -347,6 +347,11 @@ def open_world(transport: str | None, group: dist.ProcessGroup | None = None) ->
     """The run that this process is in, or that of the ranks of a process group, which has this one. A world whose
     engine was refused is there for the next engine."""
     global _free
+    if "TUTTI_WORKERS" in os.environ:
+        raise ValueError(
+            "this process was started by `tutti run --workers`, whose workers come and go; take tutti.torch.prepare("
+            "model, optimizer, sampler=..., elastic=True), or start it by `tutti run -n N`"
+        )
     asked, kept = _asked(transport, group), _free
     _free = None
     if kept is not None and kept[0].is_mine():
@@ -378,6 +383,9 @@ def open_engine(
 def give_up(world: World, error: BaseException) -> None:
     """What was to be opened on the world is not: leaves the run with this failure report, or keeps the world."""
     if world.closed or (_free is not None and _free[0] is world):
+        return
+    if world.of_epoch and isinstance(error, PeerError):  # the next epoch follows
+        world.close()
         return
     if world.size > 1 and not (world in _passing and isinstance(error, ValueError)):  # which is raised on all ranks
         world.failure_report(error)

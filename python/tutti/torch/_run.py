@@ -12,7 +12,7 @@ import math
 import os
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -32,6 +32,9 @@ from ._sent import Sent
 from ._steps import Steps
 from ._values import OnDevice
 from .sampler import BatchSampler
+
+if TYPE_CHECKING:
+    from ._elastic import Elastic
 
 _log = logging.getLogger("tutti")
 _UPDATES_ITSELF = _abi.TUTTI_OWNS_UPDATE | _abi.TUTTI_NON_GRADIENT_UPDATE | _abi.TUTTI_SHARDED_OPTIMIZER
@@ -91,6 +94,7 @@ def check(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
 class Run(Steps):
     """A run, from prepare() to close(). Its methods are called by Optimizer, by hooks, and by the sampler."""
 
+    elastic: Elastic | None = None  # of a run whose workers come and go
     _apart = False  # the optimizer updates values elsewhere than in the engine's memory, and _bring() copies them
 
     def __init__(

@@ -43,8 +43,8 @@ def _hash(t: torch.Tensor) -> str:
     return f"{_c.tutti_hash(t.data_ptr(), t.numel() * t.element_size()):016x}"
 
 
-def write(path: pathlib.Path, tensors: dict[str, torch.Tensor], words: dict[str, str]) -> None:
-    """Writes a safetensors file atomically. words: its metadata, to which hashes are added as in folder.h."""
+def _headed(tensors: dict[str, torch.Tensor], words: dict[str, str]) -> tuple[bytes, list[torch.Tensor]]:
+    """Returns the beginning of a safetensors file, and the tensors that follow it."""
     header: dict[str, Any] = {"__metadata__": words}
     at, flat, hashes = 0, [], {}
     for name, t in tensors.items():
@@ -57,18 +57,38 @@ def write(path: pathlib.Path, tensors: dict[str, torch.Tensor], words: dict[str,
     header["__metadata__"] = words | {_HASHES: json.dumps(hashes)}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text, flat
+
+
+def _bytes(t: torch.Tensor) -> bytes:
+    return ctypes.string_at(t.data_ptr(), t.numel() * t.element_size())
+
+
+def packed(tensors: dict[str, torch.Tensor], words: dict[str, str]) -> bytes:
+    """Returns what write() writes."""
+    head, flat = _headed(tensors, words)
+    return b"".join([head, *map(_bytes, flat)])
+
+
+def write(path: pathlib.Path, tensors: dict[str, torch.Tensor], words: dict[str, str]) -> None:
+    """Writes a safetensors file atomically. words: its metadata, to which hashes are added as in folder.h."""
+    head, flat = _headed(tensors, words)
     part = path.with_suffix(".part")
     with open(part, "wb") as f:
-        f.write(len(text).to_bytes(8, "little") + text)
+        f.write(head)
         for t in flat:
-            f.write(ctypes.string_at(t.data_ptr(), t.numel() * t.element_size()))
+            f.write(_bytes(t))
         f.flush()
         os.fsync(f.fileno())
     os.replace(part, path)
 
 
 def read(path: pathlib.Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    data = path.read_bytes()
+    return unpacked(path.read_bytes(), path)
+
+
+def unpacked(data: bytes, path: object) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    """Takes packed() apart. path: what it is called in a sentence."""
     try:
         n = int.from_bytes(data[:8], "little")
         header = json.loads(data[8:8 + n])
@@ -90,7 +110,7 @@ def read(path: pathlib.Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     return tensors, words
 
 
-def _flat(state: dict[str, Any]) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+def flat(state: dict[str, Any]) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     tensors, plain = {}, {}
     for index, one in state["state"].items():
         for name, value in one.items():
@@ -102,7 +122,7 @@ def _flat(state: dict[str, Any]) -> tuple[dict[str, torch.Tensor], dict[str, str
     return tensors, {"plain": json.dumps(plain), "param_groups": json.dumps(groups)}
 
 
-def _unflat(tensors: dict[str, torch.Tensor], words: dict[str, str]) -> dict[str, Any]:
+def unflat(tensors: dict[str, torch.Tensor], words: dict[str, str]) -> dict[str, Any]:
     state: dict[int, dict[str, Any]] = {}
     for key, value in (json.loads(words["plain"]) | tensors).items():
         index, name = key.split("/", 1)
@@ -195,7 +215,7 @@ def save(run: Run, directory: str, keep: int, wait: bool = True) -> None:
         # before the checkpoint, so that each complete checkpoint has it
         path = _mine(run, next_of(run, directory))
         path.parent.mkdir(parents=True, exist_ok=True)
-        tensors, words = _flat(run.optimizer.state_dict())
+        tensors, words = flat(run.optimizer.state_dict())
         write(path, tensors, words | {"by": _BY_ENGINE if run.itself else "torch"})
     if not run.only_serves:
         save_module(run, directory)
@@ -222,7 +242,7 @@ def load(run: Run, path: str) -> None:
     theirs, by = None, ""
     if mine is not None and mine.exists():
         tensors, words = read(mine)
-        theirs, by = _unflat(tensors, words), words.get("by", "")
+        theirs, by = unflat(tensors, words), words.get("by", "")
     if theirs is None or not _moments.to_engine(run, found, theirs):
         run.engine.load(found)
     if mine is not None:

@@ -39,6 +39,7 @@ class Steps(Gradients):
     """The part of a Run that makes passes and steps."""
 
     steps: int
+    passes: int = 0
     within: bool
     preempt: _preempt.Preemption | None = None  # of checkpoint=
     optimizer: torch.optim.Optimizer
@@ -278,6 +279,7 @@ class Steps(Gradients):
         if self._device is None:  # else before the calls that read them (_rest): it waits for the device
             self._put_own()
         now, self._pass = self._pass, None
+        self.passes += 1
         self._stays = now.stays
         self._of_all = self.overlaps and (self.replicas_equal or now.exchange)
         self.engine.pass_end(0.0 if loss is None else loss * now.samples)

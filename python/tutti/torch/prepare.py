@@ -28,7 +28,7 @@ from torch import nn
 
 from ..errors import StateError
 from ..world import World
-from . import _log_to, _preempt, _serve
+from . import _elastic, _log_to, _preempt, _serve
 from ._local_run import LocalRun
 from ._run import Run
 from ._runs import check_second, run_of
@@ -46,7 +46,7 @@ class Optimizer(torch.optim.Optimizer):
         self.optimizer: torch.optim.Optimizer = run.optimizer
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("optimizer", "_run"):
+        if name in ("optimizer", "_run", "_elastic"):
             raise AttributeError(name)
         return getattr(self.optimizer, name)
 
@@ -175,9 +175,21 @@ class Optimizer(torch.optim.Optimizer):
                         "use state_dict()")
 
 
+class ElasticOptimizer(Optimizer):
+    """Of prepare(elastic=True): its run is that of the present epoch."""
+
+    def __init__(self, elastic: _elastic.Elastic) -> None:  # without super().__init__(), which has one run
+        self._elastic = elastic
+        self.optimizer = elastic.optimizer
+
+    @property
+    def _run(self) -> Run:  # type: ignore[override]  # an attribute there
+        return self._elastic.run
+
+
 def prepare(model: nn.Module, optimizer: torch.optim.Optimizer, method: str = "ddp", *, codec: str | None = None,
             transport: str | None = None, servers: int = 0, batch: int = 1, accumulate: int = 1,
-            elastic_shares: int = 0, validation: Callable[[], Any] | None = None,
+            elastic_shares: int = 0, elastic: bool = False, validation: Callable[[], Any] | None = None,
             collective: str | None = None, clip_norm: float = 0.0, nonfinite: str = "stop",
             loss_scale: str | None = None, seed: int = 0,
             steps: int = 0, sampler: BatchSampler | None = None, trace: str | os.PathLike[str] | None = None,
@@ -199,6 +211,9 @@ def prepare(model: nn.Module, optimizer: torch.optim.Optimizer, method: str = "d
         with any number of workers up to it, and when it is resumed with another. A call of step() is one pass of one
         share, and every worker's last one makes the step. Each pass seeds torch's random numbers by its samples.
         For the methods ddp, bytescheduler and zero(stage=1). 0: none.
+    elastic: the workers of this run come, leave and are lost, and the run has the same bits (`tutti run --workers
+        FEWEST:MOST`). Needs sampler=, whose iteration number k is epoch k, and finish(). elastic_shares is MOST unless
+        it is given. Whoever comes runs the script from its beginning, and gets the state here.
     validation: returns the mean loss of the present model on samples held out of training, the same on all ranks. For
         methods that use it.
     clip_norm: largest norm of the exchanged gradient, in place of clip_grad_norm_; 0: no clipping.
@@ -229,6 +244,14 @@ def prepare(model: nn.Module, optimizer: torch.optim.Optimizer, method: str = "d
     if isinstance(optimizer, Optimizer):
         raise TypeError("this optimizer was prepared already; give the torch optimizer inside it and a new model")
     check_second(servers)
+    if elastic:
+        return model, ElasticOptimizer(_elastic.Elastic(
+            model, optimizer, method, codec=codec, transport=transport, servers=servers, batch=batch,
+            accumulate=accumulate, elastic_shares=elastic_shares, validation=validation, collective=collective,
+            clip_norm=clip_norm, nonfinite=nonfinite, loss_scale=loss_scale, seed=seed, steps=steps, sampler=sampler,
+            trace=trace, trace_overwrite=trace_overwrite, log_to=_log_to.plan_of(log_to, metrics_port),
+            codec_cost=codec_cost, codec_report=codec_report, checkpoint=_preempt.plan_of(checkpoint),
+            local_group=local_group))
     make = Run if local_group is None else functools.partial(LocalRun, local_group=local_group)
     run = make(model, optimizer, method, codec=codec, transport=transport, servers=servers, batch=batch,
                accumulate=accumulate, elastic_shares=elastic_shares, validation=validation, collective=collective,

@@ -163,10 +163,14 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         return int(last * _c.tutti_share_passes(share, self.rank)) + sum(1 for _ in self._passes(share, last))
 
     def __iter__(self) -> Iterator[list[int]]:
+        run = self._run
+        if run is not None and run.elastic is not None:  # iteration k is epoch k, also where that is over
+            self._epoch += 1
+            yield from run.elastic.batches(self._epoch + 1)
+            return
         share = self._settle()
         steps = _c.tutti_share_steps(share)
         self._epoch = self._step // steps if self._step < (self._epoch + 1) * steps else self._epoch + 1
-        run = self._run
         if run is not None and run.decides:
             yield from self._asked(run, self._epoch + 1)
             self._step = (self._epoch + 1) * steps

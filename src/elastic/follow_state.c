@@ -1,4 +1,4 @@
-/* nodes_state.c: what a process that follows its node has of the state of the run, and how it gets
+/* follow_state.c: what a process that follows its node has of the state of the run, and how it gets
    what it lacks.
 
    Its carrier has on offer the image of the last step that it has made when an epoch ended, or one
@@ -12,22 +12,21 @@
    begins with one of the two. Those that have the other one give their shards of that step
    (tutti_engine_image_beside). They are asked if those that hold the state do not have all of it.
    Shards that are lost with their copies are waited for, as a majority is, and end the run
-   (nodes_wait.c). */
+   (follow_wait.c). */
 #include <string.h>
 
-#include "nodes_internal.h"
-#include "state/image.h"
+#include "follow_internal.h"
 
-static tutti_elastic_state state_at(const follower *f, uint64_t step)
+static tutti_elastic_state state_at(const tutti_follower *f, uint64_t step)
 {
     tutti_elastic_state of = { .step = step };
 
-    memcpy(of.run, f->how->node.run.bytes, sizeof of.run);
+    memcpy(of.run, f->o.node.run.bytes, sizeof of.run);
     return of;
 }
 
 /* Puts an image on offer, or closes it. */
-static tutti_status offer(follower *f, tutti_image *image, tutti_error *err)
+static tutti_status offer(tutti_follower *f, tutti_image *image, tutti_error *err)
 {
     const tutti_elastic_state of = state_at(f, image->step);
     const tutti_status status = tutti_carrier_offer(f->carrier, image, &of, err);
@@ -37,17 +36,19 @@ static tutti_status offer(follower *f, tutti_image *image, tutti_error *err)
     return status;
 }
 
-tutti_status tutti_follower_keep(follower *f, const tutti_node_view *view, tutti_image *image,
-                                 tutti_image *beside, tutti_error *err)
+tutti_status tutti_follower_over(tutti_follower *f, tutti_image *image, tutti_image *beside,
+                                 tutti_error *err)
 {
     const tutti_elastic_state of = state_at(f, beside != NULL ? beside->step : 0);
-    tutti_status status = beside != NULL
+    /* a new image alone: an older one of a neighbouring step is of another cut */
+    tutti_status status = beside != NULL || image != NULL
                               ? tutti_carrier_offer_beside(f->carrier, beside, &of, err)
                               : TUTTI_OK;
 
+    f->spent_ns = tutti_node_now(f->node);
     /* No step was made: what the epoch began with is still the state, on all members with the same
        parts, also on those that it did not begin on. */
-    if (image != NULL && image->step == view->step) {
+    if (image != NULL && image->step == f->spent_step) {
         tutti_image_close(image);
         image = NULL;
     }
@@ -61,7 +62,7 @@ tutti_status tutti_follower_keep(follower *f, const tutti_node_view *view, tutti
     return status;
 }
 
-tutti_status tutti_follower_drop(follower *f, tutti_error *err)
+tutti_status tutti_follower_drop(tutti_follower *f, tutti_error *err)
 {
     tutti_image_close(f->whole);
     f->whole = NULL;
@@ -75,7 +76,7 @@ tutti_status tutti_follower_drop(follower *f, tutti_error *err)
    and a fetch would wait for them. */
 static bool is_over(void *user)
 {
-    const follower *f = user;
+    const tutti_follower *f = user;
     tutti_node_view view;
 
     tutti_node_look(f->node, &view);
@@ -84,22 +85,15 @@ static bool is_over(void *user)
 
 static bool is_over_or_held(void *user)
 {
-    const follower *f = user;
+    const tutti_follower *f = user;
     tutti_node_view view;
 
     tutti_node_look(f->node, &view);
     return view.holds || is_over(user);
 }
 
-/* Bytes that a state may have: all slots and copies of any optimiser, and what is not of the
-   model. */
-static uint64_t most_bytes(const tutti_run *run)
-{
-    return 64 * (uint64_t)run->parameters + (UINT64_C(64) << 20);
-}
-
 /* Lists the members of the epoch, this one included: those that hold its state, and the others. */
-static void list_members(follower *f, tutti_carried *what, uint64_t holders[TUTTI_MEMBERS_MAX],
+static void list_members(tutti_follower *f, tutti_carried *what, uint64_t holders[TUTTI_MEMBERS_MAX],
                          uint64_t others[TUTTI_MEMBERS_MAX])
 {
     tutti_node_epoch(f->node, f->newest);
@@ -113,14 +107,14 @@ static void list_members(follower *f, tutti_carried *what, uint64_t holders[TUTT
 }
 
 /* Fetches the state of the epoch. *image NULL: it is not to be had yet, or not needed any more. */
-static tutti_status fetch(follower *f, const tutti_node_view *view, bool (*ends)(void *user),
+static tutti_status fetch(tutti_follower *f, const tutti_node_view *view, bool (*ends)(void *user),
                           tutti_image **image, tutti_error *err)
 {
     uint64_t holders[TUTTI_MEMBERS_MAX], others[TUTTI_MEMBERS_MAX];
     tutti_carried what = { .of = state_at(f, view->step),
                            .holders = holders,
                            .others = others,
-                           .most = most_bytes(f->run),
+                           .most = f->o.most,
                            .ends = ends,
                            .user = f };
     tutti_error why = { .rank = -1 };
@@ -142,7 +136,7 @@ static tutti_status fetch(follower *f, const tutti_node_view *view, bool (*ends)
     return status;
 }
 
-tutti_status tutti_follower_get_state(follower *f, const tutti_node_view *view, tutti_error *err)
+tutti_status tutti_follower_get_state(tutti_follower *f, const tutti_node_view *view, tutti_error *err)
 {
     tutti_image *image;
 
@@ -162,7 +156,7 @@ tutti_status tutti_follower_get_state(follower *f, const tutti_node_view *view, 
 }
 
 /* What it has of that step; NULL: nothing. */
-static const tutti_image *image_of(const follower *f, uint64_t step)
+static const tutti_image *image_of(const tutti_follower *f, uint64_t step)
 {
     const tutti_image *offered = tutti_carrier_offered(f->carrier);
 
@@ -171,14 +165,14 @@ static const tutti_image *image_of(const follower *f, uint64_t step)
                                                       : NULL;
 }
 
-bool tutti_follower_has_all(const follower *f, const tutti_node_view *view)
+bool tutti_follower_has_all(const tutti_follower *f, const tutti_node_view *view)
 {
     const tutti_image *image = image_of(f, view->step);
 
-    return image == NULL || tutti_image_is_whole(image); /* without one open_state reports it */
+    return image == NULL || tutti_image_is_whole(image); /* without one find_image reports it */
 }
 
-tutti_status tutti_follower_get_rest(follower *f, const tutti_node_view *view, tutti_error *err)
+tutti_status tutti_follower_get_rest(tutti_follower *f, const tutti_node_view *view, tutti_error *err)
 {
     tutti_image *image;
 
@@ -190,19 +184,17 @@ tutti_status tutti_follower_get_rest(follower *f, const tutti_node_view *view, t
     return TUTTI_OK;
 }
 
-tutti_status tutti_follower_open_state(const follower *f, uint64_t step, tutti_checkpoint **from,
-                                       tutti_error *err)
+tutti_status tutti_follower_find_image(const tutti_follower *f, uint64_t step,
+                                       const tutti_image **image, tutti_error *err)
 {
-    const tutti_image *image = image_of(f, step), *offered = tutti_carrier_offered(f->carrier);
+    const tutti_image *offered = tutti_carrier_offered(f->carrier);
 
-    *from = NULL;
-    if (step == 0)
+    *image = step != 0 ? image_of(f, step) : NULL;
+    if (step == 0 || *image != NULL)
         return TUTTI_OK;
-    if (image == NULL)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "this process has the state of step %llu, and its epoch begins with that "
-                          "of step %llu, which the others take it to have",
-                          offered != NULL ? (unsigned long long)offered->step : 0ULL,
-                          (unsigned long long)step);
-    return tutti_image_checkpoint(from, image, err);
+    return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                      "this process has the state of step %llu, and its epoch begins with that of "
+                      "step %llu, which the others take it to have",
+                      offered != NULL ? (unsigned long long)offered->step : 0ULL,
+                      (unsigned long long)step);
 }

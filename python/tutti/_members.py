@@ -1,0 +1,64 @@
+"""Members: the part of a process in a run whose workers come and go (tutti_elastic, comm.h)."""
+
+import ctypes
+from typing import NamedTuple
+
+from . import _abi
+from ._library import library as _c
+from ._owner import Held, Owner, sockets
+from ._signals import apart
+from .world import World
+
+
+class Epoch(NamedTuple):
+    """An epoch of the run: fixed members, in a world of theirs, from a step on."""
+
+    world: World
+    number: int
+    step: int
+    state: bytes  # of that step; empty: no step is done
+
+
+class Members(Owner):
+    """This process among the others. most: bytes that a state may have."""
+
+    _what = "run"
+
+    def __init__(self, most: int):
+        hold = Held(lambda at: _c.tutti_elastic_close(at, False))
+        apart(_c.tutti_elastic_open, hold.at, most)
+        self._hold = hold
+
+    def next(self) -> Epoch | None:
+        """Waits for the next epoch with this process as a member. None: it has left the run."""
+        found, before, hold = _abi.tutti_elastic_epoch(), sockets(), self._mine()
+        try:
+            apart(_c.tutti_elastic_next, hold.at, found)
+        except KeyboardInterrupt:
+            hold._above += 1  # a thread is within the call: it stays open until the process ends
+            raise
+        if not found.world:
+            return None
+        world = World.of(ctypes.c_void_p(found.world), hold, before)
+        state = ctypes.string_at(found.state, found.bytes) if found.state else b""
+        return Epoch(world, found.number, found.step, state)
+
+    def commit(self, step: int) -> bool:
+        return bool(_c.tutti_elastic_commit(self._at, step))
+
+    def over(self, step: int, state: bytes | None) -> None:
+        """The world of the last epoch is not used any more. state: that of a whole step that is left; None: the one
+        with which the epoch began."""
+        apart(_c.tutti_elastic_over, self._at, step, state, len(state or b""))
+
+    def leave(self) -> None:
+        """This process is to leave between two steps. Does not wait."""
+        if self.is_mine():
+            _c.tutti_elastic_leave(self._at)
+
+    def end(self) -> None:
+        """The run has ended here. After its worlds are closed."""
+        hold = self._mine()
+        at, hold.at = hold.at, ctypes.c_void_p()
+        _c.tutti_elastic_close(at, True)
+        self.close()

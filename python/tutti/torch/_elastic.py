@@ -1,0 +1,412 @@
+"""prepare(elastic=True): a script whose workers come, leave and are lost (docs/design/membership.md).
+
+The script's model and optimizer are in one Run after another, each in the world of an epoch. An Elastic has the present
+one. When it fails since its epoch has ended, what is left is the state of a whole step. It goes to Members, which gives
+it to those that need it, and all members of the next epoch load the state of the step with which that begins.
+
+A worker can learn that its epoch has ended at three places:
+
+    the sampler        a pass cannot begin: the next epoch begins, and the sampler gives the batch of a pass of it
+    forward, backward  they go on without the engine, and what they compute is dropped in step()
+    step()             the step was not made: the next epoch begins, and step() returns with the values of the step
+                       before. It was made: step() returns, and the sampler begins the next epoch
+
+So a script's loop stays as it is. The sampler asks the engine for each batch, and an iteration of it is the epoch of
+the samples with that number. A newcomer runs the script from its beginning, and its iterations of epochs that are over
+are empty. What the script does between epochs, such as scheduler.step(), it does as often as the others have.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from .. import _abi
+from .._members import Epoch, Members
+from ..errors import PeerError, StateError
+from . import _record, _saved, _state
+from ._run import Run, _traits, check, statistics_of
+
+if TYPE_CHECKING:
+    from .sampler import BatchSampler
+
+_MIB = 1 << 20
+_LOST = 3  # exit code of a process that cannot go on without others
+_BEHIND = (
+    "the run is at step {} and in an earlier epoch of samples than this script: the others have gone back a step after "
+    "the script had done what follows an epoch, and `tutti run` starts this process again; or the script has left the "
+    "sampler's epoch before its end, which a run whose workers come and go does not allow"
+)
+
+
+class ElasticRun(Run):
+    """The run of one epoch."""
+
+    elastic: Elastic
+
+    def __init__(self, elastic: Elastic, epoch: Epoch, **options: Any):
+        self.elastic = elastic
+        self.first = epoch.step  # steps of the run before this epoch
+        self._lost: PeerError | None = None  # why this epoch has ended
+        super().__init__(elastic.model, elastic.optimizer, elastic.method, world=epoch.world,
+                         commit=elastic.members.commit, **options)
+
+    # ---- passes and steps ----
+
+    @torch._disable_dynamo
+    def _before_forward(self, module: nn.Module, _args: Any) -> None:
+        if self._lost is None:
+            self._until_lost(super()._before_forward, module, _args)
+
+    def _on_gradient(self, tensor: int, _param: torch.Tensor) -> None:
+        if self._lost is None:
+            self._until_lost(super()._on_gradient, tensor, _param)
+
+    def _until_lost(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return call(*arguments)
+        except PeerError as e:
+            self._lost = e.with_traceback(None)  # whose frames would keep the engine open
+            return None
+
+    def step(self, loss: float | None, closure: Callable[[], Any] | None, losses: torch.Tensor | None) -> Any:
+        made, found = self.first + self.steps, None
+        if self._lost is None:
+            found = self._until_lost(super().step, loss, closure, losses)
+        if self._lost is not None and self.engine.whole() in (made, None):
+            self.elastic.renew()
+        return found
+
+    def _end_step(self) -> None:
+        super()._end_step()
+        self.elastic.count_batches(self.first + self.steps)
+        self.elastic.check_state()
+
+    def try_spans(self, epochs: int) -> list[tuple[int, int, int]] | None:
+        """Begins the next pass, and returns its samples. None: the run has done that many epochs, or lost()."""
+        found: list[list[tuple[int, int, int]]] = []
+        if self._lost is None:
+            self._until_lost(lambda: found.append(self.spans()) if self.more_epochs(epochs) else None)
+        return found[0] if found else None
+
+    def lost(self) -> PeerError | None:
+        return self._lost
+
+    # ---- the state ----
+
+    def pack(self) -> tuple[int, bytes]:
+        """Returns the steps that were made, and the state after them."""
+        step = self.engine.whole()
+        if step is None:
+            raise StateError("a step has failed in the middle of its update, so this worker has no state of a whole "
+                             "step") from self._lost
+        tensors, words = _saved.flat(self.optimizer.state_dict())
+        of_torch = {f"torch/{name}": t for name, t in sorted(tensors.items())}
+        of_engine = {f"tutti/{name}": _state.memory(p) for name, p in self._pieces().items()}
+        return step, _saved.packed(of_engine | of_torch, words)
+
+    def _pieces(self) -> dict[str, _abi.tutti_saved]:
+        return {f"{p.state.decode()}/{p.tensor.decode()}@{p.begin}": p for p in self.engine.state()}
+
+    def unpack(self, state: bytes) -> list[dict[str, Any]]:
+        """Takes over a state. Returns the groups of the optimizer that go with it, whose rates stay the script's."""
+        tensors, words = _saved.unpacked(state, "the state of the others")
+        pieces = self._pieces()
+        theirs = {name.removeprefix("tutti/") for name in tensors if name.startswith("tutti/")}
+        if theirs != pieces.keys():
+            raise StateError(f"the others have the state {sorted(theirs)}, and this worker {sorted(pieces)}; all "
+                             "workers run the same script")
+        for name, p in pieces.items():
+            _state.memory(p).copy_(tensors[f"tutti/{name}"])
+        self.engine.state_written()
+        slots = {name.removeprefix("torch/"): t for name, t in tensors.items() if name.startswith("torch/")}
+        found = _saved.unflat(slots, words)
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": found["state"], "param_groups": groups})
+        params = [p for group in self.optimizer.param_groups for p in group["params"]]
+        for index, one in found["state"].items():
+            for name, t in one.items():  # torch gives slots the type of their parameter
+                if isinstance(t, torch.Tensor) and self.optimizer.state[params[index]][name].dtype != t.dtype:
+                    self.optimizer.state[params[index]][name] = t
+        self._take_own()
+        self._go_on()
+        self.optimizer._opt_called = True  # type: ignore[attr-defined]  # torch's schedulers warn if no update came
+        return list(found["param_groups"])
+
+    # ---- calls between steps ----
+
+    def show(self, what: str = "evaluate()") -> None:
+        """All workers have the same model, so nothing is sent."""
+        if self._ended or self.finished or self._shown:
+            raise StateError(f"{what} after the run's end, or within evaluate()")
+        if self._pass is not None:
+            raise StateError(f"{what} within a pass: call step() first")
+        self._shown = True
+
+    def resume(self) -> None:
+        self._shown = False
+
+    def save(self, directory: str, keep: int, wait: bool = True) -> None:
+        self._refuse("save()", "torch.save(model.state_dict()) on optimizer.world.rank 0 is one way")
+
+    def load(self, directory: str) -> None:
+        self._refuse("load()", "load into the model before prepare()")
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.optimizer.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._refuse("load_state_dict()", "load into the optimizer before prepare()")
+
+    def _refuse(self, what: str, instead: str) -> None:
+        raise StateError(f"{what} under prepare(elastic=True), where workers get the state from each other; {instead}")
+
+    def finish(self) -> None:
+        if not self._ended and not self.finished:
+            self.elastic.finish()
+
+    def ends(self) -> None:
+        """Comes to the end together with the others of this epoch."""
+        if self._pass is not None or self.within:
+            raise StateError("finish() within a step: go through the sampler's epoch to its end, or call step() for "
+                             "each batch that it has given")
+        if self._lost is None:
+            self._until_lost(self._end_together)
+        if self._lost is None:
+            self._take_own()
+            self.finished = True
+
+    def _end_together(self) -> None:
+        self._between("finish()")
+        self.engine.finish()
+        self.world.barrier()
+
+    def _go_on(self) -> None:
+        for b in self._versions:
+            self._versions[b] = b.param._version
+
+    @property
+    def needs_finish(self) -> bool:
+        return not self.finished
+
+
+class Elastic:
+    """This process in a run whose workers come and go."""
+
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, method: str, *, sampler: BatchSampler | None,
+                 **options: Any):
+        self._check(model, method, sampler, options)
+        check(model, optimizer)
+        assert sampler is not None, "it is checked above"
+        self.model, self.optimizer, self.method, self.sampler = model, optimizer, method, sampler
+        options["elastic_shares"] = self._shares(options["elastic_shares"])
+        del options["local_group"]
+        self._options = options | {"sampler": sampler}
+        norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._NormBase)]
+        self._counts = [m.num_batches_tracked for m in norms if m.num_batches_tracked is not None]
+        self._counted = [int(t) for t in self._counts]
+        self._groups: list[dict[str, Any]] | None = None  # of the state that was taken over, until they are compared
+        self._beginning = b""  # the state of step 0, if an epoch has ended before the first step
+        known = {id(t) for t in [*statistics_of(model), *self._counts]}
+        self._others = {name: (t, t._version) for name, t in model.named_buffers() if id(t) not in known}
+        self._tried = False  # whether the optimizer's state can be packed
+        size = sum(t.numel() * t.element_size() for t in model.state_dict().values())
+        self.members = Members(16 * size + 64 * _MIB)
+        self._listen()
+        self.run: ElasticRun
+        self._enter()
+
+    # ---- what cannot be ----
+
+    @staticmethod
+    def _check(model: nn.Module, method: str, sampler: BatchSampler | None, options: dict[str, Any]) -> None:
+        traits, needs = _traits(method), _abi.TUTTI_LOGICAL_SHARES | _abi.TUTTI_WHOLE_STEPS
+        if traits & needs != needs or traits & _abi.TUTTI_SHARDED_OPTIMIZER:
+            raise ValueError(f"elastic=True with method '{method}': a lost worker would take a part of its state with "
+                             "it, or its bits depend on the number of workers; take ddp")
+        if sampler is None:
+            raise ValueError("elastic=True needs sampler=tutti.torch.sampler(...), which knows whose samples are whose "
+                             "when the number of workers changes")
+        if sampler.rank >= 0 or sampler._shares != "even" or sampler._given is not None:
+            raise ValueError("elastic=True takes a sampler without rank, workers, shares and parts: they would be by "
+                             "worker")
+        empty = {"codec": (None, "", "none"), "transport": (None,), "servers": (0,), "validation": (None,),
+                 "trace": (None,), "checkpoint": (None,), "loss_scale": (None,), "local_group": (None,)}
+        for name, usual in empty.items():
+            if options[name] not in usual:
+                raise ValueError(f"elastic=True does not go with {name}= as yet; leave it out")
+        if _record.folder_of(options["trace"]) or options["log_to"].asked:
+            raise ValueError("elastic=True makes no record as yet; leave TUTTI_TRACE_DIR, log_to and metrics_port out")
+        if any(p.device.type != "cpu" for p in model.parameters()):
+            raise ValueError("elastic=True trains on the CPU as yet; leave the model there")
+        for name, m in model.named_modules():
+            if isinstance(m, nn.modules.batchnorm._NormBase) and m.track_running_stats and m.momentum is None:
+                raise ValueError(f"module '{name}' has momentum=None, so its statistics depend on how many batches a "
+                                 "worker has seen; give it a momentum")
+
+    @staticmethod
+    def _shares(asked: int) -> int:
+        """The logical shares: at least as many as there may be workers."""
+        words = os.environ.get("TUTTI_WORKERS", "").split(":")
+        most = int(words[1]) if len(words) > 1 and words[1].isdigit() else 0  # Members refuses others
+        if asked and asked < most:
+            raise ValueError(f"elastic_shares={asked} is below the {most} workers that there may be (--workers); give "
+                             f"at least {most}, or leave it out")
+        return asked or most
+
+    # ---- signals ----
+
+    def _listen(self) -> None:
+        """SIGTERM and Ctrl-C make this process leave the run between two steps, unless the script handles them."""
+        self._handled: list[tuple[int, Any]] = []  # signals, and what they did before
+        if threading.current_thread() is not threading.main_thread():
+            return
+        members = self.members
+        before: dict[int, Any] = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+
+        def leave(number: int, _frame: Any) -> None:
+            if members.is_mine():
+                members.leave()
+            else:  # a child of this process
+                signal.signal(number, before[number])
+                os.kill(os.getpid(), number)
+
+        for number, usual in before.items():
+            if signal.getsignal(number) == usual:
+                self._handled.append((number, usual))
+                signal.signal(number, leave)
+
+    def _listen_no_more(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number, usual in self._handled:
+                signal.signal(number, usual)
+
+    # ---- epochs ----
+
+    def _enter(self) -> None:
+        """Waits for the next epoch, and opens its run."""
+        while True:
+            try:
+                epoch = self.members.next()
+            except PeerError as e:  # too few are left, for too long
+                sys.stderr.write(f"tutti: {e}\n")
+                sys.exit(_LOST)
+            if epoch is None:
+                sys.exit(0)
+            try:
+                self.run = ElasticRun(self, epoch, **self._options)
+            except PeerError:  # the next epoch follows
+                self.members.over(epoch.step, None)
+                continue
+            try:
+                # without a step each has its own beginning, changed by passes that were dropped
+                self._groups = self.run.unpack(epoch.state) if epoch.state else None
+                if not epoch.state and self._beginning:
+                    self.run.unpack(self._beginning)
+                self.count_batches(epoch.step)
+            except BaseException as e:
+                self.run.fail(e)
+                raise
+            return
+
+    def renew(self) -> None:
+        """The epoch has ended: gives its state to Members, and enters the next."""
+        try:
+            step, state = self.run.pack()
+        except BaseException as e:
+            self.run.fail(e)
+            raise
+        self.run.close()
+        self._beginning = state if step == 0 else b""
+        for p in self.model.parameters():
+            p.grad = None
+        self.members.over(step, state)
+        self._enter()
+
+    def count_batches(self, steps: int) -> None:
+        """A batch norm counts the shares of all workers."""
+        shares = self._options["elastic_shares"]
+        with torch.no_grad():
+            for t, before in zip(self._counts, self._counted, strict=True):
+                t.fill_(before + steps * shares)
+
+    def check_state(self) -> None:
+        """After a step: others could not have what the state does not have."""
+        if not self._tried:
+            self._tried = True
+            try:
+                _saved.flat(self.optimizer.state_dict())
+            except (AttributeError, TypeError, ValueError) as e:
+                raise self._failed(StateError(
+                    f"the state of {type(self.optimizer).__name__} cannot go to other workers ({e}): it has more than "
+                    "tensors and numbers for each parameter; take another optimizer, or leave elastic=True out")) from e
+        now = dict(self.model.named_buffers())
+        for name, (t, version) in self._others.items():
+            if now.get(name) is not t or t._version != version:
+                raise self._failed(StateError(
+                    f"the module changes its buffer '{name}' in training, which depends on what this worker has "
+                    "computed; elastic=True takes the statistics of batch norms only"))
+
+    # ---- the sampler's ----
+
+    def _more(self, epochs: int) -> list[tuple[int, int, int]] | None:
+        """Begins this worker's next pass, and returns its samples. None: the run has done that many epochs."""
+        while True:
+            found = self.run.try_spans(epochs)
+            if self.run.lost() is None:
+                return found
+            self.renew()
+
+    def batches(self, epochs: int) -> Iterator[list[int]]:
+        """Yields the batches of this worker in epoch `epochs` - 1 of the samples."""
+        while (spans := self._more(epochs)) is not None:
+            run = self.run
+            if spans[0][0] < epochs - 1:
+                raise self._failed(StateError(_BEHIND.format(run.first + run.steps)))
+            self._compare_groups()
+            share, number = run.engine.share(), (run.steps, run.passes)
+            yield [i for e, at, n in spans for i in self.sampler._indices(share, e, at, n)] or [0]
+            if self.run is run and (run.steps, run.passes) == number and run.lost() is None:
+                raise StateError("the next batch was asked for before the last one's step(): give the DataLoader "
+                                 "num_workers=0, and call step() after each batch")
+
+    def _compare_groups(self) -> None:
+        """The script of one that has come has set the same rates as the others' scripts."""
+        theirs, self._groups = self._groups, None
+        if theirs is None:
+            return
+        _, words = _saved.flat(self.optimizer.state_dict())
+        for number, (other, mine) in enumerate(zip(theirs, json.loads(words["param_groups"]), strict=True)):
+            for name in other:
+                if other[name] != mine.get(name):
+                    raise self._failed(StateError(
+                        f"group {number} of the optimizer has {name}={mine.get(name)} here, and {other[name]} on the "
+                        "workers that this one has joined; what changes it, such as scheduler.step(), is to be called "
+                        "once at the end of each epoch of the samples"))
+
+    def _failed(self, error: Exception) -> Exception:
+        self.run.fail(error)
+        return error
+
+    # ---- the end ----
+
+    def finish(self) -> None:
+        while True:
+            made = self.run.first + self.run.steps
+            self.run.ends()
+            if self.run.lost() is None:
+                break
+            self.renew()
+            if self.run.first < made:
+                raise self._failed(StateError(_BEHIND.format(self.run.first)))
+        self.run.close()
+        self._listen_no_more()
+        self.members.end()

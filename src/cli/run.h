@@ -1,0 +1,22 @@
+/* run.h: `tutti run`, as run.c and run_members.c share it. */
+#ifndef TUTTI_CLI_RUN_H
+#define TUTTI_CLI_RUN_H
+#include "cli_internal.h"
+
+typedef struct tutti_cli_run_config {
+    int64_t n, servers, threads, min_workers, restarts;
+    double start_timeout, grace, stop_timeout, workers_timeout;
+    const char *hosts, *rsh, *meet, *exports, *transport, *workers, *pass;
+    int on_loss;
+    bool pin, tag;
+    int least, most; /* of --workers; 0: their number is fixed */
+} tutti_cli_run_config;
+
+/* Reads --workers, and sets n, least and most. options: those of the command. TUTTI_ERR_USAGE: it
+   is no such range, or an option is given that such runs do not have. */
+tutti_status tutti_cli_run_members_check(tutti_cli_run_config *c, const tutti_option *options,
+                                         tutti_error *err);
+/* Starts the workers, and blocks until all have ended. words: the command, NULL-ended. */
+tutti_status tutti_cli_run_members(const tutti_cli_run_config *c, const char *const *words,
+                                   tutti_launch_result *result, tutti_error *err);
+#endif

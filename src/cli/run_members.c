@@ -1,0 +1,108 @@
+/* run_members.c: `tutti run --workers FEWEST:MOST`: processes of any program that takes part in a
+   run whose workers come and go, as a script with prepare(elastic=True) does. The program's side is
+   src/elastic/elastic.c. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/options.h"
+#include "run.h"
+
+enum { WORKERS_MOST = 1024 };
+
+/* Options of runs with a fixed number of workers, or of several hosts. */
+static const char *const not_here[] = { "hosts",       "rsh",     "meet", "start-timeout",
+                                        "export",      "servers", "pin",  "on-loss",
+                                        "min-workers", "grace",   "tag" };
+
+static tutti_status refuse_others(const tutti_cli_run_config *c, const tutti_option *options,
+                                  tutti_error *err)
+{
+    tutti_cli_run_config usual;
+    char mine[300], theirs[300];
+
+    tutti_options_default(options, &usual);
+    for (size_t k = 0; k < TUTTI_LENGTH(not_here); k++) {
+        const tutti_option *o = tutti_option_find(options, not_here[k]);
+        tutti_option_print(o, c, mine, sizeof mine);
+        tutti_option_print(o, &usual, theirs, sizeof theirs);
+        if (strcmp(mine, theirs) != 0)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "--%s is for runs with a fixed number of workers; with --workers "
+                              "they are processes of this machine, and the run goes on after each "
+                              "loss; omit it",
+                              not_here[k]);
+    }
+    if (strcmp(c->transport, "auto") != 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "transport is '%.80s'; workers that come and go meet over tcp; omit it",
+                          c->transport);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_cli_run_members_check(tutti_cli_run_config *c, const tutti_option *options,
+                                         tutti_error *err)
+{
+    int end = -1;
+
+    if (sscanf(c->workers, "%d:%d%n", &c->least, &c->most, &end) != 2 || end < 0 ||
+        c->workers[end] != 0 || c->least < 1 || c->least > c->most || c->most > WORKERS_MOST)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "workers is '%.80s'; write FEWEST:MOST, such as 2:8, of 1 to %d workers",
+                          c->workers, WORKERS_MOST);
+    TUTTI_TRY(refuse_others(c, options, err));
+    if (c->n == 0)
+        c->n = c->least;
+    if (c->n < c->least || c->n > c->most)
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "n is %lld, and workers %d:%d; the run begins with a number from %d to %d",
+            (long long)c->n, c->least, c->most, c->least, c->most);
+    return TUTTI_OK;
+}
+
+/* The file of the pass, as the workers find it in whatever directory they are. */
+static tutti_status name_pass(const tutti_cli_run_config *c, char *path, size_t bytes,
+                              tutti_error *err)
+{
+    char here[4096];
+
+    if (c->pass[0] != '/' && getcwd(here, sizeof here) == NULL)
+        return tutti_fail(err, TUTTI_ERR_IO, 0, "finding the working directory");
+    if (c->pass[0] == '/')
+        snprintf(path, bytes, "%.4100s", c->pass);
+    else if (c->pass[0] != 0)
+        snprintf(path, bytes, "%.3800s/%.300s", here, c->pass);
+    else
+        snprintf(path, bytes, "%.4000s/tutti-%ld.join", here, (long)getpid());
+    return TUTTI_OK;
+}
+
+tutti_status tutti_cli_run_members(const tutti_cli_run_config *c, const char *const *words,
+                                   tutti_launch_result *result, tutti_error *err)
+{
+    const int share = tutti_cores() / c->most; /* bits may depend on it, and must not on n */
+    char pass[4200], workers[80];
+    tutti_launch_elastic_options options = { .workers = (int)c->n,
+                                             .threads = c->threads > 0 ? (int)c->threads
+                                                        : share > 1    ? share
+                                                                       : 1,
+                                             .argv = words,
+                                             .restarts = (int)c->restarts,
+                                             .leave_ns = (int64_t)(c->stop_timeout * 1e9),
+                                             .pass = pass,
+                                             .say = tutti_cli_show_loss };
+    tutti_runtime *rt;
+    tutti_status status;
+
+    TUTTI_TRY(name_pass(c, pass, sizeof pass, err));
+    snprintf(workers, sizeof workers, "%d:%d:%.3f", c->least, c->most, c->workers_timeout);
+    setenv(TUTTI_LAUNCH_WORKERS, workers, 1);
+    TUTTI_TRY(tutti_runtime_open_posix(&rt, err));
+    status = tutti_cli_member_secrets(rt, &options, err);
+    tutti_runtime_close(rt);
+    if (status == TUTTI_OK)
+        status = tutti_launch_elastic(&options, result, err);
+    tutti_run_key_wipe(&options.key);
+    return status;
+}

@@ -1,0 +1,210 @@
+/* elastic.c: a process that `tutti run --workers` has started follows the epochs of its run
+   (tutti_elastic_open and what follows it in comm.h). It is the client of a follower for programs
+   outside of this repository, too: their state is bytes, an image of one piece. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "follow.h"
+#include "launch/launch.h"
+
+struct tutti_elastic {
+    tutti_runtime *rt;
+    tutti_follower *follower;
+    tutti_world *founders;  /* a founder's; NULL: a newcomer */
+    tutti_launch_pass pass; /* a newcomer's */
+    const char *contacts[TUTTI_LAUNCH_CONTACTS];
+    int rank, tell_fd; /* among the workers of its launcher; its pipe */
+    _Atomic bool leaves;
+};
+
+/* ---- variables of the launcher ---- */
+
+static tutti_status read_workers(tutti_follow_options *o, tutti_error *err)
+{
+    const char *text = getenv(TUTTI_LAUNCH_WORKERS);
+    double seconds = 0;
+
+    if (text == NULL || getenv(TUTTI_LAUNCH_TELL) == NULL || getenv("TUTTI_RANK") == NULL)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "this process is in no run whose workers come and go; start it by `tutti "
+                          "run --workers FEWEST:MOST -n N -- COMMAND`");
+    if (sscanf(text, "%d:%d:%lf", &o->least, &o->node.most, &seconds) != 3 || o->least < 1 ||
+        o->least > o->node.most || !(seconds > 0 && seconds <= 1e9))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          TUTTI_LAUNCH_WORKERS " is '%.80s'; `tutti run --workers` sets it to "
+                                               "FEWEST:MOST:SECONDS",
+                          text);
+    o->lack_ns = (int64_t)(seconds * 1e9);
+    return TUTTI_OK;
+}
+
+/* Founders meet in shared memory, and one that is started again has the pass. */
+static tutti_status find_others(tutti_elastic *m, tutti_follow_options *o, tutti_error *err)
+{
+    const char *join = getenv(TUTTI_LAUNCH_JOIN);
+
+    m->rank = atoi(getenv("TUTTI_RANK"));
+    m->tell_fd = atoi(getenv(TUTTI_LAUNCH_TELL));
+    if (join == NULL) {
+        TUTTI_TRY(tutti_world_open(&m->founders, "shm", err));
+        o->founders = m->founders;
+        return TUTTI_OK;
+    }
+    TUTTI_TRY(tutti_launch_pass_read(&m->pass, join, err));
+    for (int k = 0; k < m->pass.n; k++)
+        m->contacts[k] = m->pass.at[k];
+    o->contacts = m->contacts;
+    o->n = m->pass.n;
+    return TUTTI_OK;
+}
+
+/* Writes a line to the launcher. */
+static void tell(const tutti_elastic *m, const char *what)
+{
+    char line[TUTTI_LAUNCH_LINE];
+    int n = snprintf(line, sizeof line, "%d %s\n", m->rank, what);
+
+    if (n >= (int)sizeof line) {
+        n = (int)sizeof line - 1;
+        line[n - 1] = '\n';
+    }
+    if (write(m->tell_fd, line, (size_t)n) != n)
+        return; /* the launcher has ended, and this process will */
+}
+
+/* ---- callbacks of the follower ---- */
+
+static bool leaves(void *user)
+{
+    return ((tutti_elastic *)user)->leaves;
+}
+
+static void listens(void *user, const char *address)
+{
+    char what[80];
+
+    snprintf(what, sizeof what, "at %s", address);
+    tell(user, what);
+}
+
+static void say(void *user, const char *line)
+{
+    char what[TUTTI_LAUNCH_LINE];
+
+    snprintf(what, sizeof what, "says %s", line);
+    tell(user, what);
+}
+
+static void mends(void *user, bool saves, char *text, size_t bytes)
+{
+    (void)user;
+    (void)saves;
+    snprintf(text, bytes, "begin again, from what the script has saved");
+}
+
+/* ---- opening, closing ---- */
+
+tutti_status tutti_elastic_open(tutti_elastic **out, uint64_t most, tutti_error *err)
+{
+    tutti_elastic *m = tutti_alloc(1, sizeof *m);
+    tutti_follow_options o = {
+        .most = most,
+        .about = TUTTI_LAUNCH_SCRIPT,
+        .leaves = leaves,
+        .listens = listens,
+        .say = say,
+        .mends = mends,
+        .user = m,
+    };
+    tutti_status status;
+
+    *out = NULL;
+    if (m == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the members of a run");
+    m->tell_fd = -1;
+    status = read_workers(&o, err);
+    if (status == TUTTI_OK) {
+        const int number = o.node.most;
+        status = tutti_node_options_of(&o.node, environ, err);
+        o.node.most = number;
+    }
+    if (status == TUTTI_OK)
+        status = tutti_runtime_open_posix(&m->rt, err);
+    if (status == TUTTI_OK)
+        status = find_others(m, &o, err);
+    if (status == TUTTI_OK)
+        status = tutti_follower_open(&m->follower, m->rt, &o, err);
+    tutti_run_key_wipe(&o.node.key);
+    if (status == TUTTI_OK)
+        *out = m;
+    else
+        tutti_elastic_close(m, false);
+    return status;
+}
+
+void tutti_elastic_close(tutti_elastic *m, bool ended)
+{
+    if (m == NULL)
+        return;
+    if (ended) {
+        tell(m, "ended");
+        tutti_follower_end(m->follower);
+    }
+    tutti_follower_close(m->follower);
+    tutti_world_close(m->founders);
+    tutti_run_key_wipe(&m->pass.key);
+    tutti_runtime_close(m->rt);
+    tutti_free(m);
+}
+
+void tutti_elastic_leave(tutti_elastic *m)
+{
+    m->leaves = true;
+}
+
+/* ---- epochs ---- */
+
+tutti_status tutti_elastic_next(tutti_elastic *m, tutti_elastic_epoch *epoch, tutti_error *err)
+{
+    tutti_turn turn;
+
+    *epoch = (tutti_elastic_epoch){ .world = NULL };
+    TUTTI_TRY(tutti_follower_next(m->follower, &turn, err));
+    epoch->world = turn.world;
+    epoch->number = turn.epoch;
+    epoch->step = turn.step;
+    if (turn.image != NULL && turn.image->n == 1) {
+        epoch->state = turn.image->pieces[0].data;
+        epoch->bytes = tutti_image_bytes(&turn.image->pieces[0]);
+    }
+    return TUTTI_OK;
+}
+
+bool tutti_elastic_commit(tutti_elastic *m, uint64_t step)
+{
+    return tutti_follower_commit(m->follower, step);
+}
+
+tutti_status tutti_elastic_over(tutti_elastic *m, uint64_t step, const void *state, size_t bytes,
+                                tutti_error *err)
+{
+    const tutti_image of = {
+        .step = step, .world = 1, .workers = 1, .whole = true, .facts = (char[]){ "{}" }
+    };
+    const tutti_saved piece = { .state = "elastic",
+                                .tensor = "",
+                                .dtype = TUTTI_U8,
+                                .keep = TUTTI_SAME,
+                                .owner = -1,
+                                .count = bytes,
+                                .end = bytes,
+                                .data = (void *)(uintptr_t)state };
+    tutti_image *image = NULL;
+
+    if (state != NULL)
+        TUTTI_TRY(tutti_image_copy(&image, &of, &piece, 1, err));
+    return tutti_follower_over(m->follower, image, NULL, err);
+}

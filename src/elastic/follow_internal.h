@@ -1,0 +1,64 @@
+/* follow_internal.h: what the files of a follower share (follow.h lists them). */
+#ifndef TUTTI_ELASTIC_FOLLOW_INTERNAL_H
+#define TUTTI_ELASTIC_FOLLOW_INTERNAL_H
+#include "follow.h"
+
+#define FOLLOW_MS INT64_C(1000000)
+enum { ADMISSION_MS = 60000, DEAD_MS = 1000, LEAVING_MS = 5000, LACK_MS = 600000, SAY_MS = 3000 };
+
+struct tutti_follower {
+    tutti_follow_options o;
+    tutti_carrier *carrier;
+    tutti_image *whole;  /* where a part is on offer: all of the state that an epoch begins with;
+                            NULL: it is what is on offer, or is not needed any more */
+    bool missing;        /* no member has all of the state of the epoch, nor have all together */
+    int64_t missing_ns;  /* since when */
+    bool missing_said;   /* a line was printed */
+    tutti_node *node;
+    tutti_epoch *newest; /* scratch, too large for a stack */
+    uint64_t epoch;      /* whose state it fetches, or in whose world it works */
+    uint64_t spent;      /* the epoch whose world has ended, or could not be opened; 0 */
+    int64_t spent_ns;    /* since when */
+    uint64_t spent_step; /* at which it began */
+    uint64_t few;        /* the epoch that has too few workers; 0 */
+    int few_n;           /* how many it has */
+    int64_t few_ns;      /* since when it waits for others; goes on when more of them go */
+    bool alone;          /* too few answer to decide an epoch, and a line was printed */
+    int64_t alone_ns;    /* since when */
+    int64_t opened_ns;   /* since when the node is open */
+    bool ready, leaving; /* the node knows */
+};
+
+/* ---- follow_wait.c ---- */
+
+/* Waits a moment for another view. */
+void tutti_follower_wait(tutti_follower *f, const tutti_node_view *view);
+/* There are fewer workers than the run is to have. TUTTI_ERR_PEER: for too long. */
+tutti_status tutti_follower_wait_for_more(tutti_follower *f, const tutti_node_view *view,
+                                          tutti_error *err);
+/* Those that answer cannot decide the next epoch. TUTTI_ERR_PEER: for too long. */
+tutti_status tutti_follower_wait_for_majority(tutti_follower *f, const tutti_node_view *view,
+                                              tutti_error *err);
+/* Those that are left do not have all of the state of the epoch, for the reason `why`.
+   TUTTI_ERR_PEER: for too long. */
+tutti_status tutti_follower_wait_for_state(tutti_follower *f, const tutti_node_view *view,
+                                           const char *why, tutti_error *err);
+/* Before this process ends without the others: has its client save its state, if it has all of it.
+   Of several that answer the first does. Blocks. */
+tutti_status tutti_follower_save(tutti_follower *f, const tutti_node_view *view, tutti_error *err);
+
+/* ---- follow_state.c ---- */
+
+/* It has no state any more. */
+tutti_status tutti_follower_drop(tutti_follower *f, tutti_error *err);
+/* Gets the state of the epoch, or finds that it is not to be had yet. */
+tutti_status tutti_follower_get_state(tutti_follower *f, const tutti_node_view *view,
+                                      tutti_error *err);
+/* Does it have more than a part of the state that the node says it holds? If not: gets the rest. */
+bool tutti_follower_has_all(const tutti_follower *f, const tutti_node_view *view);
+tutti_status tutti_follower_get_rest(tutti_follower *f, const tutti_node_view *view,
+                                     tutti_error *err);
+/* The image that an epoch of this step begins with. NULL: no step is done. */
+tutti_status tutti_follower_find_image(const tutti_follower *f, uint64_t step,
+                                       const tutti_image **image, tutti_error *err);
+#endif

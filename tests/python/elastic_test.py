@@ -1,0 +1,282 @@
+"""Goal: a script of prepare(elastic=True) has the same model, to the bit, whatever its number of workers, and whichever
+of them is lost, comes back or leaves, and each sample of an epoch is trained once. What cannot be is refused in a
+sentence. Method: runs of `tutti run --workers` with a small script whose steps wait a little, and kills at the times
+that the test sees in the workers' own lines."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+import tutti.torch
+from processes import ROOT, build
+
+SCRIPT = """
+import os, sys, time
+import torch
+from torch import nn
+import tutti.torch
+
+out, delay, epochs = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Dropout(0.2), nn.Linear(6, 2))
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+draw = torch.Generator().manual_seed(1)
+data = torch.utils.data.TensorDataset(torch.randn(56, 4, generator=draw), torch.randint(0, 2, (56,), generator=draw))
+sampler = tutti.torch.sampler(data, 3, seed=1)
+model, optimizer = tutti.torch.prepare(model, optimizer, sampler=sampler, elastic=True)
+print(f"begins {os.getpid()} {optimizer.figures()['steps']}\\n", end="", flush=True)  # one write
+for epoch in range(epochs):
+    for x, y in torch.utils.data.DataLoader(data, batch_sampler=sampler):
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        time.sleep(delay)
+        print(f"step {os.getpid()} {int(optimizer.figures()['steps'])}\\n", end="", flush=True)  # one write
+    with optimizer.evaluate():
+        model.eval()
+        model(data.tensors[0])
+        model.train()
+    scheduler.step()
+if optimizer.world.rank == 0:
+    torch.save(model.state_dict(), out)
+optimizer.finish()
+print(f"ended {os.getpid()}\\n", end="", flush=True)  # one write
+"""
+EPOCHS, STEPS = 4, 4 * 5  # 56 samples, 4 shares of 3
+
+
+class Elastic:
+    """A run that is under way, and the lines of its workers."""
+
+    def __init__(self, folder, name, n, delay=0.0, more=(), script=SCRIPT):
+        self.out, self.seen = folder / f"{name}.pt", []
+        path = folder / f"{name}.py"
+        path.write_text(script)
+        self.begun = time.monotonic()
+        self.process = subprocess.Popen(
+            [f"{build()}/bin/tutti", "run", "--workers", "1:4", "-n", str(n), "--pass", str(folder / f"{name}.join"),
+             *more, "--", sys.executable, str(path), str(self.out), str(delay), str(EPOCHS)],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ | {
+                "PYTHONPATH": str(ROOT / "python"), "TUTTI_LIBRARY": str(build() / "lib/libtutti.so")})
+
+    def until(self, what):
+        """Reads lines up to one that has this form."""
+        for line in self.process.stdout:
+            self.seen.append(line)
+            found = re.search(what, line)
+            if found:
+                return found
+        raise AssertionError(f"no line like {what}:\n" + "".join(self.seen))
+
+    def pids(self):
+        return list(dict.fromkeys(int(m[1]) for m in re.finditer(r"(?m)^begins (\d+)", "".join(self.seen))))
+
+    def end(self, code=0):
+        rest, _ = self.process.communicate(timeout=120)
+        self.seen.append(rest)
+        text = "".join(self.seen)
+        assert code is None or self.process.returncode == code, text
+        return text
+
+    def model(self):
+        return torch.load(self.out)
+
+
+def equal(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    run = Elastic(tmp_path_factory.mktemp("elastic"), "one", 1)
+    text = run.end()
+    assert f"step {run.pids()[0]} {STEPS}" in text
+    return run.model()
+
+
+def test_the_number_of_workers_does_not_change_a_bit(tmp_path, undisturbed):
+    run = Elastic(tmp_path, "three", 3)
+    run.end()
+    assert equal(run.model(), undisturbed)
+
+
+@pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_killed_worker_comes_back_and_the_model_is_the_same(tmp_path, undisturbed, victim):
+    run = Elastic(tmp_path, "killed", 3, delay=0.25)
+    for _ in range(3):
+        run.until(r"^begins")
+    run.until(r"^step \d+ 2$")
+    os.kill(run.pids()[victim], signal.SIGKILL)
+    assert int(run.until(r"^begins \d+ (\d+)")[1]) > 0  # the one that has come begins where the others are
+    text = run.end()
+    assert "was killed by signal 9 (SIGKILL); the run goes on, and it is started again in 1 s" in text
+    assert text.count("ended") == 3 and equal(run.model(), undisturbed)
+
+
+def test_what_is_dropped_of_the_first_step_leaves_nothing_in_the_module(tmp_path, undisturbed):
+    """No step is done, so the others begin again by themselves, and their batch norms have seen a batch."""
+    dies = """
+        if optimizer.world.rank == 1 and not os.path.exists(out + ".died"):
+            open(out + ".died", "w").close()
+            os.kill(os.getpid(), 9)
+"""
+    at = "        nn.functional.cross_entropy(model(x), y).backward()\n"
+    run = Elastic(tmp_path, "first", 3, script=SCRIPT.replace(at, at + dies[1:], 1))
+    text = run.end()
+    assert "killed by signal 9" in text and equal(run.model(), undisturbed)
+
+
+def test_a_forked_child_ends_by_a_signal(tmp_path):
+    at = "for epoch in range(epochs):"
+    forks = """
+import multiprocessing
+child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(100,))
+child.start()
+child.terminate()
+child.join(20)
+print(f"child {child.exitcode}\\n", end="", flush=True)
+"""
+    run = Elastic(tmp_path, "forks", 1, script=SCRIPT.replace(at, forks[1:] + at, 1))
+    assert "child -15\n" in run.end()
+
+
+def test_a_buffer_that_no_state_has_is_named(tmp_path):
+    at = "model, optimizer = tutti"
+    counts = """
+model.register_buffer("seen", torch.zeros(()))
+model.register_forward_hook(lambda m, x, y: m.seen.add_(1) and None)
+"""
+    run = Elastic(tmp_path, "seen", 1, script=SCRIPT.replace(at, counts[1:] + at, 1), more=["--restarts", "0"])
+    assert "the module changes its buffer 'seen' in training" in run.end(None)
+
+
+def test_slots_wider_than_their_parameter_keep_their_bits(tmp_path):
+    """Of a rule of the script's own, whose sums are float32 and parameters bfloat16."""
+    rule = """
+class Wide(torch.optim.Optimizer):
+    def __init__(self, params, lr):
+        super().__init__(params, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for p in self.param_groups[0]["params"]:
+            sums = self.state[p].setdefault("sums", torch.zeros_like(p, dtype=torch.float32))
+            sums.mul_(0.9).add_(p.grad.float())
+            p.add_(sums.to(p.dtype), alpha=-self.param_groups[0]["lr"])
+
+
+"""
+    script = SCRIPT.replace("out, delay", rule + "out, delay", 1).replace("torch.optim.Adam(", "Wide(")
+    script = script.replace("nn.BatchNorm1d(6)", "nn.Identity()")
+    script = script.replace("optimizer = Wide", "model.bfloat16()\noptimizer = Wide")
+    script = script.replace("torch.randn(56, 4, generator=draw)", "torch.randn(56, 4, generator=draw).bfloat16()")
+    alone = Elastic(tmp_path, "wide", 1, script=script)
+    alone.end()
+    run = Elastic(tmp_path, "wider", 2, delay=0.1, script=script)
+    run.until(r"^step \d+ 3$")
+    os.kill(run.pids()[1], signal.SIGTERM)
+    run.end()
+    assert equal(run.model(), alone.model())
+
+
+def test_a_worker_that_gets_sigterm_leaves_and_no_step_is_lost(tmp_path, undisturbed):
+    run = Elastic(tmp_path, "left", 2, delay=0.1)
+    for _ in range(2):
+        run.until(r"^begins")
+    run.until(r"^step \d+ 3$")
+    os.kill(run.pids()[1], signal.SIGTERM)
+    text = run.end()
+    assert text.count("ended") == 1 and "lost" not in text and equal(run.model(), undisturbed)
+
+
+@pytest.mark.slow
+def test_without_a_majority_the_run_waits_and_ends(tmp_path):
+    run = Elastic(tmp_path, "half", 2, delay=0.2, more=["--workers-timeout", "1", "--restarts", "0"])
+    for _ in range(2):
+        run.until(r"^begins")
+    run.until(r"^step \d+ 2$")
+    first, = (p for p in run.pids() if b"TUTTI_RANK=0\0" in open(f"/proc/{p}/environ", "rb").read())
+    os.kill(first, signal.SIGKILL)
+    text = run.end(3)
+    assert "1 of 2 workers answers, which is no majority" in text and "Traceback" not in text
+    assert "begin again, from what the script has saved" in text
+
+
+def test_all_leave_when_the_launcher_is_stopped(tmp_path):
+    run = Elastic(tmp_path, "stopped", 2, delay=0.1)
+    run.until(r"^step \d+ 2$")
+    joined = subprocess.run([f"{build()}/bin/tutti", "join", str(tmp_path / "stopped.join")], capture_output=True,
+                            text=True)
+    assert joined.returncode == 2 and "is of a script, whose workers `tutti run --workers` starts" in joined.stderr
+    run.process.send_signal(signal.SIGTERM)
+    assert "ended" not in run.end(128 + signal.SIGTERM)
+
+
+@pytest.mark.slow
+def test_a_script_that_fails_after_the_end_is_no_success(tmp_path):
+    run = Elastic(tmp_path, "after", 1, script=SCRIPT + (
+        "\nimport signal\nassert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL\nsys.exit(7)\n"))
+    assert "failed after the end of the run" in run.end(7)
+
+
+@pytest.mark.slow
+def test_rates_that_differ_from_the_others_are_refused(tmp_path):
+    script = SCRIPT.replace("lr=0.01", "lr=0.02 if 'TUTTI_JOIN' in os.environ else 0.01")
+    run = Elastic(tmp_path, "rates", 2, delay=0.3, more=["--restarts", "1"], script=script)
+    for _ in range(2):
+        run.until(r"^begins")
+    run.until(r"^step \d+ 2$")
+    os.kill(run.pids()[1], signal.SIGKILL)
+    run.until(r"StateError: group 0 of the optimizer has lr=0.02 here, and 0.01 on the workers")
+    assert "ended" in run.end()
+
+
+def test_a_script_without_elastic_is_refused(tmp_path):
+    run = Elastic(tmp_path, "fixed", 2, script=SCRIPT.replace(", elastic=True", ""))
+    assert "this process was started by `tutti run --workers`" in run.end(1)
+
+
+def test_a_loader_that_reads_ahead_is_refused(tmp_path):
+    script = SCRIPT.replace("batch_sampler=sampler)", "batch_sampler=sampler, num_workers=1)")
+    run = Elastic(tmp_path, "ahead", 1, more=["--restarts", "0"], script=script)
+    assert "give the DataLoader num_workers=0" in run.end(1)
+
+
+@pytest.mark.parametrize(("wrong", "why"), [
+    ({"method": "local-sgd(period=4)"}, "take ddp"),
+    ({"method": "zero(stage=1)"}, "take ddp"),
+    ({"sampler": None}, "needs sampler=tutti.torch.sampler"),
+    ({"sampler": "placed"}, "without rank, workers, shares and parts"),
+    ({"codec": "bf16"}, "codec= as yet"),
+    ({"checkpoint": "runs"}, "checkpoint= as yet"),
+    ({"trace": "runs"}, "trace= as yet"),
+    ({"servers": 1}, "servers= as yet"),
+    ({}, "start it by `tutti run --workers FEWEST:MOST"),
+])
+def test_what_cannot_be_is_refused_in_a_sentence(wrong, why):
+    model = torch.nn.Linear(2, 1)
+    options = {"sampler": tutti.torch.sampler(8, 2), "elastic": True} | wrong
+    if options["sampler"] == "placed":
+        options["sampler"] = tutti.torch.sampler(8, 2, rank=0, workers=1)
+    with pytest.raises(ValueError, match=re.escape(why)):
+        tutti.torch.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), **options)
+
+
+@pytest.mark.parametrize(("words", "why"), [
+    (["--workers", "4:2"], "workers is '4:2'; write FEWEST:MOST"),
+    (["--workers", "2:4", "-n", "5"], "the run begins with a number from 2 to 4"),
+    (["--workers", "2:4", "--on-loss", "continue"], "--on-loss is for runs with a fixed number of workers"),
+    (["--workers", "2:4", "-H", "a:2"], "--hosts is for runs with a fixed number of workers"),
+    (["--workers", "2:4", "--transport", "shm"], "workers that come and go meet over tcp"),
+    (["-n", "2", "--pass", "x"], "pass is for runs whose workers come and go"),
+])
+def test_the_command_refuses(words, why):
+    done = subprocess.run([f"{build()}/bin/tutti", "run", *words, "--", "true"], capture_output=True, text=True)
+    assert done.returncode == 2 and why in done.stderr
