@@ -173,6 +173,11 @@ tutti_status tutti_elastic_next(tutti_elastic *m, tutti_elastic_epoch *epoch, tu
 
     *epoch = (tutti_elastic_epoch){ .world = NULL };
     TUTTI_TRY(tutti_follower_next(m->follower, &turn, err));
+    if (turn.world != NULL) {
+        char what[32];
+        snprintf(what, sizeof what, "in %d", tutti_world_rank(turn.world));
+        tell(m, what);
+    }
     epoch->world = turn.world;
     epoch->number = turn.epoch;
     epoch->step = turn.step;

@@ -6,6 +6,7 @@
    are those of their nodes. Workers report to the launcher by one pipe, a line each:
 
      3 at 10.0.0.2:41234          worker 3 has joined, and others reach it there
+     3 in 1                       worker 3 is rank 1 of a new epoch (not said by `tutti train`)
      3 ended                      worker 3 has seen the end of the run
      3 says ...                   a sentence for the user
 
@@ -21,10 +22,12 @@
      all have met
      the user sends a signal      SIGTERM to all workers: they leave. A second one kills at once.
      the launcher is killed       the kernel kills its workers (start.c); others continue.
-     a worker sees the end of     those that do not are asked to leave after a while. It may do
-     the run                      more, and is not disturbed in that.
-     all workers have ended       so has the launcher. 0 if one of them has seen the end, and none
-                                  has failed after that. */
+     a worker sees the end of     those that do not are asked to leave after a while: newcomers, and
+     the run                      later members, which may have to make the end again. It may do more,
+                                  and is not disturbed in that.
+     no member is left            newcomers are asked to leave, and none is started.
+     all workers have ended       so has the launcher. 0 if rank 0 of an epoch has seen the end, and
+                                  none has failed after that. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -42,7 +45,8 @@
 extern char **environ;
 
 #define MS INT64_C(1000000)
-enum { LEAVE_MS = 30000, STOPPED_MS = 3000, CHECK_MS = 500, WAIT_MS = 1000, WAIT_MOST_MS = 30000, ENDED_MS = 6000 };
+enum { LEAVE_MS = 30000, STOPPED_MS = 3000, CHECK_MS = 500, WAIT_MS = 1000, WAIT_MOST_MS = 30000 };
+enum { ENDED_MS = 6000, AGAIN_MS = 30000 };
 enum { REFUSED = 2, LOST = 3 }; /* exit codes of a worker */
 enum { ID, KEY, TELL, JOIN, VARIABLES };
 
@@ -52,6 +56,9 @@ typedef struct worker {
     int started_again;           /* how often */
     int64_t start_at;            /* when it is started again; 0: it is not */
     bool ours;                   /* the launcher has killed it */
+    bool newcomer;               /* it was started again */
+    bool in;                     /* it has said that it is in an epoch */
+    int place;                   /* its rank there */
     bool done;                   /* it has seen the end of the run, and ends by itself */
     char address[64];            /* "": it has not joined */
     launch_stopped stopped;
@@ -73,8 +80,10 @@ typedef struct elastic {
     char text[VARIABLES][4300];  /* variables of the workers */
     char **environment[2];       /* of founders, of newcomers */
     bool met, ended;             /* a worker has joined; one has seen the end of the run */
+    bool placed;                 /* a worker has said that it is in an epoch */
+    bool whole;                  /* rank 0 of an epoch has seen the end of the run */
     int64_t ended_at;
-    bool asked;                  /* those that were left then to leave */
+    bool asked, asked_members;   /* those that were left then to leave */
     int user_signal;             /* the first; 0: none */
     int64_t signal_at, kill_at;  /* kill_at 0: nothing is to be killed */
     int code;                    /* of the first worker that has failed; 0 */
@@ -136,16 +145,21 @@ static void write_pass(const elastic *e)
 static void take_line(elastic *e, const char *line)
 {
     char address[64];
-    int k, at = 0;
+    int k, place, at = 0;
 
     if (sscanf(line, "%d says %n", &k, &at) == 1 && at > 0)
         say(e, line + at);
+    else if (sscanf(line, "%d in %d", &k, &place) == 2 && k >= 0 && k < e->n) {
+        e->workers[k].in = e->placed = true;
+        e->workers[k].place = place;
+    }
     else if (sscanf(line, "%d at %63s", &k, address) == 2 && k >= 0 && k < e->n) {
         snprintf(e->workers[k].address, sizeof e->workers[k].address, "%s", address);
         e->met = true;
         write_pass(e);
     } else if (strstr(line, " ended") != NULL && sscanf(line, "%d", &k) == 1 && k >= 0 && k < e->n) {
         e->workers[k].done = true;
+        e->whole = e->whole || !e->workers[k].in || e->workers[k].place == 0;
         if (!e->ended)
             e->ended_at = tutti_now_ns(e->rt);
         e->ended = true;
@@ -172,6 +186,25 @@ static void read_tells(elastic *e)
 
 /* ---- ends ---- */
 
+/* Is it in the run, as far as the launcher knows? Founders are as soon as they have met. */
+static bool is_member(const elastic *e, const worker *w)
+{
+    return w->pidfd >= 0 && w->address[0] != '\0' && (w->in || !w->newcomer || !e->placed);
+}
+
+/* No worker of this host is in the run: nobody could admit a newcomer. */
+static void end_the_waiting(elastic *e)
+{
+    for (int k = 0; k < e->n; k++) {
+        worker *w = &e->workers[k];
+        w->start_at = 0;
+        if (w->pidfd < 0 || !w->newcomer || w->done)
+            continue;
+        w->ours = true;
+        syscall(SYS_pidfd_send_signal, w->pidfd, SIGTERM, NULL, 0);
+    }
+}
+
 /* Decides whether a lost worker is started again, and writes the end of the sentence. meant: it has
    ended by itself, and would again. */
 static void decide(elastic *e, int k, bool meant, char *text, size_t bytes)
@@ -181,7 +214,9 @@ static void decide(elastic *e, int k, bool meant, char *text, size_t bytes)
     bool others = false;
 
     for (int i = 0; i < e->n; i++)
-        others = others || (e->workers[i].pidfd >= 0 && e->workers[i].address[0] != '\0');
+        others = others || is_member(e, &e->workers[i]);
+    if (!others && e->met && !e->ended)
+        end_the_waiting(e);
     if (!others || meant || e->user_signal != 0 || e->ended ||
         w->started_again >= e->options->restarts) {
         snprintf(text, bytes, "%s", others && !e->ended ? "; the run goes on without it" : "");
@@ -261,7 +296,8 @@ static tutti_status start(elastic *e, int k, bool founder, tutti_error *err)
     tutti_status status;
 
     w->start_at = 0;
-    w->done = false;
+    w->newcomer = !founder;
+    w->in = w->done = w->ours = false;
     w->stopped = (launch_stopped){ .since_ns = 0 };
     status = tutti_launch_start_worker(founder ? &e->founders : &e->newcomers, k,
                                        e->cores != NULL ? &e->cores[k] : NULL, NULL, &w->pid,
@@ -330,15 +366,33 @@ static bool is_due(const elastic *e)
     return false;
 }
 
-/* The run has ended. A newcomer that has not been admitted would ask for a while. */
-static void end_the_newcomers(elastic *e)
+/* Asks members, or all others. Workers of `tutti train` do not say that they are members. */
+static void ask_to_leave(elastic *e, bool members)
 {
-    if (e->asked || !e->ended || tutti_now_ns(e->rt) < e->ended_at + ENDED_MS * MS)
-        return;
-    e->asked = true;
-    for (int k = 0; k < e->n; k++)
-        if (e->workers[k].pidfd >= 0 && !e->workers[k].done)
-            syscall(SYS_pidfd_send_signal, e->workers[k].pidfd, SIGTERM, NULL, 0);
+    for (int k = 0; k < e->n; k++) {
+        worker *w = &e->workers[k];
+        const bool member = e->placed && is_member(e, w);
+        if (w->pidfd < 0 || w->done || member != members)
+            continue;
+        w->ours = w->ours || (e->placed && !member); /* it may not listen for signals yet */
+        syscall(SYS_pidfd_send_signal, w->pidfd, SIGTERM, NULL, 0);
+    }
+}
+
+/* The run has ended. A newcomer that has not been admitted would ask for a while. A member that has
+   not seen the end is making it again, with others or alone, and would wait for a majority. */
+static void end_the_rest(elastic *e)
+{
+    const int64_t since = e->ended ? tutti_now_ns(e->rt) - e->ended_at : 0;
+
+    if (!e->asked && since >= ENDED_MS * MS) {
+        e->asked = true;
+        ask_to_leave(e, false);
+    }
+    if (!e->asked_members && since >= AGAIN_MS * MS) {
+        e->asked_members = true;
+        ask_to_leave(e, true);
+    }
 }
 
 static void watch(elastic *e)
@@ -358,7 +412,7 @@ static void watch(elastic *e)
                 reap(e, k);
         start_again(e);
         end_the_stopped(e);
-        end_the_newcomers(e);
+        end_the_rest(e);
         if (e->kill_at != 0 && tutti_now_ns(e->rt) >= e->kill_at) {
             e->kill_at = 0;
             send_all(e, SIGKILL);
@@ -372,6 +426,12 @@ static void conclude(const elastic *e, tutti_launch_result *result)
     if (e->ended) {
         result->exit_code = e->code_after;
         snprintf(result->text, sizeof result->text, "%s", e->why_after);
+        if (!e->whole && e->code_after == 0) {
+            result->exit_code = LOST;
+            snprintf(result->text, sizeof result->text,
+                     "the first worker was lost as the run ended: what it was to write after that may "
+                     "be missing");
+        }
     } else if (e->user_signal != 0) {
         result->exit_code = 128 + e->user_signal;
         snprintf(result->text, sizeof result->text, "stopped by signal %d (SIG%s)", e->user_signal,

@@ -44,9 +44,7 @@ for epoch in range(epochs):
         model(data.tensors[0])
         model.train()
     scheduler.step()
-if optimizer.world.rank == 0:
-    torch.save(model.state_dict(), out)
-optimizer.finish()
+optimizer.finish(lambda: torch.save(model.state_dict(), out))
 print(f"ended {os.getpid()}\\n", end="", flush=True)  # one write
 """
 EPOCHS, STEPS = 4, 4 * 5  # 56 samples, 4 shares of 3
@@ -131,6 +129,103 @@ def test_what_is_dropped_of_the_first_step_leaves_nothing_in_the_module(tmp_path
     run = Elastic(tmp_path, "first", 3, script=SCRIPT.replace(at, at + dies[1:], 1))
     text = run.end()
     assert "killed by signal 9" in text and equal(run.model(), undisturbed)
+
+
+@pytest.mark.parametrize("where", ["before", "within"])
+def test_rank_0_is_lost_while_the_others_are_in_finish(tmp_path, undisturbed, where):
+    """Another one writes the results."""
+    end = "optimizer.finish(lambda: torch.save(model.state_dict(), out))"
+    dies = """
+def save():
+    if not os.path.exists(out + ".died"):
+        open(out + ".died", "w").close()
+        time.sleep(1)
+        os.kill(os.getpid(), 9)
+    torch.save(model.state_dict(), out)
+
+if "before" in sys.argv and optimizer.world.rank == 0:
+    save()
+optimizer.finish(save)
+"""
+    script = SCRIPT.replace(end, dies[1:].replace('"before" in sys.argv', str(where == "before")), 1)
+    run = Elastic(tmp_path, "last", 3, script=script)
+    text = run.end()
+    assert "killed by signal 9" in text and "StateError" not in text and text.count("ended") == 2
+    assert equal(run.model(), undisturbed)
+
+
+def test_rates_that_change_within_an_epoch_are_refused(tmp_path):
+    clears = "        optimizer.zero_grad()\n"
+    script = SCRIPT.replace(clears, clears + "        scheduler.step()\n")
+    run = Elastic(tmp_path, "steps", 1, more=["--restarts", "0"], script=script)
+    assert "the script has changed lr of group 0 of the optimizer from 0.01 to 0.005" in run.end(1)
+
+
+def test_an_optimizer_that_counts_in_its_groups_admits_a_newcomer(tmp_path):
+    rule = """
+class Counts(torch.optim.Optimizer):
+    def __init__(self, params, lr):
+        super().__init__(params, {"lr": lr, "k": 0})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            group["k"] += 1
+            for p in group["params"]:
+                p.add_(p.grad, alpha=-group["lr"] / group["k"])
+
+
+"""
+    script = SCRIPT.replace("out, delay", rule + "out, delay", 1).replace("torch.optim.Adam(", "Counts(")
+    alone = Elastic(tmp_path, "counts", 1, script=script)
+    alone.end()
+    run = Elastic(tmp_path, "counted", 3, delay=0.25, script=script)
+    run.until(r"^step \d+ 2$")
+    os.kill(run.pids()[1], signal.SIGKILL)
+    assert int(run.until(r"^begins \d+ ([1-9]\d*)")[1]) > 0
+    assert run.end().count("ended") == 3 and equal(run.model(), alone.model())
+
+
+def test_a_second_model_is_refused(tmp_path):
+    more = """
+other = nn.Linear(4, 2)
+tutti.torch.prepare(other, torch.optim.SGD(other.parameters(), lr=0.1), sampler=tutti.torch.sampler(8, 2), elastic=True)
+"""
+    at = "for epoch in range(epochs):"
+    run = Elastic(tmp_path, "second", 1, script=SCRIPT.replace(at, more[1:] + at, 1), more=["--restarts", "0"])
+    assert "one prepare(elastic=True) in a script" in run.end(1)
+
+
+def test_after_a_failure_signals_are_the_scripts_again(tmp_path):
+    script = SCRIPT.replace("model, optimizer = tutti", "model.register_buffer('seen', torch.zeros(()))\n"
+                            "model, optimizer = tutti", 1)
+    body = script.index("for epoch in range(epochs):")
+    script = script[:body] + """
+import signal
+try:
+    for x, y in torch.utils.data.DataLoader(data, batch_sampler=sampler):
+        model.seen.add_(1)
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+except tutti.StateError:
+    print("default", signal.getsignal(signal.SIGTERM) == signal.SIG_DFL, flush=True)
+    raise
+"""
+    run = Elastic(tmp_path, "failed", 1, script=script, more=["--restarts", "0"])
+    assert "default True" in run.end(1)
+
+
+def test_a_script_that_fails_on_all_workers_ends_soon(tmp_path):
+    script = SCRIPT.replace("    scheduler.step()\n", "    raise ValueError('a mistake')\n", 1)
+    run = Elastic(tmp_path, "mistake", 3, script=script)
+    text = run.end(1)
+    assert "a mistake" in text and "was not admitted" not in text and time.monotonic() - run.begun < 30
+
+
+def test_a_script_without_finish_is_told(tmp_path):
+    script = SCRIPT.replace("optimizer.finish(lambda: torch.save(model.state_dict(), out))\n", "", 1)
+    run = Elastic(tmp_path, "forgot", 1, script=script, more=["--restarts", "0"])
+    assert "has trained and ends without optimizer.finish()" in run.end(1)
 
 
 def test_a_forked_child_ends_by_a_signal(tmp_path):

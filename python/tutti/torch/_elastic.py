@@ -56,6 +56,7 @@ class ElasticRun(Run):
         self.elastic = elastic
         self.first = epoch.step  # steps of the run before this epoch
         self._lost: PeerError | None = None  # why this epoch has ended
+        self._agreed = 0  # steps of this epoch that all members are known to have made
         super().__init__(elastic.model, elastic.optimizer, elastic.method, world=epoch.world,
                          commit=elastic.members.commit, **options)
 
@@ -111,6 +112,7 @@ class ElasticRun(Run):
         tensors, words = _saved.flat(self.optimizer.state_dict())
         of_torch = {f"torch/{name}": t for name, t in sorted(tensors.items())}
         of_engine = {f"tutti/{name}": _state.memory(p) for name, p in self._pieces().items()}
+        words["progress"] = json.dumps(sorted(self.elastic.progress))
         return step, _saved.packed(of_engine | of_torch, words)
 
     def _pieces(self) -> dict[str, _abi.tutti_saved]:
@@ -129,7 +131,15 @@ class ElasticRun(Run):
         self.engine.state_written()
         slots = {name.removeprefix("torch/"): t for name, t in tensors.items() if name.startswith("torch/")}
         found = _saved.unflat(slots, words)
-        groups = self.optimizer.state_dict()["param_groups"]
+        groups, theirs_of = self.optimizer.state_dict()["param_groups"], found["param_groups"]
+        if len(groups) != len(theirs_of):
+            raise StateError(f"the optimizer has {len(groups)} groups here, and {len(theirs_of)} on the workers that "
+                             "this one has joined; all workers run the same script")
+        self.elastic.progress |= set(json.loads(words.get("progress", "[]")))
+        for mine, other in zip(groups, theirs_of, strict=True):
+            for name in self.elastic.progress & other.keys():
+                is_tensor = isinstance(mine.get(name), torch.Tensor)
+                mine[name] = torch.as_tensor(other[name], dtype=mine[name].dtype) if is_tensor else other[name]
         self.optimizer.load_state_dict({"state": found["state"], "param_groups": groups})
         params = [p for group in self.optimizer.param_groups for p in group["params"]]
         for index, one in found["state"].items():
@@ -171,23 +181,49 @@ class ElasticRun(Run):
 
     def finish(self) -> None:
         if not self._ended and not self.finished:
-            self.elastic.finish()
+            self.elastic.finish(None)
 
-    def ends(self) -> None:
-        """Comes to the end together with the others of this epoch."""
+    def ends(self, results: Callable[[], Any] | None) -> None:
+        """Comes to the end together with the others of this epoch. results: called on rank 0 before all are there."""
         if self._pass is not None or self.within:
             raise StateError("finish() within a step: go through the sampler's epoch to its end, or call step() for "
                              "each batch that it has given")
         if self._lost is None:
-            self._until_lost(self._end_together)
+            self._until_lost(self._end_together, results)
         if self._lost is None:
             self._take_own()
             self.finished = True
 
-    def _end_together(self) -> None:
+    def _end_together(self, results: Callable[[], Any] | None) -> None:
         self._between("finish()")
+        if results is not None and self.world.rank == 0:
+            results()
+        self.world.barrier()  # before the engine's finish, after which it gives no state to a next epoch
         self.engine.finish()
+
+    def agree(self) -> None:
+        """Waits until all members have made the steps so far: then no epoch begins before these."""
+        if self._lost is None and self.steps > self._agreed:
+            self._until_lost(self._agree_together)
+
+    def _agree_together(self) -> None:
+        if self._meetings is not None:
+            self._meetings.come("the end of an epoch", self.steps)
         self.world.barrier()
+        self._agreed = self.steps
+
+    def _update(self, factor: float) -> None:
+        before = self.elastic.settings()
+        super()._update(factor)
+        self.elastic.note_progress(before)
+
+    def fail(self, error: BaseException) -> None:
+        super().fail(error)
+        self.elastic.close()
+
+    @property
+    def trained(self) -> bool:
+        return self.first + self.steps > 0 or self.within
 
     def _go_on(self) -> None:
         for b in self._versions:
@@ -201,10 +237,15 @@ class ElasticRun(Run):
 class Elastic:
     """This process in a run whose workers come and go."""
 
+    _taken = False  # this process takes part, or has
+
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, method: str, *, sampler: BatchSampler | None,
                  **options: Any):
         self._check(model, method, sampler, options)
         check(model, optimizer)
+        if Elastic._taken:
+            raise ValueError("this process takes part in its run already, or has: `tutti run --workers` has one "
+                             "prepare(elastic=True) in a script. Give it one module that has both models")
         assert sampler is not None, "it is checked above"
         self.model, self.optimizer, self.method, self.sampler = model, optimizer, method, sampler
         options["elastic_shares"] = self._shares(options["elastic_shares"])
@@ -214,12 +255,15 @@ class Elastic:
         self._counts = [m.num_batches_tracked for m in norms if m.num_batches_tracked is not None]
         self._counted = [int(t) for t in self._counts]
         self._groups: list[dict[str, Any]] | None = None  # of the state that was taken over, until they are compared
+        self.progress: set[str] = set()  # what the optimizer itself changes in its groups, as a count of steps
+        self._rates: tuple[int, list[dict[str, Any]]] = (-1, [])  # an epoch of the samples, and the groups in it
         self._beginning = b""  # the state of step 0, if an epoch has ended before the first step
         known = {id(t) for t in [*statistics_of(model), *self._counts]}
         self._others = {name: (t, t._version) for name, t in model.named_buffers() if id(t) not in known}
         self._tried = False  # whether the optimizer's state can be packed
         size = sum(t.numel() * t.element_size() for t in model.state_dict().values())
         self.members = Members(16 * size + 64 * _MIB)
+        Elastic._taken = True
         self._listen()
         self.run: ElasticRun
         self._enter()
@@ -293,6 +337,13 @@ class Elastic:
 
     def _enter(self) -> None:
         """Waits for the next epoch, and opens its run."""
+        try:
+            self._open_next()
+        except BaseException:  # SystemExit too: signals are the script's again
+            self.close()
+            raise
+
+    def _open_next(self) -> None:
         while True:
             try:
                 epoch = self.members.next()
@@ -361,6 +412,8 @@ class Elastic:
         """Begins this worker's next pass, and returns its samples. None: the run has done that many epochs."""
         while True:
             found = self.run.try_spans(epochs)
+            if found is None:
+                self.run.agree()  # else the script would do what follows the epoch, and might have to go back
             if self.run.lost() is None:
                 return found
             self.renew()
@@ -372,6 +425,7 @@ class Elastic:
             if spans[0][0] < epochs - 1:
                 raise self._failed(StateError(_BEHIND.format(run.first + run.steps)))
             self._compare_groups()
+            self._check_rates(spans[0][0])
             share, number = run.engine.share(), (run.steps, run.passes)
             yield [i for e, at, n in spans for i in self.sampler._indices(share, e, at, n)] or [0]
             if self.run is run and (run.steps, run.passes) == number and run.lost() is None:
@@ -385,12 +439,40 @@ class Elastic:
             return
         _, words = _saved.flat(self.optimizer.state_dict())
         for number, (other, mine) in enumerate(zip(theirs, json.loads(words["param_groups"]), strict=True)):
-            for name in other:
+            for name in other.keys() - self.progress:
                 if other[name] != mine.get(name):
                     raise self._failed(StateError(
                         f"group {number} of the optimizer has {name}={mine.get(name)} here, and {other[name]} on the "
                         "workers that this one has joined; what changes it, such as scheduler.step(), is to be called "
                         "once at the end of each epoch of the samples"))
+
+    def settings(self) -> list[dict[str, Any]]:
+        """Returns the groups of the optimizer without their parameters."""
+        return [{k: v.tolist() if isinstance(v, torch.Tensor) else v for k, v in group.items() if k != "params"}
+                for group in self.optimizer.param_groups]
+
+    def note_progress(self, before: list[dict[str, Any]]) -> None:
+        """The optimizer has made an update."""
+        for a, b in zip(before, self.settings(), strict=True):
+            self.progress |= {name for name in b if a.get(name) != b[name]}
+
+    def _check_rates(self, epoch: int) -> None:
+        """Workers do not call step() equally often in an epoch, and one that comes has called it less often."""
+        now = self.settings()
+        if self._rates[0] != epoch:
+            self._rates = epoch, now
+        for number, (a, b) in enumerate(zip(self._rates[1], now, strict=True)):
+            for name in (a.keys() | b.keys()) - self.progress:
+                if a.get(name) != b.get(name):
+                    raise self._failed(StateError(
+                        f"the script has changed {name} of group {number} of the optimizer from {a.get(name)} to "
+                        f"{b.get(name)} within an epoch of the samples, in which workers do not make equally many "
+                        "iterations; call scheduler.step() at the end of each epoch"))
+
+    def close(self) -> None:
+        """This process takes part no more. The others go on as soon as its worlds are closed."""
+        self._listen_no_more()
+        self.members.close()
 
     def _failed(self, error: Exception) -> Exception:
         self.run.fail(error)
@@ -398,10 +480,10 @@ class Elastic:
 
     # ---- the end ----
 
-    def finish(self) -> None:
+    def finish(self, results: Callable[[], Any] | None) -> None:
         while True:
             made = self.run.first + self.run.steps
-            self.run.ends()
+            self.run.ends(results)
             if self.run.lost() is None:
                 break
             self.renew()

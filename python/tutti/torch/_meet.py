@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 _COMES, _TOO_EARLY, _ENDS = 1, 2, 3
 _OF_UNITS = ("model.state_dict()", "a forward without training")  # these gather values of all workers
-_KINDS = ("evaluate()", "save()", "save_end()", "load()", "finish()", "state_dict()", *_OF_UNITS, "step()")
+_KINDS = ("evaluate()", "save()", "save_end()", "load()", "finish()", "state_dict()", "the end of an epoch", *_OF_UNITS,
+          "step()")
 _STATE, _MODEL, _FORWARD, _STEP = map(_KINDS.index, ("state_dict()", *_OF_UNITS, "step()"))
 _FOREVER = 2**63 - 1
 _PORT = b"python: meetings"

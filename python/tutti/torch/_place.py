@@ -375,7 +375,7 @@ def open_engine(
     try:
         return ProfiledEngine(world, params, **options)
     except ValueError:
-        if world not in _passing and world.is_free():
+        if world not in _passing and not world.of_epoch and world.is_free():
             _free = (world, _asked(transport, group))
         raise
 

@@ -84,11 +84,16 @@ def _end(run: Any, error: BaseException | None) -> bool:
     rank, why, forgot = world.rank, error, False
     if error is None and run.needs_finish:
         why = RuntimeError(f"rank {rank} has ended without {run.finishes}()")
-        if run.trained and world.size > 1:
+        elastic = getattr(run, "elastic", None) is not None
+        if run.trained and (elastic or world.size > 1):
             forgot = True
+            so = (
+                "so the run does not know that it has ended, and takes this worker for a lost one"
+                if elastic
+                else f"under method '{run.method}' its model is its own, and not the one that all workers agree on"
+            )
             sys.stderr.write(
-                f"tutti: rank {rank} of {world.size} has trained and ends without {run.finishes}(): under "
-                f"method '{run.method}' its model is its own, and not the one that all workers agree on; call "
+                f"tutti: rank {rank} of {world.size} has trained and ends without {run.finishes}(): {so}; call "
                 f"{run.finishes}() after the last step\n"
             )
     if why is not None:

@@ -147,11 +147,16 @@ class Optimizer(torch.optim.Optimizer):
             raise StateError("also() is for prepare(checkpoint=DIR); beside other checkpoints a script stores its own")
         self._run.preempt.also(objects)
 
-    def finish(self) -> None:
+    def finish(self, results: Callable[[], Any] | None = None) -> None:
         """Ends the run. All workers call it. Pending exchanges complete, and the module gets the model that all agree
         on, in memory of its own. A step that has begun is made with the passes that it has (accumulate). Under
         zero(stage=3) each worker keeps its part of the model until close(): forwards without training and
-        model.state_dict() gather the values, on all workers."""
+        model.state_dict() gather the values, on all workers.
+        results: only with elastic=True: writes what the run is for. It is called on rank 0 before any worker has
+        finished, and again, there or on another one, if a worker is lost meanwhile."""
+        if results is not None:
+            raise ValueError("finish(results) is for prepare(elastic=True); elsewhere write them after finish(), on "
+                             "rank 0")
         self._run.finish()
 
     def close(self) -> None:
@@ -185,6 +190,10 @@ class ElasticOptimizer(Optimizer):
     @property
     def _run(self) -> Run:  # type: ignore[override]  # an attribute there
         return self._elastic.run
+
+    def finish(self, results: Callable[[], Any] | None = None) -> None:
+        if not self._run.ended and not self._run.finished:
+            self._elastic.finish(results)
 
 
 def prepare(model: nn.Module, optimizer: torch.optim.Optimizer, method: str = "ddp", *, codec: str | None = None,
