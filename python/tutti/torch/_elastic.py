@@ -439,8 +439,8 @@ class Elastic:
             return
         _, words = _saved.flat(self.optimizer.state_dict())
         for number, (other, mine) in enumerate(zip(theirs, json.loads(words["param_groups"]), strict=True)):
-            for name in other.keys() - self.progress:
-                if other[name] != mine.get(name):
+            for name in other:
+                if name not in self.progress and other[name] != mine.get(name):
                     raise self._failed(StateError(
                         f"group {number} of the optimizer has {name}={mine.get(name)} here, and {other[name]} on the "
                         "workers that this one has joined; what changes it, such as scheduler.step(), is to be called "
@@ -462,8 +462,8 @@ class Elastic:
         if self._rates[0] != epoch:
             self._rates = epoch, now
         for number, (a, b) in enumerate(zip(self._rates[1], now, strict=True)):
-            for name in (a.keys() | b.keys()) - self.progress:
-                if a.get(name) != b.get(name):
+            for name in a | b:
+                if name not in self.progress and a.get(name) != b.get(name):
                     raise self._failed(StateError(
                         f"the script has changed {name} of group {number} of the optimizer from {a.get(name)} to "
                         f"{b.get(name)} within an epoch of the samples, in which workers do not make equally many "
