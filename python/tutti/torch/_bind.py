@@ -120,8 +120,20 @@ def memory_order(p: torch.Tensor) -> tuple[int, ...] | None:
     return order
 
 
-def check_trainable(name: str, p: torch.Tensor) -> None:
-    """Refuses a parameter that cannot be exchanged."""
+def is_sharded(p: torch.Tensor) -> bool:
+    """Returns whether it is a DTensor, as FSDP2 makes of a parameter."""
+    of_torch = sys.modules.get("torch.distributed.tensor")
+    return of_torch is not None and isinstance(p, of_torch.DTensor)
+
+
+def check_trainable(name: str, p: torch.Tensor, sharded: bool = False) -> None:
+    """Refuses a parameter that cannot be exchanged. sharded: DTensors can be."""
+    if is_sharded(p) and not sharded:
+        raise ValueError(
+            f"parameter '{name}' is a DTensor, of which this rank has a shard; give prepare(local_group=) the group of "
+            "its mesh, so that a method works between hosts, or let FSDP2 itself communicate through "
+            "init_process_group('tutti')"
+        )
     if isinstance(p, nn.parameter.UninitializedParameter):
         raise TypeError(
             f"parameter '{name}' has no shape yet; run a forward pass of the lazy module before it is wrapped"

@@ -29,6 +29,7 @@ from torch import nn
 from ..errors import StateError
 from ..world import World
 from . import _elastic, _log_to, _preempt, _serve
+from ._fsdp_run import FsdpRun, is_sharded_module
 from ._local_run import LocalRun
 from ._run import Run
 from ._runs import check_second, run_of
@@ -245,7 +246,8 @@ def prepare(model: nn.Module, optimizer: torch.optim.Optimizer, method: str = "d
 
     local_group: a process group of the ranks of this one's host: gradients are summed in it, by NCCL or Gloo, in every
         step, and the method works between hosts. Each rank exchanges its shard with one rank of each other host
-        (_local.py). For ddp, qsgd, nuqsgd, local-sgd and diloco. world stays that of all ranks.
+        (_local.py). For ddp, qsgd, nuqsgd, local-sgd and diloco. world stays that of all ranks. Of a module that
+        fully_shard() has sharded it is the group of its mesh: FSDP2 works in it, and the method between hosts.
 
     Raises ValueError, before anything is done, if this method, model and optimizer do not match."""
     if run_of(model) is not None:
@@ -261,7 +263,9 @@ def prepare(model: nn.Module, optimizer: torch.optim.Optimizer, method: str = "d
             trace=trace, trace_overwrite=trace_overwrite, log_to=_log_to.plan_of(log_to, metrics_port),
             codec_cost=codec_cost, codec_report=codec_report, checkpoint=_preempt.plan_of(checkpoint),
             local_group=local_group))
-    make = Run if local_group is None else functools.partial(LocalRun, local_group=local_group)
+    make: Callable[..., Run] = Run
+    if local_group is not None:
+        make = functools.partial(FsdpRun if is_sharded_module(model) else LocalRun, local_group=local_group)
     run = make(model, optimizer, method, codec=codec, transport=transport, servers=servers, batch=batch,
                accumulate=accumulate, elastic_shares=elastic_shares, validation=validation, collective=collective,
                clip_norm=clip_norm, nonfinite=nonfinite, loss_scale=loss_scale, seed=seed, steps=steps, sampler=sampler,
