@@ -1,7 +1,9 @@
 """FSDP2 within a host and a method between hosts (prepare(local_group=) of a sharded module): 2 hosts of 2 ranks, as 4
 processes of this machine."""
 
+import os
 import re
+import time
 
 import pytest
 
@@ -9,6 +11,8 @@ pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
 import dist_cases  # noqa: E402
+import forked  # noqa: E402
+import processes  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from local_group_test import batch, net, on_hosts, words  # noqa: E402
@@ -321,3 +325,40 @@ def test_a_gradient_that_is_not_finite_in_one_shard_ends_all_ranks(tmp_path):
     found = on_hosts(not_finite, str(tmp_path), transport="shm")
     assert all(kind == "NumberError" and "not finite in step 3" in text for kind, text in found[:2]), found
     assert all(kind == "PeerError" and re.match("rank [01] is lost", text) for kind, text in found[2:])
+
+
+def killed(rank, folder):
+    mesh = start(folder, rank)
+    model = sharded(net(0), mesh)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = tutti.torch.prepare(model, optimizer, "local-sgd(period=2)", local_group=mesh.get_group())
+    for k in range(50):
+        if rank == 3 and k == 3:
+            os.kill(os.getpid(), 9)
+        try:
+            F.cross_entropy(model(batch(rank, k)[0]), batch(rank, k)[1]).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        except Exception as e:  # noqa: BLE001
+            return type(e).__name__, getattr(e, "rank", None), str(e)
+        time.sleep(0.001)
+    return None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_a_killed_rank_is_named_on_the_other_host(tmp_path, transport):
+    found = on_hosts(killed, str(tmp_path), transport=transport, killed=[3])
+    assert found[2] is not None  # it may be torch's exception
+    assert found[1][:2] == ["PeerError", 3], found
+    assert found[0][0] == "PeerError", found
+
+
+# ---- the page ----
+def test_the_pages_script_learns(monkeypatch):
+    text = (processes.ROOT / "docs/PYTORCH.md").read_text()
+    script = text.split("### FSDP2 on each host\n")[1].split("```python\n")[1].split("```")[0]
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    first, *others = forked.script("import torch\ntorch.set_num_threads(1)\n" + script, n=4)
+    assert first.out.startswith("loss ") and float(first.out.split()[1]) < 1
+    assert [rank.out for rank in others] == [""] * 3

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from .. import _abi
-from ..errors import NumberError, StateError
+from ..errors import Error, NumberError, StateError
 from ..world import World
 from . import _local, _record, _state
 from ._run import Run, statistics_of
@@ -204,6 +204,8 @@ class HostsRun(Run):
 
     def fail(self, error: BaseException) -> None:
         if not self._ended:
+            if isinstance(error, RuntimeError) and not isinstance(error, Error):  # a call of torch's may have failed
+                error = self._hosts.news(1) or error
             with contextlib.suppress(StateError):
                 self._hosts.world.failure_report(error)
         super().fail(RuntimeError(str(error)))  # whose number of a lost rank would be another in this world

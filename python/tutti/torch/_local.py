@@ -232,6 +232,13 @@ class Hosts:
             return type(error)(text)
         return PeerError(text, self.ranks[error.rank] if 0 <= error.rank < len(self.ranks) else error.rank)
 
+    def news(self, seconds: float = _NEWS) -> PeerError | None:
+        """The rank that is lost, if news of it come in this time."""
+        end = time.monotonic() + seconds
+        while (lost := self._lost()) is None and not self.world.closed and time.monotonic() < end:
+            time.sleep(0.01)
+        return lost
+
     @contextlib.contextmanager
     def naming(self) -> Iterator[None]:
         """A lost rank is named by its number in the job, also where only its connection inside the host has ended."""
@@ -240,9 +247,7 @@ class Hosts:
         except RuntimeError as e:
             if isinstance(e, Error) and not isinstance(e, PeerError):
                 raise self._of_job(e) from None
-            end = time.monotonic() + _NEWS
-            while (lost := self._lost()) is None and time.monotonic() < end:
-                time.sleep(0.01)
+            lost = self.news()
             if lost is not None:
                 raise lost from None
             if not isinstance(e, Error):  # torch's
