@@ -89,7 +89,7 @@ def beside_unsharded(rank, folder, make):
     group = mesh.get_group()
     for method in METHODS:
         for options in ({}, {"accumulate": 2}, {"clip_norm": 0.05}, {"make": torch.optim.Adam}):
-            # FSDP2 cuts what each rank has: those of a host begin with one model, and hosts with several
+            # FSDP2 cuts what each rank has, so the ranks of a host begin with one model
             flat = trained(make(rank // 2), lambda m: words(m.parameters()), rank, method, group, **options)
             mine = trained(sharded(make(rank // 2), mesh), whole, rank, method, group, **options)
             for what, a, b in zip(("own", "shown", "finished"), flat, mine, strict=True):
@@ -117,10 +117,9 @@ def features(rank, folder):
         if not same:
             wrong.append(name)
 
-    def gathered(said):
-        """What each rank has said."""
+    def gathered(mine):
         every = [None] * 4
-        dist.all_gather_object(every, said)
+        dist.all_gather_object(every, mine)
         return every
 
     def run(model, method="diloco(period=2)", steps=4, **options):
@@ -166,7 +165,8 @@ def features(rank, folder):
 
     # fragments are parameters, and codecs see matrices
     for options in ({"method": "diloco(period=4,fragments=2,delay=1)"}, {"codec": "e3m0"},
-                    {"codec": "ef(chunk-topk)"}, {"method": "qsgd"}, {"method": "ddp", "codec": "ef(powersgd(rank=2))"}):
+                    {"codec": "ef(chunk-topk)"}, {"method": "qsgd"},
+                    {"method": "ddp", "codec": "ef(powersgd(rank=2))"}):
         model, optimizer = run(sharded(net(rank // 2), mesh), steps=8, **options)
         with torch.no_grad():
             loss = F.cross_entropy(model(batch(rank, 0)[0]), batch(rank, 0)[1]).item()

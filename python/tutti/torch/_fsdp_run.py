@@ -50,6 +50,7 @@ def _local_of(p: Any) -> torch.Tensor:
 def _check_sharding(model: nn.Module, ranks: list[int]) -> None:
     """ValueError: a parameter is not in one shard a rank of this group."""
     empty = True
+    p: Any
     for name, p in model.named_parameters():
         if not is_sharded(p):
             if p.requires_grad:

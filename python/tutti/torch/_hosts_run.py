@@ -58,7 +58,7 @@ class HostsRun(Run):
         super().__init__(shards, optimizer, method, world=hosts.between, **options)
         closed(self)
         self.model, self._statistics = model, statistics_of(model)
-        # before torch's own hooks, which may gather values: the method may have others for this pass
+        # before FSDP2's hook, which gathers values: the method may have others for this pass
         self._hooks.append(model.register_forward_pre_hook(self._before_forward, prepend=True))
         opened(self)
 
