@@ -6,7 +6,7 @@
    are those of their nodes. Workers report to the launcher by one pipe, a line each:
 
      3 at 10.0.0.2:41234          worker 3 has joined, and others reach it there
-     3 in 1                       worker 3 is rank 1 of a new epoch (not said by `tutti train`)
+     3 in 1                       worker 3 is rank 1 of a new epoch (not from `tutti train`)
      3 ended                      worker 3 has seen the end of the run
      3 says ...                   a sentence for the user
 
@@ -57,7 +57,7 @@ typedef struct worker {
     int64_t start_at;            /* when it is started again; 0: it is not */
     bool ours;                   /* the launcher has killed it */
     bool newcomer;               /* it was started again */
-    bool in;                     /* it has said that it is in an epoch */
+    bool in;                     /* it has reported an epoch */
     int place;                   /* its rank there */
     bool done;                   /* it has seen the end of the run, and ends by itself */
     char address[64];            /* "": it has not joined */
@@ -80,7 +80,7 @@ typedef struct elastic {
     char text[VARIABLES][4300];  /* variables of the workers */
     char **environment[2];       /* of founders, of newcomers */
     bool met, ended;             /* a worker has joined; one has seen the end of the run */
-    bool placed;                 /* a worker has said that it is in an epoch */
+    bool placed;                 /* a worker has reported an epoch */
     bool whole;                  /* rank 0 of an epoch has seen the end of the run */
     int64_t ended_at;
     bool asked, asked_members;   /* those that were left then to leave */
@@ -192,7 +192,7 @@ static bool is_member(const elastic *e, const worker *w)
     return w->pidfd >= 0 && w->address[0] != '\0' && (w->in || !w->newcomer || !e->placed);
 }
 
-/* No worker of this host is in the run: nobody could admit a newcomer. */
+/* No worker of this host is in the run, so none could admit a newcomer. */
 static void end_the_waiting(elastic *e)
 {
     for (int k = 0; k < e->n; k++) {

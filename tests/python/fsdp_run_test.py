@@ -48,7 +48,7 @@ def whole(model):
 
 
 def odd(rank):
-    """Shapes that two ranks cannot halve, and one of which the second rank has nothing."""
+    """Shapes that two ranks cannot halve, and one of a single row."""
     torch.manual_seed(7 + rank)
     return nn.Sequential(nn.Linear(12, 33), nn.Tanh(), nn.Linear(33, 1), nn.Linear(1, 4))
 
@@ -140,7 +140,7 @@ def features(rank, folder):
     saved = get_model_state_dict(model)
     check("names of DCP", list(saved) == list(net(0).state_dict()))
 
-    # batch norms, frozen parameters, of which hosts begin with others
+    # batch norms and frozen parameters, with other values on each host
     torch.manual_seed(rank // 2)
     model = nn.Sequential(nn.Linear(12, 8), nn.BatchNorm1d(8), nn.Linear(8, 8), nn.Linear(8, 4))
     model[2].requires_grad_(False)

@@ -176,7 +176,7 @@ class FsdpRun(HostsRun):
         if not self._through:
             return
         exchanged = {b.name: b.gradient for b in self.binding.bound}
-        for name, p in self._params:  # also those of which this rank has no row: a norm is of all ranks
+        for name, p in self._params:  # also those without a row here: a norm is of all ranks
             p.grad = torch.zeros_like(p)
             if name in exchanged:
                 _local_of(p.grad).copy_(exchanged[name])
