@@ -37,7 +37,7 @@ for epoch in range(epochs):
         nn.functional.cross_entropy(model(x), y).backward()
         optimizer.step()
         optimizer.zero_grad()
-        time.sleep(delay)
+        time.sleep(0 if os.path.exists(out + ".came") else delay)
         print(f"step {os.getpid()} {int(optimizer.figures()['steps'])}\\n", end="", flush=True)  # one write
     with optimizer.evaluate():
         model.eval()
@@ -51,7 +51,7 @@ EPOCHS, STEPS = 4, 4 * 5  # 56 samples, 4 shares of 3
 
 
 class Elastic:
-    """A run that is under way, and the lines of its workers."""
+    """A run that is under way, and the lines of its workers. Its passes take `delay` until a newcomer has begun."""
 
     def __init__(self, folder, name, n, delay=0.0, more=(), script=SCRIPT):
         self.out, self.seen = folder / f"{name}.pt", []
@@ -68,6 +68,8 @@ class Elastic:
         """Reads lines up to one that has this form."""
         for line in self.process.stdout:
             self.seen.append(line)
+            if re.match(r"begins \d+ [1-9]", line):
+                self.out.with_name(self.out.name + ".came").touch()
             found = re.search(what, line)
             if found:
                 return found
@@ -107,7 +109,7 @@ def test_the_number_of_workers_does_not_change_a_bit(tmp_path, undisturbed):
 
 @pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_killed_worker_comes_back_and_the_model_is_the_same(tmp_path, undisturbed, victim):
-    run = Elastic(tmp_path, "killed", 3, delay=0.25)
+    run = Elastic(tmp_path, "killed", 3, delay=0.6)
     for _ in range(3):
         run.until(r"^begins")
     run.until(r"^step \d+ 2$")
@@ -131,7 +133,7 @@ def test_what_is_dropped_of_the_first_step_leaves_nothing_in_the_module(tmp_path
     assert "killed by signal 9" in text and equal(run.model(), undisturbed)
 
 
-@pytest.mark.parametrize("where", ["before", "within"])
+@pytest.mark.parametrize("where", ["before", pytest.param("within", marks=pytest.mark.slow)])
 def test_rank_0_is_lost_while_the_others_are_in_finish(tmp_path, undisturbed, where):
     """Another one writes the results."""
     end = "optimizer.finish(lambda: torch.save(model.state_dict(), out))"
@@ -154,6 +156,7 @@ optimizer.finish(save)
     assert equal(run.model(), undisturbed)
 
 
+@pytest.mark.slow
 def test_rates_that_change_within_an_epoch_are_refused(tmp_path):
     clears = "        optimizer.zero_grad()\n"
     script = SCRIPT.replace(clears, clears + "        scheduler.step()\n")
@@ -161,6 +164,7 @@ def test_rates_that_change_within_an_epoch_are_refused(tmp_path):
     assert "the script has changed lr of group 0 of the optimizer from 0.01 to 0.005" in run.end(1)
 
 
+@pytest.mark.slow
 def test_an_optimizer_that_counts_in_its_groups_admits_a_newcomer(tmp_path):
     rule = """
 class Counts(torch.optim.Optimizer):
@@ -179,13 +183,14 @@ class Counts(torch.optim.Optimizer):
     script = SCRIPT.replace("out, delay", rule + "out, delay", 1).replace("torch.optim.Adam(", "Counts(")
     alone = Elastic(tmp_path, "counts", 1, script=script)
     alone.end()
-    run = Elastic(tmp_path, "counted", 3, delay=0.25, script=script)
+    run = Elastic(tmp_path, "counted", 3, delay=0.6, script=script)
     run.until(r"^step \d+ 2$")
     os.kill(run.pids()[1], signal.SIGKILL)
     assert int(run.until(r"^begins \d+ ([1-9]\d*)")[1]) > 0
     assert run.end().count("ended") == 3 and equal(run.model(), alone.model())
 
 
+@pytest.mark.slow
 def test_a_second_model_is_refused(tmp_path):
     more = """
 other = nn.Linear(4, 2)
@@ -196,6 +201,7 @@ tutti.torch.prepare(other, torch.optim.SGD(other.parameters(), lr=0.1), sampler=
     assert "one prepare(elastic=True) in a script" in run.end(1)
 
 
+@pytest.mark.slow
 def test_after_a_failure_signals_are_the_scripts_again(tmp_path):
     script = SCRIPT.replace("model, optimizer = tutti", "model.register_buffer('seen', torch.zeros(()))\n"
                             "model, optimizer = tutti", 1)
@@ -215,6 +221,7 @@ except tutti.StateError:
     assert "default True" in run.end(1)
 
 
+@pytest.mark.slow
 def test_a_script_that_fails_on_all_workers_ends_soon(tmp_path):
     script = SCRIPT.replace("    scheduler.step()\n", "    raise ValueError('a mistake')\n", 1)
     run = Elastic(tmp_path, "mistake", 3, script=script)
@@ -222,6 +229,7 @@ def test_a_script_that_fails_on_all_workers_ends_soon(tmp_path):
     assert "a mistake" in text and "was not admitted" not in text and time.monotonic() - run.begun < 30
 
 
+@pytest.mark.slow
 def test_a_script_without_finish_is_told(tmp_path):
     script = SCRIPT.replace("optimizer.finish(lambda: torch.save(model.state_dict(), out))\n", "", 1)
     run = Elastic(tmp_path, "forgot", 1, script=script, more=["--restarts", "0"])
@@ -242,6 +250,7 @@ print(f"child {child.exitcode}\\n", end="", flush=True)
     assert "child -15\n" in run.end()
 
 
+@pytest.mark.slow
 def test_a_buffer_that_no_state_has_is_named(tmp_path):
     at = "model, optimizer = tutti"
     counts = """
@@ -252,6 +261,7 @@ model.register_forward_hook(lambda m, x, y: m.seen.add_(1) and None)
     assert "the module changes its buffer 'seen' in training" in run.end(None)
 
 
+@pytest.mark.slow
 def test_slots_wider_than_their_parameter_keep_their_bits(tmp_path):
     """Of a rule of the script's own, whose sums are float32 and parameters bfloat16."""
     rule = """
@@ -324,7 +334,7 @@ def test_a_script_that_fails_after_the_end_is_no_success(tmp_path):
 @pytest.mark.slow
 def test_rates_that_differ_from_the_others_are_refused(tmp_path):
     script = SCRIPT.replace("lr=0.01", "lr=0.02 if 'TUTTI_JOIN' in os.environ else 0.01")
-    run = Elastic(tmp_path, "rates", 2, delay=0.3, more=["--restarts", "1"], script=script)
+    run = Elastic(tmp_path, "rates", 2, delay=0.6, more=["--restarts", "1"], script=script)
     for _ in range(2):
         run.until(r"^begins")
     run.until(r"^step \d+ 2$")
@@ -338,6 +348,7 @@ def test_a_script_without_elastic_is_refused(tmp_path):
     assert "this process was started by `tutti run --workers`" in run.end(1)
 
 
+@pytest.mark.slow
 def test_a_loader_that_reads_ahead_is_refused(tmp_path):
     script = SCRIPT.replace("batch_sampler=sampler)", "batch_sampler=sampler, num_workers=1)")
     run = Elastic(tmp_path, "ahead", 1, more=["--restarts", "0"], script=script)

@@ -188,6 +188,7 @@ def run_16(model, mesh, group, rank):
     return model, optimizer
 
 
+@pytest.mark.slow
 def test_modules_types_and_codecs(tmp_path):
     assert on_hosts(features, str(tmp_path), transport="shm") == [[]] * 4
 
@@ -247,6 +248,7 @@ def resumes(rank, folder):
     return whole(model) == straight
 
 
+@pytest.mark.slow
 def test_a_run_that_is_resumed_has_the_same_bits(tmp_path):
     assert on_hosts(resumes, str(tmp_path), transport="shm") == [True] * 4
 
@@ -321,6 +323,7 @@ def not_finite(rank, folder):
     return None
 
 
+@pytest.mark.slow
 def test_a_gradient_that_is_not_finite_in_one_shard_ends_all_ranks(tmp_path):
     found = on_hosts(not_finite, str(tmp_path), transport="shm")
     assert all(kind == "NumberError" and "not finite in step 3" in text for kind, text in found[:2]), found
