@@ -12,7 +12,7 @@ here = was=$$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' build/$(1)/CMakeCach
 configure = $(call here,$(firstword $(1))); $(CMAKE) --preset $(1) $(if $(VERBOSE),,>/dev/null) || { \
   echo "Not configured. If something is missing: 'make setup' installs it (Debian)." >&2; exit 1; }
 
-.PHONY: help setup setup-test release dev demo test check-long bench lint format docs site install clean
+.PHONY: help setup setup-test release dev demo test check-long bench lint format docs site install packages clean
 help:             ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
 
@@ -72,6 +72,9 @@ install:          ## to $(PREFIX), libraries to $(LIBDIR) if given, all below $(
 	@$(CMAKE) --build --preset release -j $(JOBS)
 	@DESTDIR="$(DESTDIR)" $(CMAKE) --install build/release $(if $(VERBOSE),,>/dev/null)
 	@echo "installed to $(DESTDIR)$(PREFIX)"
+
+packages:         ## wheels (dist) and Debian's packages (build/deb) of HEAD, each tried in roots of its own
+	@tools/packages
 
 clean:            ## remove build/
 	@rm -rf build

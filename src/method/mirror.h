@@ -59,8 +59,10 @@ static inline double mirror_norm(size_t n, const float *x, const mirror_dual_ste
 {
     double most = 0, sum = 0;
 
-    for (size_t k = 0; k < n; k++)
-        most = fmax(most, fabs(mirror_dual(x, s, k)));
+    for (size_t k = 0; k < n; k++) { /* not fmax: gcc 12 for arm64 crashes on it at -O3 */
+        const double size = fabs(mirror_dual(x, s, k));
+        most = size > most ? size : most;
+    }
     for (size_t k = 0; k < n && most > 0; k++)
         sum += pow(fabs(mirror_dual(x, s, k)) / most, p);
     return most > 0 ? most * pow(sum, 1 / p) : 0;

@@ -1,6 +1,6 @@
 """tools/release in a repository of the test's own, which has the places of this tree where a version stands. Programs
 that take a moment stand for tools/wheel and tools/deb."""
-import importlib.machinery, importlib.util, os, re, shutil, subprocess, unittest
+import importlib.machinery, importlib.util, os, platform, re, shutil, subprocess, unittest
 from package import *
 
 RELEASE = os.path.join(SOURCE, "tools/release")
@@ -12,6 +12,7 @@ VERSION = r"$(sed -nE 's/^#define TUTTI_VERSION_(MAJOR|MINOR|PATCH) ([0-9]+)$/\2
 TOOLS = {
     "wheel": f"""#!/bin/sh
 echo wheel >>build/calls
+echo "$*" >build/words
 [ ! -e build/fails ] || exit 3
 rm -rf dist && mkdir dist
 echo "$SOURCE_DATE_EPOCH" >"dist/tutti-{VERSION}-py3-none-any.whl"
@@ -24,6 +25,9 @@ mkdir -p "build/deb/$VERSION_CODENAME"
 echo package >"build/deb/$VERSION_CODENAME/tutti_{VERSION}-1_amd64.deb"
 """,
 }
+
+
+BOTH = " --arch x86_64 --arch aarch64" if platform.machine() == "x86_64" else ""
 
 
 def loaded():
@@ -291,7 +295,7 @@ class Release(Case):
         self.prepared()
         self.put("build/fails", "")
         self.assertEqual(self.release("--unsigned", code=1),
-                         "=== tools/wheel\nrelease: tools/wheel ended with 3, so there is no release\n")
+                         f"=== tools/wheel{BOTH}\nrelease: tools/wheel ended with 3, so there is no release\n")
         self.assertEqual(self.calls(), ["wheel"])
         self.assertEqual(os.listdir(os.path.dirname(self.out)), [])
 
@@ -309,14 +313,17 @@ class Release(Case):
         self.release("--unsigned", "--without", "deb", "--out", other)
         self.assertEqual(self.calls(), ["wheel"])
         self.assertEqual(len(os.listdir(other)), 4)
+        self.assertEqual(self.text("build/words"), BOTH.strip() + "\n")
         self.assertIn("nothing is left to make",
                       self.release("--unsigned", "--without", "deb", "--without", "wheel", code=2))
+        self.release("--unsigned", "--without", "deb", "--without", "arm64")
+        self.assertEqual(self.text("build/words"), "\n")
 
     def test_dry_run_makes_nothing(self):
         self.prepared()
         self.assertEqual(self.release("--unsigned", "--dry-run"),
                          f"release: version {self.next}, commit {self.git('rev-parse', 'HEAD')}, unsigned; would run "
-                         f"tools/wheel, tools/deb and put what they make into {self.out}\n")
+                         f"tools/wheel{BOTH}, tools/deb and put what they make into {self.out}\n")
         self.assertEqual(self.calls(), [])
         self.assertFalse(os.path.exists(os.path.dirname(self.out)))
 

@@ -279,8 +279,10 @@ static void record(tutti_method *m)
     }
     if (s->biased && m->rank == 0)
         record_scores(m);
-    for (int r = 0; r < m->workers; r++)
-        most = fmax(most, (double)s->gathered[2 * r]);
+    for (int r = 0; r < m->workers; r++) { /* not fmax: gcc 12 for arm64 crashes on it at -O3 */
+        const double ns = (double)s->gathered[2 * r];
+        most = ns > most ? ns : most;
+    }
     for (int r = 0; r < m->workers; r++) {
         tutti_metric(m, "step_seconds", r, seconds_of(m, r));
         tutti_metric(m, "idle_share", r, most > 0 ? 1 - (double)s->gathered[2 * r] / most : 0);
