@@ -300,12 +300,12 @@ static void ranges_are_those_of_the_manifest_that_was_sent(void **state)
         later += 2;
         for (int k = 0; k < FETCHES; k++)
             offer(k, image_of(FETCHES, k, SHARDS));
-        if (fetch(NULL, NULL, &peers[0].instead, &err) != TUTTI_OK)
+        if (fetch(NULL, NULL, &peers[2].instead, &err) != TUTTI_OK)
             fail_msg("%s", err.text);
-        peers[0].offer_at = at;
+        peers[2].offer_at = at;
         assert_arrives(SHARDS);
-        assert_int_equal(peers[0].offer_at, 0);
-        assert_ptr_equal(tutti_carrier_offered(peers[0].carrier), peers[0].instead);
+        assert_int_equal(peers[2].offer_at, 0);
+        assert_ptr_equal(tutti_carrier_offered(peers[2].carrier), peers[2].instead);
     }
 }
 
