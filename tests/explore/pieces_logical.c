@@ -427,12 +427,19 @@ static tutti_status copies_train(whole *w, tutti_world *world, copies_epoch *epo
     return status;
 }
 
+/* The rank that does not make a step; -1: none. */
+static int copies_refuser(const explore_case *c)
+{
+    return explore_draw(c, "refused", 4) > 0 ? (int)explore_draw(c, "refuses", (uint64_t)c->ranks) : -1;
+}
+
 static tutti_status copies(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    const bool refused = explore_draw(c, "refused", 2) > 0;
-    whole w = { .refuses = refused && (int)explore_draw(c, "refuses", (uint64_t)c->ranks) == tutti_world_rank(world),
-                .last = explore_draw(c, "last", STEPS) };
-    const tutti_status status = copies_train(&w, world, &copies_of_case(c)->now, err);
+    copies_epoch *const now = &copies_of_case(c)->now;
+    const uint64_t second = (now->from != NULL ? now->from->step : 0) + 1; /* before it all have the whole */
+    whole w = { .refuses = copies_refuser(c) == tutti_world_rank(world),
+                .last = second + explore_draw(c, "last", STEPS - second) };
+    const tutti_status status = copies_train(&w, world, now, err);
 
     tutti_engine_close(w.e);
     return status;
@@ -464,7 +471,7 @@ static tutti_status copies_prepare(explore_case *c, tutti_error *err)
     const uint64_t lost = explore_draw(c, "lost", 6);
     tutti_status status;
 
-    run->before = (copies_epoch){ .options = copies_options(c, 0), .until = explore_draw(c, "until", STEPS),
+    run->before = (copies_epoch){ .options = copies_options(c, 0), .until = explore_draw(c, "until", STEPS - 1),
                                   .ranks = 1 + (int)explore_draw(c, "before", 6) };
     run->now = (copies_epoch){ .options = copies_options(c, 1), .until = STEPS, .ranks = c->ranks };
     if (run->before.until == 0)
@@ -516,10 +523,11 @@ static tutti_status copies_at(const explore_case *c, uint64_t step, unsigned wit
 }
 
 /* One more rank may be lost while the others put the state together, if it is no neighbour of one
-   that is. */
+   that is: mostly the one that has copies of the shards of the one that has not made a step. */
 static unsigned copies_without(const explore_case *c)
 {
-    const int further = (int)explore_draw(c, "further", (uint64_t)c->ranks + 3), n = c->ranks;
+    const int n = c->ranks, refuser = copies_refuser(c), any = (int)explore_draw(c, "further", (uint64_t)n + 1),
+              further = refuser >= 0 && explore_draw(c, "who", 3) > 0 ? (refuser + n - 1) % n : any;
     unsigned without = 0;
 
     for (int r = 0; r < n; r++)
@@ -558,6 +566,6 @@ const explore_piece explore_logical_pieces[] = {
       .least = 2, .most = 5, .rank_main = whole_steps, .deaths = true, .steps = 3000 },
     { .name = "copies", .help = "zero: a rank dies, or does not make a step: the others have all of either step",
       .least = 2, .most = 6, .rank_main = copies, .prepare = copies_prepare, .judge = copies_judge, .deaths = true,
-      .steps = 4000 },
+      .steps = 8000 },
     { 0 }
 };
