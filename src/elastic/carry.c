@@ -17,10 +17,10 @@
    | HAVE     | an epoch         | none: the sender has all of   |
    |          |                  | its state                     |
 
-   Numbers are little-endian. A range is a number in a manifest, whose version is its last 8 bytes, a
-   hash. Notes may be lost, and one that does not fit into a queue is not sent: the fetch asks again
-   after its time limit. What arrives for another step than the one that is fetched is of an earlier
-   fetch, and is dropped.
+   Numbers are little-endian. A range is a number in a manifest. A manifest's version is its last 8
+   bytes, a hash. Notes may be lost, and one that does not fit into a queue is not sent: the fetch
+   asks again after its time limit. What arrives for another step than the one that is fetched is of
+   an earlier fetch, and is dropped.
 
    One lock is over all of it. A thread that takes both takes it before that of the node. */
 #include <errno.h>
@@ -159,7 +159,7 @@ const tutti_image *tutti_carrier_offered(const tutti_carrier *c)
     return c->main.image;
 }
 
-/* What stands beside first: what is on offer may become another one of that step meanwhile. */
+/* The image for parts first: the other one may be replaced by another of that step meanwhile. */
 const offered *tutti_carrier_find(const tutti_carrier *c, uint64_t step, bool any)
 {
     const offered *const o = any && c->beside.image != NULL && c->beside.of.step == step

@@ -48,8 +48,8 @@ tutti_status tutti_carrier_ask(tutti_carrier *c, int64_t limit_ns, char **text, 
 /* Tells those processes that this one has all of the state of that epoch: they have left, and need
    not give it any of it. */
 void tutti_carrier_tell_have(tutti_carrier *c, uint64_t epoch, const uint64_t *ids, int n);
-/* May one of these members of that epoch need what is on offer? Not if all have said that they have
-   the state, or one has and nothing was asked for quiet_ns. */
+/* Do these members of that epoch need what is on offer? Not after all of them have sent
+   tutti_carrier_tell_have, nor after the first of them has and no request came for quiet_ns. */
 bool tutti_carrier_is_needed(tutti_carrier *c, uint64_t epoch, const uint64_t *ids, int n,
                              int64_t quiet_ns);
 

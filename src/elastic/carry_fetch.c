@@ -74,7 +74,7 @@ static void give_own(tutti_carrier *c)
         (void)tutti_fetch_range(c->fetch, now, self, range, at, n, NULL);
 }
 
-/* A holder has another manifest than that of which it was asked for a range. */
+/* A range was asked for by its number in an older manifest. */
 static void begin_again(tutti_carrier *c, const tutti_node_note *note)
 {
     const int64_t now = tutti_now_ns(c->rt);

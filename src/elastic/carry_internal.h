@@ -22,7 +22,7 @@ enum {
     STEP_BYTES = 8,
     ASK_BYTES = STEP_BYTES + 1 + 8,
     OWN_MOST = 128,              /* at least what a fetch asks one holder for */
-    OTHERS_MS = 3000             /* one of the others that has not answered by then is passed over */
+    OTHERS_MS = 3000             /* others that have not answered by then are passed over */
 };
 
 #define CARRY_MS INT64_C(1000000)
@@ -101,7 +101,7 @@ static inline bool is_among(const uint64_t *ids, int n, uint64_t id)
    again. */
 bool tutti_carrier_post(tutti_carrier *c, uint64_t to, uint32_t kind, uint64_t tag,
                         const void *bytes, size_t n);
-/* What it has of that step; NULL: nothing. any: also a part of it beside another state. */
+/* What is on offer of that step; NULL: nothing. any: also parts of tutti_carrier_offer_beside. */
 const offered *tutti_carrier_find(const tutti_carrier *c, uint64_t step, bool any);
 /* A note for what is fetched has come. */
 void tutti_carrier_take(tutti_carrier *c, const tutti_node_note *note);

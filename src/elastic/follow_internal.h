@@ -19,9 +19,9 @@ struct tutti_follower {
     tutti_carrier *carrier;
     bool rest;           /* what is on offer was put together of parts for this epoch's beginning */
     uint64_t *worked;    /* [n_worked], room for TUTTI_MEMBERS_MAX: ids of the members of the last
-                            epoch in whose world it was, of which some may have left */
+                            world. Some may have left since */
     int n_worked;
-    uint64_t told;       /* the epoch of which it has told those that have left that it has all */
+    uint64_t told;       /* the last epoch for which tutti_follower_tell_left sent its notes */
     bool missing;        /* no member has all of the state of the epoch, nor have all together */
     int64_t missing_ns;  /* since when */
     bool missing_said;   /* a line was printed */

@@ -291,7 +291,7 @@ static void what_this_process_has_is_not_sent(void **state)
     offer(FETCHES, NULL);
 }
 
-/* A holder of a part gets the rest, and the whole takes the place of the part, while others fetch. */
+/* While others fetch a holder of a part gets the rest, and the whole takes the place of the part. */
 static void ranges_are_those_of_the_manifest_that_was_sent(void **state)
 {
     (void)state;
@@ -347,7 +347,7 @@ static void one_that_has_left_is_needed_until_the_others_have_the_state(void **s
     assert_true(tutti_carrier_is_needed(c, 7, members, 2, 0));
     tutti_carrier_tell_have(peers[1].carrier, 6, &left, 1); /* of the epoch before */
     tutti_carrier_tell_have(peers[1].carrier, 7, &left, 1);
-    while (tutti_carrier_is_needed(c, 7, members, 2, 0)) /* one has it, and it is quiet */
+    while (tutti_carrier_is_needed(c, 7, members, 2, 0)) /* and no request comes */
         tutti_sleep_until(rt, tutti_now_ns(rt) + MS);
     assert_true(tutti_carrier_is_needed(c, 7, members, 2, long_ns));
     tutti_carrier_tell_have(peers[2].carrier, 7, &left, 1);

@@ -5,7 +5,7 @@
    rank dies, or answers that a step is not to be made. Whoever is left has, to the bit, the state
    after as many steps as it has committed.
    And zero, whose workers have copies of each other's shards (shards_whole.c): an epoch begins with
-   the state of another number of workers, of which one is lost. In it a rank dies or does not make a
+   the state of another number of workers after a loss. In it a rank dies or does not make a
    step, and another one is lost while the others put the state together. They have it at each step
    that one of them has, with the bits of one worker that nothing disturbs. */
 #include "elastic/state.h"
@@ -263,8 +263,8 @@ static tutti_status whole_steps(tutti_world *world, explore_case *c, tutti_error
 
 enum { ASKED_MOST = 400 };
 
-/* What a rank has when its part ends: of the last step that it has made, NULL: it has made none, and
-   has what the epoch began with; and of a neighbouring one. */
+/* What is left of a rank: the state of its last step, NULL: that with which the epoch began; and its
+   parts of a neighbouring step. */
 typedef struct copies_of { tutti_image *state, *beside; } copies_of;
 
 /* The ranks of an epoch. */
@@ -386,7 +386,7 @@ static tutti_status copies_step(whole *w, tutti_error *err)
     return status == TUTTI_CLOSED ? tutti_engine_step(w->e, err) : status;
 }
 
-/* What this rank has of the step that it has made, and beside it. */
+/* Copies the state of the step that this rank has made, and its parts of a neighbouring step. */
 static tutti_status copies_keep(const whole *w, uint64_t began, copies_of *left, tutti_error *err)
 {
     uint64_t step;
