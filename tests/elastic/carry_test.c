@@ -291,7 +291,7 @@ static void what_this_process_has_is_not_sent(void **state)
     offer(FETCHES, NULL);
 }
 
-/* While others fetch a holder of a part gets the rest, and the whole takes the place of the part. */
+/* While others fetch a holder of a part gets the rest, and the whole takes the place of that. */
 static void ranges_are_those_of_the_manifest_that_was_sent(void **state)
 {
     (void)state;

@@ -263,7 +263,7 @@ static tutti_status whole_steps(tutti_world *world, explore_case *c, tutti_error
 
 enum { ASKED_MOST = 400 };
 
-/* What is left of a rank: the state of its last step, NULL: that with which the epoch began; and its
+/* What is left of a rank: the state of its last step, NULL: what the epoch began with; and its
    parts of a neighbouring step. */
 typedef struct copies_of { tutti_image *state, *beside; } copies_of;
 
