@@ -159,14 +159,11 @@ const tutti_image *tutti_carrier_offered(const tutti_carrier *c)
     return c->main.image;
 }
 
-/* The image for parts first: the other one may be replaced by another of that step meanwhile. */
 const offered *tutti_carrier_find(const tutti_carrier *c, uint64_t step, bool any)
 {
-    const offered *const o = any && c->beside.image != NULL && c->beside.of.step == step
-                                 ? &c->beside
-                                 : &c->main;
-
-    return o->image != NULL && o->of.step == step ? o : NULL;
+    if (c->main.image != NULL && c->main.of.step == step)
+        return &c->main;
+    return any && c->beside.image != NULL && c->beside.of.step == step ? &c->beside : NULL;
 }
 
 static void give_range(tutti_carrier *c, const offered *o, const tutti_node_note *note)

@@ -147,7 +147,8 @@ static tutti_status as_member(tutti_follower *f, const tutti_node_view *view, tu
         return tutti_follower_get_state(f, view, err);
     if (view->acts && f->spent != view->epoch && !tutti_follower_has_all(f, view))
         return tutti_follower_get_rest(f, view, err);
-    tutti_follower_tell_left(f, view);
+    if (view->acts && f->spent != view->epoch)
+        tutti_follower_tell_left(f, view);
     if (view->acts && f->spent != view->epoch && view->n < f->o.least)
         return tutti_follower_wait_for_more(f, view, err);
     if (view->acts && f->spent != view->epoch)
@@ -254,6 +255,12 @@ void tutti_follower_close(tutti_follower *f)
 {
     if (f == NULL)
         return;
+    if (f->node != NULL && f->worked != NULL) {
+        tutti_node_view view;
+        tutti_node_look(f->node, &view);
+        if (view.state == TUTTI_MEMBER) /* the run has ended, or it does not go on with it */
+            tutti_follower_tell_left(f, &view);
+    }
     if (f->node != NULL)
         close_node(f);
     tutti_carrier_close(f->carrier);

@@ -64,7 +64,7 @@ tutti_status tutti_follower_save(tutti_follower *f, const tutti_node_view *view,
 tutti_status tutti_follower_drop(tutti_follower *f, bool keeps_part, tutti_error *err);
 /* The world of the epoch is open. */
 void tutti_follower_note_members(tutti_follower *f);
-/* It has all of the state of the epoch: tells those that have left since the last world, once. */
+/* It needs nothing of those that have left since the last world: tells them so, once an epoch. */
 void tutti_follower_tell_left(tutti_follower *f, const tutti_node_view *view);
 /* It has left: waits until the others have its part of the state. */
 void tutti_follower_linger(tutti_follower *f);

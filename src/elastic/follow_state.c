@@ -230,7 +230,7 @@ void tutti_follower_tell_left(tutti_follower *f, const tutti_node_view *view)
 {
     uint64_t left[TUTTI_MEMBERS_MAX];
 
-    if (!view->acts || f->spent == view->epoch || f->told == view->epoch)
+    if (f->told == view->epoch)
         return;
     f->told = view->epoch;
     tutti_node_epoch(f->node, f->newest);

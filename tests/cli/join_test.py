@@ -162,6 +162,18 @@ class Join(Case):
         epochs = self.two_neighbours_of_four("back-two", signal.SIGSTOP, signal.SIGCONT)
         self.assertEqual((epochs[0], epochs[-1]), (4, 4))
 
+    def test_all_workers_of_a_machine_leave_and_take_no_part_of_the_state(self):
+        zero = ["--method", "zero", "--optimizer", "adamw(lr=0.01)"]
+        run, out = self.begin("machine", 100, "--workers", "1:6", "-n", "3", "--restarts", "0", "--workers-timeout",
+                              "9", *zero)
+        joined = self.start("machine-joined", "join", out)
+        self.workers_become(4, "machine", "machine-joined")
+        run.terminate()
+        self.ends(143, run, "machine", "machine-joined")
+        self.processes.remove(run)
+        self.ends(0, joined, "machine", "machine-joined")
+        self.same_as_undisturbed(100, out, *zero)
+
     def test_what_one_worker_refuses_ends_the_run(self):
         other = self.train("other", "--model", "mlp(hidden=8)", "--data", self.data, "--steps", "1", "-n", "1")
         out = self.out("refused")
