@@ -2,74 +2,31 @@
 
    | note     | tag              | bytes                         |
    |----------|------------------|-------------------------------|
-   | ASK      | range, or        | the step (8); and 1 (1): its  |
-   |          | FETCH_MANIFEST   | part of a neighbouring step   |
+   | ASK      | range, or        | the step (8); whether any     |
+   |          | FETCH_MANIFEST   | part of it will do (1); the   |
+   |          |                  | version of the manifest (8)   |
    | MANIFEST | the step         | the manifest (state_wire.c)   |
    | RANGE    | range            | the step (8), the range       |
    | NONE     | the step         | the sender has a later state, |
    |          |                  | or no such part               |
+   | AGAIN    | the step         | a version (8): the sender has |
+   |          |                  | another manifest by now       |
    | WHICH    | 0                | none: what run is this?       |
    | ABOUT    | 0                | what the run is: a text       |
    | LEAVE    | 0                | none: leave the run           |
+   | HAVE     | an epoch         | none: the sender has all of   |
+   |          |                  | its state                     |
 
-   Numbers are little-endian. Notes may be lost, and one that does not fit into a queue is not sent:
-   the fetch asks again after its time limit. What arrives for another step than the one that is
-   fetched is of an earlier fetch, and is dropped.
+   Numbers are little-endian. A range is a number in a manifest. A manifest's version is its last 8
+   bytes, a hash. Notes may be lost, and one that does not fit into a queue is not sent: the fetch
+   asks again after its time limit. What arrives for another step than the one that is fetched is of
+   an earlier fetch, and is dropped.
 
    One lock is over all of it. A thread that takes both takes it before that of the node. */
-#include "elastic/carry.h"
-
 #include <errno.h>
 #include <string.h>
 
-enum { ASK = TUTTI_NODE_KINDS, MANIFEST, RANGE, NONE, WHICH, ABOUT, LEAVE, KINDS_END = 2 * TUTTI_NODE_KINDS };
-enum { STEP_BYTES = 8, OWN_MOST = 128 /* at least what a fetch asks one holder for */ };
-
-#define CARRY_MS INT64_C(1000000)
-
-/* What is on offer. */
-typedef struct offered {
-    tutti_image *image;          /* NULL: nothing */
-    tutti_elastic_state of;      /* the image's */
-    uint8_t *manifest;           /* [manifest_bytes]: the image's */
-    size_t manifest_bytes;
-} offered;
-
-struct tutti_carrier {
-    tutti_runtime *rt;
-    tutti_monitor *lock;         /* of all below */
-    tutti_node *node;            /* NULL: nothing can be sent */
-    offered main, beside;
-    /* Those that have asked for the manifest of a step before it was on offer. */
-    uint64_t askers[TUTTI_MEMBERS_MAX], asked_step;
-    int n_askers;
-    tutti_fetch *fetch;          /* NULL: nothing is fetched */
-    uint64_t step;               /* that is fetched */
-    uint64_t beside_of[TUTTI_MEMBERS_MAX]; /* those that are asked for that */
-    int n_beside_of;
-    uint64_t own[OWN_MOST];      /* ranges that this process asked itself for */
-    int n_own;
-    char *about;                 /* what it tells of the run; NULL: nothing */
-    bool asks;                   /* what the run is */
-    bool dismissed;              /* a LEAVE has come */
-    char *told;                  /* the answer; NULL: there is none yet */
-    tutti_error differs;         /* status TUTTI_ERR_STATE: holders contradict each other */
-};
-
-static void put_step(uint8_t to[STEP_BYTES], uint64_t step)
-{
-    for (int k = 0; k < STEP_BYTES; k++)
-        to[k] = (uint8_t)(step >> 8 * k);
-}
-
-static uint64_t get_step(const uint8_t from[STEP_BYTES])
-{
-    uint64_t step = 0;
-
-    for (int k = 0; k < STEP_BYTES; k++)
-        step |= (uint64_t)from[k] << 8 * k;
-    return step;
-}
+#include "carry_internal.h"
 
 static void drop(offered *o)
 {
@@ -116,23 +73,19 @@ void tutti_carrier_use(tutti_carrier *c, tutti_node *node)
 
 /* ---- a member ---- */
 
-static void post(tutti_carrier *c, uint64_t to, uint32_t kind, uint64_t tag, const void *bytes,
-                 size_t n)
+bool tutti_carrier_post(tutti_carrier *c, uint64_t to, uint32_t kind, uint64_t tag,
+                        const void *bytes, size_t n)
 {
-    if (c->node != NULL)
-        (void)tutti_node_send(c->node, to, kind, tag, bytes, n, 0, NULL); /* asked again if not */
+    return c->node == NULL ||
+           tutti_node_send(c->node, to, kind, tag, bytes, n, 0, NULL) != TUTTI_ERR_PEER;
 }
 
 static void remember(tutti_carrier *c, uint64_t asker, uint64_t step)
 {
-    int k = 0;
-
     if (c->asked_step != step)
         c->n_askers = 0;
     c->asked_step = step;
-    while (k < c->n_askers && c->askers[k] != asker)
-        k++;
-    if (k == c->n_askers && k < TUTTI_MEMBERS_MAX)
+    if (c->n_askers < TUTTI_MEMBERS_MAX && !is_among(c->askers, c->n_askers, asker))
         c->askers[c->n_askers++] = asker;
 }
 
@@ -143,7 +96,8 @@ static void answer_those_that_wait(tutti_carrier *c)
     if (o->image == NULL || o->of.step != c->asked_step)
         return;
     for (int k = 0; k < c->n_askers; k++)
-        post(c, c->askers[k], MANIFEST, o->of.step, o->manifest, o->manifest_bytes);
+        (void)tutti_carrier_post(c, c->askers[k], MANIFEST, o->of.step, o->manifest,
+                                 o->manifest_bytes);
     c->n_askers = 0;
 }
 
@@ -165,6 +119,7 @@ static tutti_status list(offered *o, tutti_image *image, const tutti_elastic_sta
     }
     o->image = image;
     o->of = *of;
+    o->version = version_of(o->manifest, o->manifest_bytes);
     return TUTTI_OK;
 }
 
@@ -204,6 +159,13 @@ const tutti_image *tutti_carrier_offered(const tutti_carrier *c)
     return c->main.image;
 }
 
+const offered *tutti_carrier_find(const tutti_carrier *c, uint64_t step, bool any)
+{
+    if (c->main.image != NULL && c->main.of.step == step)
+        return &c->main;
+    return any && c->beside.image != NULL && c->beside.of.step == step ? &c->beside : NULL;
+}
+
 static void give_range(tutti_carrier *c, const offered *o, const tutti_node_note *note)
 {
     const void *at;
@@ -214,33 +176,37 @@ static void give_range(tutti_carrier *c, const offered *o, const tutti_node_note
         return;
     bytes = tutti_alloc(STEP_BYTES + n, 1);
     if (bytes != NULL) {
-        put_step(bytes, o->of.step);
+        put_number(bytes, o->of.step);
         memcpy(bytes + STEP_BYTES, at, n);
-        post(c, note->from, RANGE, note->tag, bytes, STEP_BYTES + n);
+        (void)tutti_carrier_post(c, note->from, RANGE, note->tag, bytes, STEP_BYTES + n);
     }
     tutti_free(bytes);
 }
 
 static void give(tutti_carrier *c, const tutti_node_note *note)
 {
-    const bool manifest = note->tag == TUTTI_FETCH_MANIFEST,
-               beside = note->n == STEP_BYTES + 1 && note->bytes[STEP_BYTES] == 1;
-    const offered *const o = beside ? &c->beside : &c->main;
+    const bool manifest = note->tag == TUTTI_FETCH_MANIFEST;
+    const offered *o;
     uint64_t step;
+    bool any;
 
-    if (note->n != STEP_BYTES && !beside)
+    if (note->n != ASK_BYTES)
         return;
-    step = get_step(note->bytes);
-    if (!beside && manifest && (o->image == NULL || o->of.step < step))
-        remember(c, note->from, step); /* it may be there soon */
-    if (!beside && (o->image == NULL || o->of.step < step))
-        return;
-    if (o->image == NULL || o->of.step != step)
-        post(c, note->from, NONE, step, NULL, 0);
+    step = get_number(note->bytes);
+    any = note->bytes[STEP_BYTES] != 0;
+    o = tutti_carrier_find(c, step, any);
+    c->asked_ns = tutti_now_ns(c->rt);
+    if (o == NULL && !any && (c->main.image == NULL || c->main.of.step < step)) {
+        if (manifest)
+            remember(c, note->from, step); /* it may be there soon */
+    } else if (o == NULL)
+        (void)tutti_carrier_post(c, note->from, NONE, step, NULL, 0);
     else if (manifest)
-        post(c, note->from, MANIFEST, o->of.step, o->manifest, o->manifest_bytes);
-    else
+        (void)tutti_carrier_post(c, note->from, MANIFEST, step, o->manifest, o->manifest_bytes);
+    else if (get_number(note->bytes + STEP_BYTES + 1) == o->version)
         give_range(c, o, note);
+    else
+        (void)tutti_carrier_post(c, note->from, AGAIN, step, note->bytes + STEP_BYTES + 1, 8);
 }
 
 /* ---- what run it is ---- */
@@ -260,7 +226,7 @@ tutti_status tutti_carrier_about(tutti_carrier *c, const char *text, tutti_error
 static void tell(tutti_carrier *c, uint64_t asker)
 {
     if (c->about != NULL)
-        post(c, asker, ABOUT, 0, c->about, strlen(c->about));
+        (void)tutti_carrier_post(c, asker, ABOUT, 0, c->about, strlen(c->about));
 }
 
 /* The first answer counts. */
@@ -280,7 +246,7 @@ static void ask_one(tutti_carrier *c, tutti_epoch *epoch, int turn, char **text)
     tutti_node_epoch(c->node, epoch);
     tutti_lock(c->lock);
     if (epoch->n > 0)
-        post(c, epoch->members[turn % epoch->n].id, WHICH, 0, NULL, 0);
+        (void)tutti_carrier_post(c, epoch->members[turn % epoch->n].id, WHICH, 0, NULL, 0);
     if (c->told == NULL)
         (void)tutti_wait(c->lock, tutti_now_ns(c->rt) + (epoch->n > 0 ? 200 : 20) * CARRY_MS, NULL);
     *text = c->told;
@@ -315,7 +281,7 @@ tutti_status tutti_carrier_ask(tutti_carrier *c, int64_t limit_ns, char **text, 
 void tutti_carrier_dismiss(tutti_carrier *c, uint64_t id)
 {
     tutti_lock(c->lock);
-    post(c, id, LEAVE, 0, NULL, 0);
+    (void)tutti_carrier_post(c, id, LEAVE, 0, NULL, 0);
     tutti_unlock(c->lock);
 }
 
@@ -329,83 +295,46 @@ bool tutti_carrier_dismissed(tutti_carrier *c)
     return dismissed;
 }
 
-/* ---- one that fetches ---- */
+/* ---- those that leave ---- */
 
-static bool is_asked_beside(const tutti_carrier *c, uint64_t id)
+void tutti_carrier_tell_have(tutti_carrier *c, uint64_t epoch, const uint64_t *ids, int n)
 {
-    for (int k = 0; k < c->n_beside_of; k++)
-        if (c->beside_of[k] == id)
-            return true;
-    return false;
+    tutti_lock(c->lock);
+    for (int k = 0; k < n; k++)
+        (void)tutti_carrier_post(c, ids[k], HAVE, epoch, NULL, 0);
+    tutti_unlock(c->lock);
 }
 
-static bool is_own(const tutti_carrier *c, uint64_t id)
+static void take_have(tutti_carrier *c, const tutti_node_note *note)
 {
-    return c->node != NULL && id == tutti_node_id(c->node);
+    if (note->tag > c->have_epoch)
+        c->n_have = 0;
+    if (note->tag > c->have_epoch)
+        c->have_epoch = note->tag;
+    if (note->tag == c->have_epoch && c->n_have < TUTTI_MEMBERS_MAX &&
+        !is_among(c->have, c->n_have, note->from))
+        c->have[c->n_have++] = note->from;
 }
 
-/* Callback of the fetch. */
-static void request(void *user, uint64_t holder, uint64_t range)
+bool tutti_carrier_is_needed(tutti_carrier *c, uint64_t epoch, const uint64_t *ids, int n,
+                             int64_t quiet_ns)
 {
-    tutti_carrier *c = user;
-    const bool beside = is_asked_beside(c, holder);
-    uint8_t step[STEP_BYTES + 1];
+    bool all, quiet;
 
-    if (is_own(c, holder)) {
-        if (c->n_own < OWN_MOST) /* else it is asked again */
-            c->own[c->n_own++] = range;
-        return;
+    tutti_lock(c->lock);
+    all = c->have_epoch > epoch;
+    quiet = c->have_epoch == epoch && c->n_have > 0 &&
+            tutti_now_ns(c->rt) - c->asked_ns > quiet_ns;
+    if (c->have_epoch == epoch) {
+        all = true;
+        for (int k = 0; k < n; k++)
+            all = all && is_among(c->have, c->n_have, ids[k]);
     }
-    put_step(step, c->step);
-    step[STEP_BYTES] = 1;
-    post(c, holder, ASK, range, step, STEP_BYTES + beside);
+    tutti_unlock(c->lock);
+    return !all && !quiet;
 }
 
-/* A holder whose manifest is damaged or of another run is passed over by the fetch; one that
-   contradicts another ends it. */
-static void take_manifest(tutti_carrier *c, uint64_t from, const uint8_t *bytes, size_t n)
-{
-    tutti_error why = { .rank = -1 };
-
-    if (tutti_fetch_manifest(c->fetch, tutti_now_ns(c->rt), from, bytes, n, &why) ==
-        TUTTI_ERR_STATE)
-        c->differs = why;
-}
-
-/* Answers one thing that this process has asked itself for. */
-static void give_own(tutti_carrier *c)
-{
-    const uint64_t self = tutti_node_id(c->node), range = c->own[--c->n_own];
-    const int64_t now = tutti_now_ns(c->rt);
-    const offered *const o = is_asked_beside(c, self) ? &c->beside : &c->main;
-    const void *at;
-    size_t n;
-
-    if (o->image == NULL || o->of.step != c->step)
-        tutti_fetch_lost(c->fetch, now, self);
-    else if (range == TUTTI_FETCH_MANIFEST)
-        take_manifest(c, self, o->manifest, o->manifest_bytes);
-    else if (tutti_elastic_range(o->image, &o->of, range, &at, &n))
-        (void)tutti_fetch_range(c->fetch, now, self, range, at, n, NULL);
-}
-
-/* A note for what is fetched. */
-static void take(tutti_carrier *c, const tutti_node_note *note)
-{
-    const int64_t now = tutti_now_ns(c->rt);
-
-    if (note->kind == RANGE) {
-        if (note->n >= STEP_BYTES && get_step(note->bytes) == c->step)
-            (void)tutti_fetch_range(c->fetch, now, note->from, note->tag, note->bytes + STEP_BYTES,
-                                    note->n - STEP_BYTES, NULL);
-    } else if (note->tag != c->step)
-        return;
-    else if (note->kind == NONE)
-        tutti_fetch_lost(c->fetch, now, note->from);
-    else
-        take_manifest(c, note->from, note->bytes, note->n);
-    tutti_wake(c->lock);
-}
+/* ---- what comes ---- */
 
 bool tutti_carrier_note(void *carrier, const tutti_node_note *note)
 {
@@ -422,91 +351,10 @@ bool tutti_carrier_note(void *carrier, const tutti_node_note *note)
         hear(c, note);
     else if (note->kind == LEAVE)
         c->dismissed = true;
-    else if (note->kind <= NONE && c->fetch != NULL)
-        take(c, note);
+    else if (note->kind == HAVE)
+        take_have(c, note);
+    else if (note->kind <= AGAIN && c->fetch != NULL)
+        tutti_carrier_take(c, note);
     tutti_unlock(c->lock);
     return true;
-}
-
-static tutti_status add_all(tutti_carrier *c, const uint64_t *ids, int n, tutti_error *err)
-{
-    for (int k = 0; k < n; k++)
-        TUTTI_TRY(tutti_fetch_add(c->fetch, tutti_now_ns(c->rt), ids[k], err));
-    return TUTTI_OK;
-}
-
-/* The holders do not have all: asks the others, once. */
-static tutti_status add_others(tutti_carrier *c, const tutti_carried *what, tutti_error *err)
-{
-    for (int k = 0; k < what->n_others && k < TUTTI_MEMBERS_MAX; k++)
-        c->beside_of[c->n_beside_of++] = what->others[k];
-    return add_all(c, what->others, c->n_beside_of, err);
-}
-
-/* Under the lock, which it releases while it waits. */
-static tutti_status wait_for_all(tutti_carrier *c, const tutti_carried *what, tutti_error *err)
-{
-    for (;;) {
-        const int64_t now = tutti_now_ns(c->rt), soon = now + 10 * CARRY_MS;
-        int64_t next;
-        tutti_fetch_state state;
-        char text[400];
-
-        if (c->n_own > 0)
-            give_own(c);
-        next = tutti_fetch_tick(c->fetch, now);
-        state = tutti_fetch_state_of(c->fetch);
-        if (c->differs.status != TUTTI_OK) {
-            if (err != NULL)
-                *err = c->differs;
-            return c->differs.status;
-        }
-        if (state == TUTTI_FETCHED)
-            return TUTTI_OK;
-        if (what->ends != NULL && what->ends(what->user))
-            return tutti_fail(err, TUTTI_CLOSED, 0,
-                              "the state of step %llu is not needed any more",
-                              (unsigned long long)c->step);
-        if (state == TUTTI_FETCH_STUCK && c->n_beside_of < what->n_others) {
-            TUTTI_TRY(add_others(c, what, err));
-            continue;
-        }
-        if (state == TUTTI_FETCH_STUCK) {
-            tutti_fetch_describe(c->fetch, text, sizeof text);
-            return tutti_fail(err, TUTTI_ERR_PEER, 0, "%s", text);
-        }
-        if (next > soon)
-            next = soon;
-        (void)tutti_wait(c->lock, c->n_own > 0 ? now : next, NULL); /* others take the lock */
-    }
-}
-
-tutti_status tutti_carrier_fetch(tutti_carrier *c, const tutti_carried *what, tutti_image **image,
-                                 tutti_error *err)
-{
-    const tutti_fetch_options options = { .of = what->of,
-                                          .most = what->most,
-                                          .stall_ns = what->stall_ns != 0 ? what->stall_ns
-                                                                          : 1000 * CARRY_MS,
-                                          .request = request,
-                                          .user = c };
-    tutti_fetch *fetch;
-    tutti_status status;
-
-    *image = NULL;
-    TUTTI_TRY(tutti_fetch_open(&fetch, &options, err));
-    tutti_lock(c->lock);
-    c->fetch = fetch;
-    c->step = what->of.step;
-    c->n_own = c->n_beside_of = 0;
-    c->differs = (tutti_error){ .rank = -1 };
-    status = add_all(c, what->holders, what->n, err);
-    if (status == TUTTI_OK)
-        status = wait_for_all(c, what, err);
-    if (status == TUTTI_OK)
-        status = tutti_fetch_take(fetch, image, err);
-    c->fetch = NULL;
-    tutti_unlock(c->lock);
-    tutti_fetch_close(fetch);
-    return status;
 }

@@ -1,5 +1,5 @@
 /* carry.h: the state of a run goes from members to a newcomer as notes of their nodes: state.h
-   decides what is asked of whom, node.h carries it. Implemented by carry.c.
+   decides what is asked of whom, node.h carries it. Implemented by carry*.c.
 
    A member offers an image of its state. Its node's thread answers requests for it, while the
    member trains on. One that needs the state fetches it from those that hold it.
@@ -30,7 +30,7 @@ void tutti_carrier_use(tutti_carrier *c, tutti_node *node);
    stays the caller's, and the one before stays on offer. */
 tutti_status tutti_carrier_offer(tutti_carrier *c, tutti_image *image,
                                  const tutti_elastic_state *of, tutti_error *err);
-/* This image without facts is given in addition to those that ask for a part of the state of its
+/* This image without facts is given in addition to those that ask for any part of the state of its
    step (tutti_engine_image_beside). NULL: none. As above, it is the carrier's, also on failure. */
 tutti_status tutti_carrier_offer_beside(tutti_carrier *c, tutti_image *image,
                                         const tutti_elastic_state *of, tutti_error *err);
@@ -45,6 +45,14 @@ tutti_status tutti_carrier_about(tutti_carrier *c, const char *text, tutti_error
    none has answered; the sentence says what the node knows. Blocks. */
 tutti_status tutti_carrier_ask(tutti_carrier *c, int64_t limit_ns, char **text, tutti_error *err);
 
+/* Tells those processes that this one has all of the state of that epoch: they have left, and need
+   not give it any of it. */
+void tutti_carrier_tell_have(tutti_carrier *c, uint64_t epoch, const uint64_t *ids, int n);
+/* Do these members of that epoch need what is on offer? Not after all of them have sent
+   tutti_carrier_tell_have, nor after the first of them has and no request came for quiet_ns. */
+bool tutti_carrier_is_needed(tutti_carrier *c, uint64_t epoch, const uint64_t *ids, int n,
+                             int64_t quiet_ns);
+
 /* Sends the process of that id a note by which it leaves. It may be lost: look at the epochs. */
 void tutti_carrier_dismiss(tutti_carrier *c, uint64_t id);
 /* Has this process received such a note? */
@@ -53,11 +61,13 @@ bool tutti_carrier_dismissed(tutti_carrier *c);
 typedef struct tutti_carried {
     tutti_elastic_state of;      /* the state, as those that hold it cut it */
     const uint64_t *holders;     /* [n]: ids of the processes that hold it, or a part of it. This
-                                    process may be one: what it has on offer counts */
+                                    process may be one: what it has on offer is taken first, and no
+                                    other is asked for it */
     int n;
-    const uint64_t *others;      /* [n_others]: ids of processes that may have a part of it, while
-                                    their state is that of a neighbouring step. They are asked if
-                                    the holders do not have all */
+    const uint64_t *others;      /* [n_others]: ids of processes that may have a part of it, since
+                                    their state is that of a neighbouring step, or they are no
+                                    members any more. They are asked if the holders do not have all,
+                                    and are passed over if they do not answer for 3 s */
     int n_others;
     uint64_t most;               /* bytes that may be taken */
     int64_t stall_ns;            /* as of tutti_fetch_options; 0: 1 s */

@@ -11,6 +11,7 @@
                      with it, and acts                opens the world of the epoch for its client
                      with it, and does not act        waits for the next epoch
      removed         comes back as a newcomer, with what the others have
+     left            gives its part of the state (zero) until the others have it
 
    An epoch ends in the midst of a step. It has promised to end it, so that the step is not made
    (tutti_follower_commit), or a member is lost, or the world ends since the others are in the next
@@ -62,7 +63,7 @@ static tutti_status come_back(tutti_follower *f, tutti_error *err)
 
     tutti_node_epoch(f->node, f->newest);
     close_node(f);
-    TUTTI_TRY(tutti_follower_drop(f, err));
+    TUTTI_TRY(tutti_follower_drop(f, true, err));
     for (; n < f->newest->n && n < TUTTI_CONTACTS_MAX; n++)
         contacts[n] = f->newest->members[n].address;
     return open_node(f, NULL, contacts, n, err);
@@ -89,8 +90,9 @@ bool tutti_follower_commit(tutti_follower *f, uint64_t step)
         return false;
     if (!tutti_node_step(f->node, f->epoch, step + 1))
         return false;
-    tutti_image_close(f->whole); /* no epoch begins with it any more */
-    f->whole = NULL;
+    if (f->rest) /* no epoch begins with it any more */
+        (void)tutti_carrier_offer(f->carrier, NULL, NULL, NULL);
+    f->rest = false;
     return true;
 }
 
@@ -109,6 +111,7 @@ static tutti_status open_world(tutti_follower *f, const tutti_node_view *view, t
     if (status == TUTTI_OK) {
         f->epoch = turn->epoch = view->epoch;
         turn->step = view->step;
+        tutti_follower_note_members(f);
         status = tutti_follower_find_image(f, view->step, &turn->image, &why);
         if (status == TUTTI_OK)
             return TUTTI_OK;
@@ -144,6 +147,8 @@ static tutti_status as_member(tutti_follower *f, const tutti_node_view *view, tu
         return tutti_follower_get_state(f, view, err);
     if (view->acts && f->spent != view->epoch && !tutti_follower_has_all(f, view))
         return tutti_follower_get_rest(f, view, err);
+    if (view->acts && f->spent != view->epoch)
+        tutti_follower_tell_left(f, view);
     if (view->acts && f->spent != view->epoch && view->n < f->o.least)
         return tutti_follower_wait_for_more(f, view, err);
     if (view->acts && f->spent != view->epoch)
@@ -184,8 +189,10 @@ tutti_status tutti_follower_next(tutti_follower *f, tutti_turn *turn, tutti_erro
         tutti_node_look(f->node, &view);
         if (f->leaving && f->alone && !view.majority)
             return tutti_follower_save(f, &view, err);
-        if (view.state == TUTTI_LEFT)
+        if (view.state == TUTTI_LEFT) {
+            tutti_follower_linger(f);
             return TUTTI_OK;
+        }
         if (f->leaving && view.all_leave) /* the run ends, and this is what is left of it */
             return f->o.saves_at_leave || f->few != 0 ? tutti_follower_save(f, &view, err)
                                                       : TUTTI_OK;
@@ -223,9 +230,11 @@ tutti_status tutti_follower_open(tutti_follower **out, tutti_runtime *rt,
     tutti_status status = TUTTI_OK;
 
     *out = NULL;
-    if (f != NULL)
+    if (f != NULL) {
         f->newest = tutti_alloc(1, sizeof *f->newest);
-    if (f == NULL || f->newest == NULL)
+        f->worked = tutti_alloc(TUTTI_MEMBERS_MAX, sizeof *f->worked);
+    }
+    if (f == NULL || f->newest == NULL || f->worked == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the members of a run");
     if (status == TUTTI_OK) {
         f->o = *options;
@@ -246,11 +255,17 @@ void tutti_follower_close(tutti_follower *f)
 {
     if (f == NULL)
         return;
+    if (f->node != NULL && f->worked != NULL) {
+        tutti_node_view view;
+        tutti_node_look(f->node, &view);
+        if (view.state == TUTTI_MEMBER) /* the run has ended, or it does not go on with it */
+            tutti_follower_tell_left(f, &view);
+    }
     if (f->node != NULL)
         close_node(f);
     tutti_carrier_close(f->carrier);
-    tutti_image_close(f->whole);
     tutti_run_key_wipe(&f->o.node.key);
     tutti_free(f->newest);
+    tutti_free(f->worked);
     tutti_free(f);
 }

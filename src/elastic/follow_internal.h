@@ -4,13 +4,24 @@
 #include "follow.h"
 
 #define FOLLOW_MS INT64_C(1000000)
-enum { ADMISSION_MS = 60000, DEAD_MS = 1000, LEAVING_MS = 5000, LACK_MS = 600000, SAY_MS = 3000 };
+enum {
+    ADMISSION_MS = 60000,
+    DEAD_MS = 1000,
+    LEAVING_MS = 5000,
+    LACK_MS = 600000,
+    SAY_MS = 3000,
+    LINGER_MS = 20000, /* that one which has left gives its part of the state at most */
+    QUIET_MS = 1000    /* and after which it is not asked any more */
+};
 
 struct tutti_follower {
     tutti_follow_options o;
     tutti_carrier *carrier;
-    tutti_image *whole;  /* where a part is on offer: all of the state that an epoch begins with;
-                            NULL: it is what is on offer, or is not needed any more */
+    bool rest;           /* what is on offer was put together of parts for this epoch's beginning */
+    uint64_t *worked;    /* [n_worked], room for TUTTI_MEMBERS_MAX: ids of the members of the last
+                            world. Some may have left since */
+    int n_worked;
+    uint64_t told;       /* the last epoch for which tutti_follower_tell_left sent its notes */
     bool missing;        /* no member has all of the state of the epoch, nor have all together */
     int64_t missing_ns;  /* since when */
     bool missing_said;   /* a line was printed */
@@ -49,8 +60,14 @@ tutti_status tutti_follower_save(tutti_follower *f, const tutti_node_view *view,
 
 /* ---- follow_state.c ---- */
 
-/* It has no state any more. */
-tutti_status tutti_follower_drop(tutti_follower *f, tutti_error *err);
+/* It has no state any more, or (keeps_part) only the part of one that others may lack. */
+tutti_status tutti_follower_drop(tutti_follower *f, bool keeps_part, tutti_error *err);
+/* The world of the epoch is open. */
+void tutti_follower_note_members(tutti_follower *f);
+/* It needs nothing of those that have left since the last world: tells them so, once an epoch. */
+void tutti_follower_tell_left(tutti_follower *f, const tutti_node_view *view);
+/* It has left: waits until the others have its part of the state. */
+void tutti_follower_linger(tutti_follower *f);
 /* Gets the state of the epoch, or finds that it is not to be had yet. */
 tutti_status tutti_follower_get_state(tutti_follower *f, const tutti_node_view *view,
                                       tutti_error *err);

@@ -4,15 +4,16 @@
    Its carrier has on offer the image of the last step that it has made when an epoch ended, or one
    that it has fetched. Where the method cuts its state over the workers (zero), that image is a
    part: its shards, copies of the next worker's, and what all have. Then each member fetches the
-   rest from the others before the epoch begins, since the next cut is another one. The whole
-   is kept apart from what is on offer, whose ranges are numbered, until the first step of the epoch
-   is made. If none is made it is on offer in the next epoch.
+   rest from the others before the epoch begins, since the next cut is another one. The whole takes
+   the place of the part on offer, so that others can have it from there, until the first step of
+   the epoch is made.
 
    When a loss ends an epoch some members may have made a step that others have not. The next epoch
    begins with one of the two. Those that have the other one give their shards of that step
    (tutti_engine_image_beside). They are asked if those that hold the state do not have all of it.
-   Shards that are lost with their copies are waited for, as a majority is, and end the run
-   (follow_wait.c). */
+   So are those that are no members any more: one that has left gives its part until the others have
+   all, and one that comes back has kept it. Shards that are lost with their copies are waited for,
+   as a majority is, and end the run (follow_wait.c). */
 #include <string.h>
 
 #include "follow_internal.h"
@@ -52,20 +53,21 @@ tutti_status tutti_follower_over(tutti_follower *f, tutti_image *image, tutti_im
         tutti_image_close(image);
         image = NULL;
     }
-    if (image == NULL) {
-        image = f->whole;
-        f->whole = NULL;
-    }
-    if (status == TUTTI_OK && image != NULL)
+    if (status == TUTTI_OK && image != NULL) {
+        f->rest = false;
         return offer(f, image, err);
+    }
     tutti_image_close(image);
     return status;
 }
 
-tutti_status tutti_follower_drop(tutti_follower *f, tutti_error *err)
+tutti_status tutti_follower_drop(tutti_follower *f, bool keeps_part, tutti_error *err)
 {
-    tutti_image_close(f->whole);
-    f->whole = NULL;
+    const tutti_image *image = tutti_carrier_offered(f->carrier);
+
+    f->rest = false;
+    if (keeps_part && image != NULL && !tutti_image_is_whole(image))
+        return TUTTI_OK;
     TUTTI_TRY(tutti_carrier_offer_beside(f->carrier, NULL, NULL, err));
     return tutti_carrier_offer(f->carrier, NULL, NULL, err);
 }
@@ -92,18 +94,38 @@ static bool is_over_or_held(void *user)
     return view.holds || is_over(user);
 }
 
-/* Lists the members of the epoch, this one included: those that hold its state, and the others. */
+/* Lists those members of the last epoch in whose world it was that are not among the newest
+   ones. */
+static int list_left(const tutti_follower *f, uint64_t left[TUTTI_MEMBERS_MAX], int room)
+{
+    int n = 0;
+
+    for (int k = 0; k < f->n_worked && n < room; k++) {
+        bool there = false;
+        for (int i = 0; i < f->newest->n; i++)
+            there = there || f->newest->members[i].id == f->worked[k];
+        if (!there)
+            left[n++] = f->worked[k];
+    }
+    return n;
+}
+
+/* Lists the members of the epoch, this one included: those that hold its state; and the others, and
+   those that are no members any more. */
 static void list_members(tutti_follower *f, tutti_carried *what, uint64_t holders[TUTTI_MEMBERS_MAX],
                          uint64_t others[TUTTI_MEMBERS_MAX])
 {
     tutti_node_epoch(f->node, f->newest);
-    for (int i = 0; i < f->newest->n && f->newest->number == f->epoch; i++) {
+    if (f->newest->number != f->epoch)
+        return;
+    for (int i = 0; i < f->newest->n; i++) {
         const tutti_member *m = &f->newest->members[i];
         if (m->holds)
             holders[what->n++] = m->id;
         else
             others[what->n_others++] = m->id;
     }
+    what->n_others += list_left(f, others + what->n_others, TUTTI_MEMBERS_MAX - what->n_others);
 }
 
 /* Fetches the state of the epoch. *image NULL: it is not to be had yet, or not needed any more. */
@@ -142,13 +164,11 @@ tutti_status tutti_follower_get_state(tutti_follower *f, const tutti_node_view *
 
     if (view->step == 0) {
         (void)tutti_node_hold(f->node, 0);
-        return tutti_follower_drop(f, err);
+        return tutti_follower_drop(f, false, err);
     }
     TUTTI_TRY(fetch(f, view, is_over_or_held, &image, err));
     if (image == NULL)
         return TUTTI_OK;
-    tutti_image_close(f->whole);
-    f->whole = NULL;
     if (tutti_node_hold(f->node, image->step))
         return offer(f, image, err);
     tutti_image_close(image);
@@ -160,9 +180,7 @@ static const tutti_image *image_of(const tutti_follower *f, uint64_t step)
 {
     const tutti_image *offered = tutti_carrier_offered(f->carrier);
 
-    return f->whole != NULL && f->whole->step == step       ? f->whole
-           : offered != NULL && offered->step == step ? offered
-                                                      : NULL;
+    return offered != NULL && offered->step == step ? offered : NULL;
 }
 
 bool tutti_follower_has_all(const tutti_follower *f, const tutti_node_view *view)
@@ -179,9 +197,8 @@ tutti_status tutti_follower_get_rest(tutti_follower *f, const tutti_node_view *v
     TUTTI_TRY(fetch(f, view, is_over, &image, err));
     if (image == NULL)
         return TUTTI_OK;
-    tutti_image_close(f->whole);
-    f->whole = image;
-    return TUTTI_OK;
+    f->rest = true;
+    return offer(f, image, err);
 }
 
 tutti_status tutti_follower_find_image(const tutti_follower *f, uint64_t step,
@@ -197,4 +214,45 @@ tutti_status tutti_follower_find_image(const tutti_follower *f, uint64_t step,
                       "step %llu, which the others take it to have",
                       offered != NULL ? (unsigned long long)offered->step : 0ULL,
                       (unsigned long long)step);
+}
+
+/* ---- those that have left ---- */
+
+void tutti_follower_note_members(tutti_follower *f)
+{
+    tutti_node_epoch(f->node, f->newest);
+    f->n_worked = 0;
+    for (int i = 0; i < f->newest->n && f->newest->number == f->epoch; i++)
+        f->worked[f->n_worked++] = f->newest->members[i].id;
+}
+
+void tutti_follower_tell_left(tutti_follower *f, const tutti_node_view *view)
+{
+    uint64_t left[TUTTI_MEMBERS_MAX];
+
+    if (f->told == view->epoch)
+        return;
+    f->told = view->epoch;
+    tutti_node_epoch(f->node, f->newest);
+    tutti_carrier_tell_have(f->carrier, view->epoch, left, list_left(f, left, TUTTI_MEMBERS_MAX));
+}
+
+void tutti_follower_linger(tutti_follower *f)
+{
+    const int64_t until = tutti_node_now(f->node) + LINGER_MS * FOLLOW_MS;
+    const tutti_image *image = tutti_carrier_offered(f->carrier);
+    uint64_t members[TUTTI_MEMBERS_MAX];
+    tutti_node_view view;
+
+    if (image == NULL || tutti_image_is_whole(image))
+        return;
+    do {
+        tutti_node_look(f->node, &view);
+        tutti_node_epoch(f->node, f->newest);
+        for (int i = 0; i < f->newest->n; i++)
+            members[i] = f->newest->members[i].id;
+        tutti_follower_wait(f, &view);
+    } while (tutti_node_now(f->node) < until &&
+             tutti_carrier_is_needed(f->carrier, f->newest->number, members, f->newest->n,
+                                     QUIET_MS * FOLLOW_MS));
 }

@@ -23,6 +23,19 @@ void tutti_follower_wait(tutti_follower *f, const tutti_node_view *view)
                           NULL);
 }
 
+/* Longer and longer, up to 1 s: what is asked for each time may be much. */
+static void wait_before_it_asks_again(tutti_follower *f, const tutti_node_view *view)
+{
+    const int64_t now = tutti_node_now(f->node), for_ns = (now - f->missing_ns) / 4;
+    tutti_node_view next;
+
+    (void)tutti_node_wait(f->node, view->changes,
+                          now + (for_ns < 10 * FOLLOW_MS     ? 10 * FOLLOW_MS
+                                 : for_ns < 1000 * FOLLOW_MS ? for_ns
+                                                             : 1000 * FOLLOW_MS),
+                          &next, NULL);
+}
+
 static void say(const tutti_follower *f, const char *line)
 {
     if (f->o.say != NULL)
@@ -141,7 +154,7 @@ tutti_status tutti_follower_wait_for_state(tutti_follower *f, const tutti_node_v
                  "a part of the state was on workers that are lost (%.300s), so the run ends", why);
         return end(f, view, line, err);
     }
-    tutti_follower_wait(f, view);
+    wait_before_it_asks_again(f, view);
     return TUTTI_OK;
 }
 

@@ -173,16 +173,19 @@ tutti_status tutti_engine_image(tutti_engine *e, const char *facts, tutti_image 
     return status;
 }
 
-/* Lists the states that this worker has of a step next to its own. *step: which. */
-static tutti_status list_beside(const tutti_engine *e, items *list, uint64_t *step,
+/* Lists the states that this worker has of a step next to its own. *step: which. *known: it has
+   some, if only empty parts: then no other worker has to wait for what was here. */
+static tutti_status list_beside(const tutti_engine *e, items *list, uint64_t *step, bool *known,
                                 tutti_error *err)
 {
+    *known = false;
     for (size_t i = 0; i < tutti_plan_count(e->plan); i++) {
         void *memory;
         const tutti_state *s = tutti_plan_state(e->plan, i, &memory);
         void *const there = s->ranges != NULL && s->keep != TUTTI_SCRATCH
                                 ? tutti_facilities_beside(e, memory, step)
                                 : NULL;
+        *known = *known || there != NULL;
         if (there != NULL)
             TUTTI_TRY(tutti_saved_ranges(e, list, s, (tutti_place){ .memory = there }, true, err));
     }
@@ -194,13 +197,14 @@ tutti_status tutti_engine_image_beside(tutti_engine *e, tutti_image **image, tut
     char none[] = "";
     items list = { 0 };
     uint64_t step = 0;
+    bool known;
     tutti_status status;
 
     *image = NULL;
     if (e->stage != STAGE_READY && e->stage != STAGE_FINISHED && !is_left(e))
         return tutti_engine_out_of_order(err, "image_beside");
-    status = list_beside(e, &list, &step, err);
-    if (status == TUTTI_OK && list.count > 0)
+    status = list_beside(e, &list, &step, &known, err);
+    if (status == TUTTI_OK && known)
         status = tutti_image_copy(image,
                                   &(tutti_image){ .step = step,
                                                   .rank = e->m.everyone.index,

@@ -136,6 +136,44 @@ class Join(Case):
         self.resume(out, 3)
         self.same_as_undisturbed(60, out, *zero)
 
+    def two_neighbours_of_four(self, name, sends, again):
+        zero = ["--method", "zero", "--optimizer", "adamw(lr=0.01)"]
+        run, out = self.begin(name, 100, "--workers", "1:6", "-n", "4", "--restarts", "0", "--workers-timeout", "9",
+                              *zero)
+        workers = children_of(run.pid)[1:3]
+        for worker in workers:
+            os.kill(worker, sends)
+        if again is not None:
+            time.sleep(2.5)  # the others go on without them, or try to
+            for worker in workers:
+                os.kill(worker, again)
+        self.ends(0, run, name)
+        self.same_as_undisturbed(100, out, *zero)
+        return [e["workers"] for e in summary(out)["events"] if e["kind"] == "epoch"]
+
+    def test_two_neighbours_with_parts_leave_at_once(self):
+        epochs = self.two_neighbours_of_four("leave-two", signal.SIGTERM, None)
+        self.assertEqual((epochs[0], epochs[-1]), (4, 2))
+        for worker in (1, 2):
+            self.assertIn("worker %d has left the run" % worker, self.said("leave-two"))
+        self.assertNotIn("lost", self.said("leave-two"))
+
+    def test_two_neighbours_with_parts_come_back(self):
+        epochs = self.two_neighbours_of_four("back-two", signal.SIGSTOP, signal.SIGCONT)
+        self.assertEqual((epochs[0], epochs[-1]), (4, 4))
+
+    def test_all_workers_of_a_machine_leave_and_take_no_part_of_the_state(self):
+        zero = ["--method", "zero", "--optimizer", "adamw(lr=0.01)"]
+        run, out = self.begin("machine", 100, "--workers", "1:6", "-n", "3", "--restarts", "0", "--workers-timeout",
+                              "9", *zero)
+        joined = self.start("machine-joined", "join", out)
+        self.workers_become(4, "machine", "machine-joined")
+        run.terminate()
+        self.ends(143, run, "machine", "machine-joined")
+        self.processes.remove(run)
+        self.ends(0, joined, "machine", "machine-joined")
+        self.same_as_undisturbed(100, out, *zero)
+
     def test_what_one_worker_refuses_ends_the_run(self):
         other = self.train("other", "--model", "mlp(hidden=8)", "--data", self.data, "--steps", "1", "-n", "1")
         out = self.out("refused")

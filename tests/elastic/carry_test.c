@@ -12,12 +12,15 @@
 #include <string.h>
 
 #define MS TCP_MS
-enum { NODES = 4, FETCHES = NODES - 1 };
+enum { NODES = 4, FETCHES = NODES - 1, NOTE_RANGE = TUTTI_NODE_KINDS + 2 };
 
 typedef struct peer {
     tutti_node *node;
     tutti_carrier *carrier;
     _Atomic bool silent;         /* it drops what arrives */
+    _Atomic uint64_t ranges, bytes; /* of state that have come as notes, and their bytes */
+    _Atomic int offer_at;        /* with the request of that number it has another image on offer; 0: never */
+    tutti_image *instead;
 } peer;
 
 static peer peers[NODES];
@@ -25,10 +28,18 @@ static tutti_runtime *rt;
 static int64_t stall_ns = 100 * MS;
 static uint64_t later;           /* steps past that of newcomer.c: answers to an earlier test are of another step */
 
+static void offer(int k, tutti_image *image);
+
 static void on_note(void *user, const tutti_node_note *note)
 {
     peer *p = user;
 
+    if (note->kind == NOTE_RANGE) {
+        p->ranges++;
+        p->bytes += note->n - 8;
+    }
+    if (p->offer_at > 0 && --p->offer_at == 0)
+        offer((int)(p - peers), p->instead);
     if (!p->silent)
         assert_true(tutti_carrier_note(p->carrier, note));
 }
@@ -244,6 +255,107 @@ static void parts_of_a_neighbouring_step_complete_a_state(void **state)
     assert_arrived(image, SHARDS);
 }
 
+static uint64_t bytes_of(const tutti_image *image, const char *state)
+{
+    uint64_t bytes = 0;
+
+    for (size_t k = 0; k < image->n; k++)
+        if (strcmp(image->pieces[k].state, state) == 0)
+            bytes += tutti_image_bytes(&image->pieces[k]);
+    return bytes;
+}
+
+/* What this process has itself, and all have, is not sent: to the byte, with any order of notes. */
+static void what_this_process_has_is_not_sent(void **state)
+{
+    const uint64_t holders[] = { tutti_node_id(peers[0].node), tutti_node_id(peers[1].node),
+                                 tutti_node_id(peers[FETCHES].node) };
+    tutti_error err = { .rank = -1 };
+    tutti_image *image;
+    uint64_t missing = 0;
+
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        offer(k, image_of(FETCHES, k, SHARDS));
+        missing += bytes_of(tutti_carrier_offered(peers[k].carrier), "m");
+    }
+    offer(FETCHES, image_of(FETCHES, 2, SHARDS));
+    peers[FETCHES].ranges = peers[FETCHES].bytes = 0;
+    if (tutti_carrier_fetch(peers[FETCHES].carrier,
+                            &(tutti_carried){ .of = state_of_test(), .holders = holders, .n = 3, .most = 1 << 20,
+                                              .stall_ns = 60000 * MS },
+                            &image, &err) != TUTTI_OK)
+        fail_msg("%s", err.text);
+    assert_arrived(image, SHARDS);
+    assert_true(missing > 0 && peers[FETCHES].bytes == missing);
+    offer(FETCHES, NULL);
+}
+
+/* While others fetch a holder of a part gets the rest, and the whole takes the place of that. */
+static void ranges_are_those_of_the_manifest_that_was_sent(void **state)
+{
+    (void)state;
+    for (int at = 2; at <= 5; at++) { /* the first request is for the manifest */
+        tutti_error err = { .rank = -1 };
+        later += 2;
+        for (int k = 0; k < FETCHES; k++)
+            offer(k, image_of(FETCHES, k, SHARDS));
+        if (fetch(NULL, NULL, &peers[2].instead, &err) != TUTTI_OK)
+            fail_msg("%s", err.text);
+        peers[2].offer_at = at;
+        assert_arrives(SHARDS);
+        assert_int_equal(peers[2].offer_at, 0);
+        assert_ptr_equal(tutti_carrier_offered(peers[2].carrier), peers[2].instead);
+    }
+}
+
+/* What a holder lacks is with a process that is asked last, and has it as its own state; another
+   one of those does not exist any more. */
+static void those_that_are_no_members_any_more_are_asked(void **state)
+{
+    const uint64_t holders[] = { tutti_node_id(peers[0].node), tutti_node_id(peers[2].node) },
+                   others[] = { 12345, tutti_node_id(peers[1].node) };
+    tutti_error err = { .rank = -1 };
+    tutti_image *image;
+
+    (void)state;
+    for (int k = 0; k < FETCHES; k++)
+        offer(k, image_of(FETCHES, k, SHARDS));
+    for (int with = 2; with >= 1; with--) {
+        const int64_t began = tutti_now_ns(rt);
+        const tutti_status status =
+            tutti_carrier_fetch(peers[FETCHES].carrier,
+                                &(tutti_carried){ .of = state_of_test(), .holders = holders, .n = 2, .others = others,
+                                                  .n_others = with, .most = 1 << 20, .stall_ns = stall_ns },
+                                &image, &err);
+        assert_int_equal(status, with == 2 ? TUTTI_OK : TUTTI_ERR_PEER);
+        if (with == 2)
+            assert_arrived(image, SHARDS);
+        else
+            assert_true(tutti_now_ns(rt) - began < 2000 * MS);
+    }
+}
+
+static void one_that_has_left_is_needed_until_the_others_have_the_state(void **state)
+{
+    const uint64_t members[] = { tutti_node_id(peers[1].node), tutti_node_id(peers[2].node) },
+                   left = tutti_node_id(peers[0].node);
+    const int64_t long_ns = 3600 * 1000 * MS;
+    tutti_carrier *const c = peers[0].carrier;
+
+    (void)state;
+    assert_true(tutti_carrier_is_needed(c, 7, members, 2, 0));
+    tutti_carrier_tell_have(peers[1].carrier, 6, &left, 1); /* of the epoch before */
+    tutti_carrier_tell_have(peers[1].carrier, 7, &left, 1);
+    while (tutti_carrier_is_needed(c, 7, members, 2, 0)) /* and no request comes */
+        tutti_sleep_until(rt, tutti_now_ns(rt) + MS);
+    assert_true(tutti_carrier_is_needed(c, 7, members, 2, long_ns));
+    tutti_carrier_tell_have(peers[2].carrier, 7, &left, 1);
+    while (tutti_carrier_is_needed(c, 7, members, 2, long_ns))
+        tutti_sleep_until(rt, tutti_now_ns(rt) + MS);
+    assert_true(tutti_carrier_is_needed(c, 8, members, 2, 0));
+}
+
 /* They contradict the state's, and are no replica that has diverged. */
 static void parts_of_other_workers_are_passed_over(void **state)
 {
@@ -340,6 +452,10 @@ int main(void)
         cmocka_unit_test_setup(a_part_that_none_has_is_named, begin_test),
         cmocka_unit_test_setup(parts_of_a_neighbouring_step_complete_a_state, begin_test),
         cmocka_unit_test_setup(parts_of_other_workers_are_passed_over, begin_test),
+        cmocka_unit_test_setup(what_this_process_has_is_not_sent, begin_test),
+        cmocka_unit_test_setup(ranges_are_those_of_the_manifest_that_was_sent, begin_test),
+        cmocka_unit_test_setup(those_that_are_no_members_any_more_are_asked, begin_test),
+        cmocka_unit_test(one_that_has_left_is_needed_until_the_others_have_the_state),
         cmocka_unit_test_setup(states_that_differ_are_refused, begin_test),
         cmocka_unit_test_setup(one_that_has_it_later_answers_then, begin_test),
         cmocka_unit_test_setup(a_fetch_ends_when_it_is_not_needed, begin_test),

@@ -30,7 +30,7 @@ enum { TENSORS = 3, STEPS = 5, RANKS = 4, OWN = 3, SAMPLES = 90, ROWS = 70, COLS
 /* below: after that many tensors of a pass */
 enum { AFTER_PASSES = TENSORS, AT_COMMIT, AT_EVALUATION, MOMENTS };
 
-static const size_t count[TENSORS] = { ROWS * COLS, 33, 337 }; /* the first is a table */
+static size_t count[TENSORS] = { ROWS * COLS, 33, 337 }; /* the first is a table */
 static const char *const names[TENSORS] = { "c", "b", "a" };
 
 typedef struct job {
@@ -238,7 +238,7 @@ static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
 
     for (int k = 0; k < TENSORS; k++)
         params[k] = (tutti_param){ .name = names[k], .dims = 1, .dim = { count[k] }, .unit = TENSORS - 1 - k };
-    params[0] = (tutti_param){ .name = names[0], .dims = 2, .dim = { ROWS, COLS }, .unit = TENSORS - 1,
+    params[0] = (tutti_param){ .name = names[0], .dims = 2, .dim = { count[0] / COLS, COLS }, .unit = TENSORS - 1,
                                .row_sparse = true };
     options.initial = fill;
     options.user = &r;
@@ -376,6 +376,28 @@ static void a_lost_worker_leaves_a_step_or_none_of_it(void **state)
         }
 }
 
+/* Some workers have no shard, some neither a shard nor a copy, and others nothing but a copy. */
+static void a_model_with_fewer_parts_than_workers_has_whole_steps(void **state)
+{
+    static const size_t small[][TENSORS] = { { COLS, 1, 2 }, { 2 * COLS, 17, 16 } };
+    const size_t usual[TENSORS] = { count[0], count[1], count[2] };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(small); k++)
+        for (int n = 2; n <= RANKS; n++)
+            for (int variant = 0; variant < 4; variant++) {
+                static job a;
+                memcpy(count, small[k], sizeof count);
+                a = varied(ZERO, variant);
+                a.options.method = n % 2 == 0 ? "zero" : methods[ZERO];
+                run_whole(&a, n);
+                for (int at = 0; at < MOMENTS; at++)
+                    lose_one(&a, n, (at + variant) % n,
+                             at == AT_EVALUATION ? variant % 2 * 2 : (at + variant) % (STEPS - 1), at);
+                memcpy(count, usual, sizeof count);
+            }
+}
+
 static void a_run_that_commits_has_the_bits_of_one_that_does_not(void **state)
 {
     (void)state;
@@ -463,6 +485,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_lost_worker_leaves_a_step_or_none_of_it),
+        cmocka_unit_test(a_model_with_fewer_parts_than_workers_has_whole_steps),
         cmocka_unit_test(a_run_that_commits_has_the_bits_of_one_that_does_not),
         cmocka_unit_test(copies_of_shards_cost_one_value_for_each_of_them),
         cmocka_unit_test(an_update_that_fails_leaves_no_whole_state),

@@ -73,6 +73,8 @@ typedef struct explore_piece {
     int least, most; /* ranks; the seed draws how many */
     tutti_status (*rank_main)(tutti_world *world, explore_case *c, tutti_error *err);
 
+    /* Called before the run, outside of it: what all ranks begin with. NULL: nothing. */
+    tutti_status (*prepare)(explore_case *c, tutti_error *err);
     /* Called after the run, outside of it. NULL: every rank must have ended well. With deaths, all
        others must have ended, well or with TUTTI_ERR_PEER. */
     tutti_status (*judge)(const explore_case *c, tutti_error *err);

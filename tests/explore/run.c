@@ -146,6 +146,22 @@ static tutti_status judge(const explore_case *c, tutti_error *err)
     return TUTTI_OK;
 }
 
+static tutti_status run_and_judge(const tutti_transport_ops *ops, explore_case *c, explore_report *report,
+                                  tutti_error *err)
+{
+    tutti_status status;
+
+    prepared.piece = c->piece;
+    prepared.c = c;
+    status = tutti_world_run_on(ops, "explore", c->ranks, piece_main, c, err);
+    if (report->text[0] != '\0') /* deadlock and the like */
+        return status != TUTTI_OK ? status : TUTTI_ERR_STATE;
+    status = (c->piece->judge != NULL ? c->piece->judge : judge)(c, err);
+    if (status != TUTTI_OK)
+        snprintf(report->text, sizeof report->text, "%s", err->text);
+    return status;
+}
+
 tutti_status explore_run(const explore_piece *piece, uint64_t seed, bool verbose, explore_report *report)
 {
     explore_case c = { .piece = piece, .seed = seed };
@@ -166,19 +182,14 @@ tutti_status explore_run(const explore_piece *piece, uint64_t seed, bool verbose
         ops.events = x_events;
         ops.expel = x_expel;
     }
-    prepared.piece = piece;
     prepared.seed = seed;
     prepared.verbose = verbose;
     prepared.report = report;
-    prepared.c = &c;
-    status = tutti_world_run_on(&ops, "explore", c.ranks, piece_main, &c, &err);
-    if (report->text[0] != '\0') /* deadlock and the like */
-        status = status != TUTTI_OK ? status : TUTTI_ERR_STATE;
-    else {
-        status = (piece->judge != NULL ? piece->judge : judge)(&c, &err);
-        if (status != TUTTI_OK)
-            snprintf(report->text, sizeof report->text, "%s", err.text);
-    }
+    status = piece->prepare != NULL ? piece->prepare(&c, &err) : TUTTI_OK;
+    if (status == TUTTI_OK)
+        status = run_and_judge(&ops, &c, report, &err);
+    else
+        snprintf(report->text, sizeof report->text, "%s", err.text);
     prepared.piece = NULL;
     prepared.report = NULL;
     prepared.c = NULL;
