@@ -33,9 +33,10 @@
    5. Outer optimiser as diloco's: Nesterov, 0.7, 0.9.
    6. outer=none with merge=mean is the mean of the models.
    7. A quorum is of the workers that are left, if those are fewer.
-   8. At the end of a phase (an evaluation, a checkpoint, the end of the run) a quorum may not come
-      any more. Those that wait are then told so, keep their steps and answer again after their
-      next. The agreed model is the mean of the workers' models, theta where these are all equal. */
+   8. At the end of a phase (a checkpoint, the end of the run) a worker that leaves answers with
+      what it has. Its answer is merged with the next, and when all have left what is in hand is
+      merged and all are sent theta. So the agreed model is the server's, and no step is lost but
+      what was late. A worker that leaves counts for no quorum. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -50,13 +51,15 @@ typedef struct record {
     double step_s, timed;        /* seconds a step; 0 of timed: not known */
     double answers, merged, late; /* answers received, and what became of them */
     double reports, given;       /* reports received; how often it was sent theta */
-    double steps_merged, steps_dropped, steps_open; /* open: in its model only */
+    double steps_merged, steps_dropped;
     double effective_steps;      /* sum over merges of its steps times its weight */
 } record;
-/* An answer in hand. Service thread. */
+/* A worker's part in the next merge. Service thread. */
 typedef struct answer {
-    bool here;
-    tutti_header note;           /* the request to reply to */
+    bool here;                   /* its answer is in hand */
+    bool waits;                  /* and its request is to be replied to after the merge */
+    bool gone;                   /* it has left the phase: is replied to when all have */
+    tutti_header note;           /* that request */
     float *x;                    /* [n]: its model, in the request's memory */
     double steps, samples;
 } answer;
@@ -69,8 +72,7 @@ typedef struct decoupled {
     tutti_server *server;
 
     /* client thread */
-    int64_t steps, samples;      /* c_m, n_m; declared */
-    float *state;                /* [2 workers]: scratch of final_model */
+    int64_t steps, samples;      /* c_m, n_m */
 
     /* the server: service thread */
     tutti_optim *update;         /* the outer optimiser; NULL: none, or it is not here */
@@ -79,7 +81,6 @@ typedef struct decoupled {
         double merges, members;  /* merges, and how many answers they had together */
     } all;                       /* declared */
     answer *hand;                /* [workers] */
-    bool *left;                  /* [workers]: makes no more steps in this phase */
     int64_t deadline_ns;         /* end of the grace; 0: there is no quorum */
     tutti_header *requests;      /* [workers]: scratch, as the next three */
     float **part, *weight, *by;
@@ -88,8 +89,8 @@ enum { SERVE };                  /* service */
 enum { PACE, SAMPLES, UNIFORM };
 enum { MEAN, RDA };
 /* A request's kind is 4 x its steps + what it is. */
-enum { REPORT, ANSWER, LEAVES, STEPS_MOST = 1 << 26 };
-enum { GO_ON, SEND };            /* replies without theta */
+enum { REPORT, ANSWER, LEAVES };
+enum { GO_ON, SEND };            /* replies to reports without theta */
 enum { MEMBERS_MOST = 4096 };    /* tutti_tree_sum's */
 
 static const tutti_option decoupled_options[] = {
@@ -124,24 +125,22 @@ static double weight_of(const decoupled *s, const answer *a)
     }
 }
 
-/* Lists the answers in hand by rank: requests, part, weight (sum 1). Returns how many. */
+/* Lists the answers in hand by rank: part, weight (sum 1). Returns how many. */
 static int list_hand(const tutti_method *m)
 {
     decoupled *s = m->self;
     double sum = 0;
-    int n = 0;
+    int n = 0, k = 0;
 
-    for (int r = 0; r < m->workers; r++)
-        sum += s->hand[r].here ? weight_of(s, &s->hand[r]) : 0;
-    for (int r = 0; r < m->workers; r++)
+    for (int r = 0; r < m->workers; r++) {
         n += s->hand[r].here;
-    for (int r = 0, k = 0; r < m->workers; r++) {
-        if (!s->hand[r].here)
-            continue;
-        s->requests[k] = s->hand[r].note;
-        s->part[k] = s->hand[r].x;
-        s->weight[k++] = (float)(sum > 0 ? weight_of(s, &s->hand[r]) / sum : 1.0 / n);
+        sum += s->hand[r].here ? weight_of(s, &s->hand[r]) : 0;
     }
+    for (int r = 0; r < m->workers; r++)
+        if (s->hand[r].here) {
+            s->part[k] = s->hand[r].x;
+            s->weight[k++] = (float)(sum > 0 ? weight_of(s, &s->hand[r]) / sum : 1.0 / n);
+        }
     return n;
 }
 
@@ -200,43 +199,42 @@ static void step_outer(tutti_method *m, int n)
         tutti_server_blend(s->server, 1, s->part[0]);
 }
 
-static void note_given(decoupled *s, int worker)
+/* Sends theta to those that wait, or, once all have left, to these. */
+static tutti_status send_theta(tutti_method *m, bool all_left, tutti_error *err)
 {
-    s->record[worker].given++;
-    s->record[worker].steps_open = 0;
+    decoupled *s = m->self;
+    int n = 0;
+
+    for (int r = 0; r < m->workers; r++) {
+        answer *a = &s->hand[r];
+        if (all_left ? !a->gone : !a->waits)
+            continue;
+        a->waits = a->gone = false;
+        s->record[r].given++;
+        s->requests[n++] = a->note;
+    }
+    return n > 0 ? tutti_server_give(s->server, s->requests, n, GO_ON, err) : TUTTI_OK;
 }
 
-static tutti_status merge_hand(tutti_method *m, tutti_error *err)
+static void merge_hand(tutti_method *m)
 {
     decoupled *s = m->self;
     const int n = list_hand(m);
+    int k = 0;
 
+    if (n == 0)
+        return;
     step_outer(m, n);
     s->all.merges++;
     s->all.members += n;
-    for (int r = 0, k = 0; r < m->workers; r++) {
+    for (int r = 0; r < m->workers; r++) {
         if (!s->hand[r].here)
             continue;
         s->hand[r].here = false;
         s->record[r].effective_steps += (double)s->weight[k++] * s->hand[r].steps;
         s->record[r].merged++;
         s->record[r].steps_merged += s->hand[r].steps;
-        note_given(s, r);
     }
-    s->deadline_ns = 0;
-    tutti_server_wake_at(s->server, TUTTI_FOREVER);
-    return tutti_server_give(s->server, s->requests, n, GO_ON, err);
-}
-
-/* No more answers can come, and those in hand are no quorum: their workers keep their steps. */
-static tutti_status hand_back(tutti_method *m, tutti_error *err)
-{
-    decoupled *s = m->self;
-    const int n = list_hand(m);
-
-    for (int r = 0; r < m->workers; r++)
-        s->hand[r].here = false;
-    return tutti_server_answer(s->server, s->requests, n, GO_ON, NULL, 0, err);
 }
 
 /* Nanoseconds that a quorum waits for the others. */
@@ -247,7 +245,7 @@ static int64_t grace_ns(const tutti_method *m)
     int n = 0;
 
     for (int r = 0; r < m->workers; r++)
-        if (s->hand[r].here && s->record[r].timed > 0) {
+        if (s->hand[r].waits && s->record[r].timed > 0) {
             sum += s->record[r].step_s;
             n++;
         }
@@ -258,27 +256,25 @@ static int64_t grace_ns(const tutti_method *m)
 static tutti_status proceed(tutti_method *m, tutti_error *err)
 {
     decoupled *s = m->self;
-    int present = 0, in_hand = 0, coming = 0;
-    int64_t now_ns;
+    int present = 0, waiting = 0;
 
     for (int r = 0; r < m->workers; r++)
         if (tutti_server_has(s->server, r)) {
-            present++;
-            in_hand += s->hand[r].here;
-            coming += !s->hand[r].here && !s->left[r];
+            present += !s->hand[r].gone;
+            waiting += s->hand[r].waits;
         }
-    if (in_hand < (s->needed < present ? s->needed : present) || in_hand == 0) {
-        s->deadline_ns = 0;
-        tutti_server_wake_at(s->server, TUTTI_FOREVER);
-        return in_hand > 0 && coming == 0 ? hand_back(m, err) : TUTTI_OK;
+    if (waiting < present) {
+        const int64_t now_ns = tutti_now_ns(m->rt);
+        const bool quorum = waiting > 0 && waiting >= s->needed;
+        s->deadline_ns = !quorum ? 0 : s->deadline_ns > 0 ? s->deadline_ns : now_ns + grace_ns(m);
+        tutti_server_wake_at(s->server, quorum ? s->deadline_ns : TUTTI_FOREVER);
+        if (!quorum || now_ns < s->deadline_ns)
+            return TUTTI_OK;
     }
-    now_ns = tutti_now_ns(m->rt);
-    if (s->deadline_ns == 0)
-        s->deadline_ns = now_ns + grace_ns(m);
-    if (coming == 0 || now_ns >= s->deadline_ns)
-        return merge_hand(m, err);
-    tutti_server_wake_at(s->server, s->deadline_ns);
-    return TUTTI_OK;
+    s->deadline_ns = 0;
+    tutti_server_wake_at(s->server, TUTTI_FOREVER);
+    merge_hand(m);
+    return send_theta(m, present == 0, err);
 }
 
 /* ---- requests: server's thread ---- */
@@ -296,47 +292,49 @@ static void learn_seconds(const tutti_method *m, int worker, double steps)
     }
 }
 
-/* What began at an older theta is dropped. */
-static tutti_status replace(tutti_method *m, const tutti_server_request *r, double steps,
-                            tutti_error *err)
+/* Refuses what no worker of this version sends. */
+static tutti_status check(const tutti_method *m, const tutti_server_request *r, tutti_error *err)
 {
-    decoupled *s = m->self;
+    const decoupled *s = m->self;
+    const uint32_t what = r->kind % 4, steps = r->kind / 4;
+    const bool brings = what == ANSWER || (what == LEAVES && steps > 0);
 
-    s->record[r->worker].steps_dropped += steps;
-    note_given(s, r->worker);
-    return tutti_server_give(s->server, &r->note, 1, GO_ON, err);
+    if (what <= LEAVES && brings == (r->in != NULL) && (steps > 0 || what == LEAVES) && r->b >= 0 &&
+        !s->hand[r->worker].waits && !s->hand[r->worker].gone)
+        return TUTTI_OK;
+    return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker,
+                           "worker %d sent a request of kind %lu, of %lu steps and %lld samples, %s "
+                           "its model; all workers must run one version",
+                           r->worker, (unsigned long)what, (unsigned long)steps, (long long)r->b,
+                           r->in == NULL ? "without" : "with");
 }
 
 static tutti_status on_request(tutti_method *m, const tutti_server_request *r, tutti_error *err)
 {
     decoupled *s = m->self;
     record *p = &s->record[r->worker];
+    answer *a = &s->hand[r->worker];
     const uint32_t what = r->kind % 4, steps = r->kind / 4;
+    const bool late = r->delay > 0;
 
-    if (what > LEAVES || (what == ANSWER) != (r->in != NULL) || (what != LEAVES && steps == 0) ||
-        r->b < 0 || s->hand[r->worker].here)
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker,
-                               "worker %d sent a request of kind %lu, of %lu steps and %lld "
-                               "samples, %s its model; all workers must run one version",
-                               r->worker, (unsigned long)what, (unsigned long)steps,
-                               (long long)r->b, r->in == NULL ? "without" : "with");
-    p->steps_open = steps;
-    if (what == LEAVES) {
-        s->left[r->worker] = true;
-        TUTTI_TRY(tutti_server_answer(s->server, &r->note, 1, GO_ON, NULL, 0, err));
-        return proceed(m, err);
+    TUTTI_TRY(check(m, r, err));
+    if (what == REPORT) {
+        p->reports++;
+        if (!late)
+            return tutti_server_answer(s->server, &r->note, 1, s->deadline_ns > 0 ? SEND : GO_ON,
+                                       NULL, 0, err);
+    } else if (r->in != NULL) {
+        p->answers++;
+        p->late += late;
+        learn_seconds(m, r->worker, steps);
     }
-    p->reports += what == REPORT;
-    p->answers += what == ANSWER;
-    if (r->delay > 0) {
-        p->late += what == ANSWER;
-        return replace(m, r, steps, err);
+    p->steps_dropped += late ? steps : 0;
+    if (late && what != LEAVES) {
+        p->given++;
+        return tutti_server_give(s->server, &r->note, 1, GO_ON, err);
     }
-    if (what == REPORT)
-        return tutti_server_answer(s->server, &r->note, 1, s->deadline_ns > 0 ? SEND : GO_ON, NULL,
-                                   0, err);
-    learn_seconds(m, r->worker, steps);
-    s->hand[r->worker] = (answer){ true, r->note, r->in, steps, (double)r->b };
+    *a = (answer){ .here = r->in != NULL && !late, .waits = what == ANSWER, .gone = what == LEAVES,
+                   .note = r->note, .x = r->in, .steps = steps, .samples = (double)r->b };
     return proceed(m, err);
 }
 
@@ -344,7 +342,7 @@ static tutti_status lose(tutti_method *m, int worker, tutti_error *err)
 {
     decoupled *s = m->self;
 
-    s->hand[worker].here = false;
+    s->hand[worker] = (answer){ 0 };
     return proceed(m, err);
 }
 
@@ -417,8 +415,6 @@ static tutti_status decoupled_declare(tutti_method *m, tutti_plan *plan, tutti_e
     if (strcmp(s->outer, "none") == 0)
         s->outer = "";
     TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &setup, err));
-    tutti_declare_value(plan, "decoupled.steps", TUTTI_OWN_ZERO, &s->steps, sizeof s->steps);
-    tutti_declare_value(plan, "decoupled.samples", TUTTI_OWN_ZERO, &s->samples, sizeof s->samples);
     return tutti_server_index(s->server) < 0 ? TUTTI_OK : declare_served(m, plan, err);
 }
 
@@ -428,14 +424,12 @@ static tutti_status decoupled_open(tutti_method *m, tutti_error *err)
     const size_t workers = (size_t)m->workers;
 
     s->hand = tutti_alloc(workers, sizeof *s->hand);
-    s->left = tutti_alloc(workers, sizeof *s->left);
     s->requests = tutti_alloc(workers, sizeof *s->requests);
     s->part = tutti_alloc(workers, sizeof *s->part);
     s->weight = tutti_alloc(workers, sizeof *s->weight);
     s->by = tutti_alloc(workers, sizeof *s->by);
-    s->state = tutti_alloc(2 * workers, sizeof *s->state);
-    if (s->hand == NULL || s->left == NULL || s->requests == NULL || s->part == NULL ||
-        s->weight == NULL || s->by == NULL || s->state == NULL)
+    if (s->hand == NULL || s->requests == NULL || s->part == NULL || s->weight == NULL ||
+        s->by == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method 'decoupled-diloco'");
     return TUTTI_OK;
 }
@@ -448,35 +442,31 @@ static void decoupled_close(tutti_method *m)
         return;
     tutti_optim_close(s->update);
     tutti_free(s->hand);
-    tutti_free(s->left);
     tutti_free(s->requests);
     tutti_free(s->part);
     tutti_free(s->weight);
     tutti_free(s->by);
-    tutti_free(s->state);
 }
 
 /* ---- client ---- */
 
-static uint32_t kind_of(const decoupled *s, uint32_t what)
-{
-    const int64_t steps = s->steps < STEPS_MOST ? s->steps : STEPS_MOST;
-    return (uint32_t)steps * 4 + what;
-}
-
+/* Sends a request, with the model if there are steps to answer with, and takes theta if it is sent
+   that. *answers: the reply. */
 static tutti_status ask(tutti_method *m, uint32_t what, tutti_server_answers *answers,
                         tutti_error *err)
 {
     decoupled *s = m->self;
+    const bool brings = what != REPORT && s->steps > 0;
 
-    if (what == ANSWER)
+    if (brings)
         tutti_copy(m->device, m->layout->used, m->x, m->g); /* the gradient has been used */
-    TUTTI_TRY(tutti_server_push(s->server, kind_of(s, what), s->samples,
-                                what == ANSWER ? m->g : NULL, m->x, answers, err));
-    if (answers->values) {
+    TUTTI_TRY(tutti_server_push(s->server, (uint32_t)s->steps * 4 + what, s->samples,
+                                brings ? m->g : NULL, m->x, answers, err));
+    if (!answers->values)
+        return TUTTI_OK;
+    if (s->steps > 0)
         tutti_stale(m, answers->delay);
-        s->steps = s->samples = 0;
-    }
+    s->steps = s->samples = 0;
     return TUTTI_OK;
 }
 
@@ -505,37 +495,23 @@ static tutti_status decoupled_step(tutti_method *m, tutti_error *err)
 
 static tutti_status decoupled_retire(tutti_method *m, tutti_error *err)
 {
-    const decoupled *s = m->self;
     tutti_server_answers answers;
 
-    return tutti_server_ask(s->server, 0, kind_of(s, LEAVES), s->samples, &answers, err);
+    return ask(m, LEAVES, &answers, err);
 }
 
-/* x := the mean of the workers' models, unless all have the same theta. */
+/* All have had the server's model since they left. */
 static tutti_status decoupled_final_model(tutti_method *m, tutti_error *err)
 {
-    decoupled *s = m->self;
-    /* a lost worker's are 0; float32 has all whole numbers up to 2^24 */
-    const float mine[2] = { (float)(1 + (tutti_server_got(s->server) & 0x7fffff)),
-                            s->steps > 0 };
-    bool same = true;
-
-    if (m->workers == 1 || m->rank >= m->workers)
-        return TUTTI_OK;
-    TUTTI_TRY(tutti_gather(m, mine, 2, s->state, err));
-    for (int r = 0; r < m->workers; r++) {
-        const float *const its = s->state + (size_t)r * 2;
-        same = same && (its[0] == 0 || (its[0] == mine[0] && its[1] == 0));
-    }
-    return same ? TUTTI_OK : tutti_average(m, m->x, err);
+    (void)m, (void)err;
+    return TUTTI_OK;
 }
 
 static tutti_status decoupled_quiesce(tutti_method *m, tutti_error *err)
 {
-    decoupled *s = m->self;
+    const decoupled *s = m->self;
 
     (void)err;
-    memset(s->left, 0, (size_t)m->workers * sizeof *s->left); /* services are idle */
     if (tutti_server_index(s->server) < 0)
         return TUTTI_OK;
     for (int r = 0; r < m->workers; r++) {
@@ -547,7 +523,6 @@ static tutti_status decoupled_quiesce(tutti_method *m, tutti_error *err)
         tutti_metric(m, "given", r, p->given);
         tutti_metric(m, "steps_merged", r, p->steps_merged);
         tutti_metric(m, "steps_dropped", r, p->steps_dropped);
-        tutti_metric(m, "steps_open", r, p->steps_open);
         tutti_metric(m, "effective_steps", r, p->effective_steps);
         tutti_metric(m, "step_seconds", r, p->step_s);
     }
@@ -564,13 +539,13 @@ static const char *const decoupled_constraints[] = {
     "experimental: reconstructed from the paper's abstract, figures and restatements, since its "
     "code is not public; one fragment, and nothing is computed during a merge",
     "asynchronous: --steps N is N x workers gradients by whichever worker is free; runs differ in "
-    "their bits, except simulated ones and those with quorum=all between merges",
+    "their bits, except simulated ones",
     "quorum is all, or 1 to the number of workers; with it below that a worker sends the server a "
     "message every `report` steps",
     "optimiser state stays each worker's own",
     "the loss of the server ends the run (exit code 3); no merge waits for any other worker that "
-    "is lost, and a quorum is at most the workers that are left; a checkpoint, saved before a loss "
-    "or after one, is resumed with any number of workers, another number from the server's model",
+    "is lost, and a quorum is at most the workers that are left; the model is at the server, and a "
+    "checkpoint, saved before a loss or after one, is resumed with any number of workers",
     NULL
 };
 
