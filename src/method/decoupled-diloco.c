@@ -557,8 +557,8 @@ static uint64_t decoupled_repeats(const void *self)
 const tutti_method_ops tutti_method_decoupled_diloco = {
     .name = "decoupled-diloco",
     .title = "Decoupled DiLoCo: merges of a quorum, at a server (reconstructed)",
-    .authors = "Douillard, Rush, Donchev, Charles, Fallen, Dubey, Gog, Dean, Woodworth, Garrett, Keating, "
-               "Bishop, Prior, Yvinec, Szlam, Ranzato, Dean",
+    .authors = "Douillard, Rush, Donchev, Charles, Fallen, Dubey, Gog, Josef Dean, Woodworth, Garrett, "
+               "Keating, Bishop, Prior, Yvinec, Szlam, Ranzato, Jeff Dean",
     .year = 2026,
     .family = "server",
     .axes = { "one server", "merges of a quorum, every period steps", "fp32", "none",
