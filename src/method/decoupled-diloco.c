@@ -8,7 +8,7 @@
    samples of worker m since it received theta last
      worker     x_m <- inner_step(x_m, g_m) for ever. After H steps it answers: it sends x_m, and
                 waits until it is merged. With a quorum below M it also reports every `report`
-                steps, and is told to go on, to answer with what it has, or is given theta
+                steps; the reply is to go on, to answer with what it has, or theta
      server     once K = quorum answers are in hand, and then for `grace` steps of those that wait,
                 all others may answer with c_m < H. Merges what is in hand, in order of rank:
                 D = sum w_m (theta - x_m) / sum w_m,  w_m = n_m n_m / c_m
@@ -100,7 +100,7 @@ static const tutti_option decoupled_options[] = {
       "sgd(lr=0.7,momentum=0.9,nesterov=true)",
       "optimiser of the merged displacement, at the server; none: the plain mean" },
     { "quorum", TUTTI_TEXT, TUTTI_AT(decoupled, quorum), 0, 0, 0, "all",
-      "answers that a merge waits for: a number, or all; 1: nobody waits for anybody" },
+      "answers that a merge waits for: a number, or all; 1: no worker waits for another" },
     { "grace", TUTTI_REAL, TUTTI_AT(decoupled, grace), 1, 0, 1e6, NULL,
       "how long the quorum then waits for the others, in steps; has an effect with a quorum below "
       "all" },

@@ -1160,7 +1160,8 @@ const explore_piece explore_async_pieces[] = {
       .most = 4,
       .rank_main = oscars },
     { .name = "decoupled-diloco",
-      .help = "merges of a quorum, and of who answers within the grace: no step lost or counted twice, all have one model",
+      .help = "merges of a quorum, and of who answers within the grace: no step lost or counted twice, all have one "
+              "model",
       .least = 2,
       .most = 4,
       .rank_main = decoupled },

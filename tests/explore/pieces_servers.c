@@ -799,7 +799,8 @@ const explore_piece explore_server_pieces[] = {
       .losses = 4,
       .steps = 3000 },
     { .name = "decoupled-diloco-slow-link",
-      .help = "decoupled-diloco with a quorum below all, and a worker with a slow link: no other waits for its messages",
+      .help = "decoupled-diloco with a quorum below all, and a worker with a slow link: no other waits for its "
+              "messages",
       .least = 4,
       .most = 6,
       .rank_main = decoupled_slow_link,

@@ -51,7 +51,8 @@ static void one_worker_matches_method_single_bit_for_bit(void **state)
 {
     static const char *const methods[] = {
         "asgd", "asgd(lr_delay=poly)", "asgd(softsync=1)", "ssp", "ssp(staleness=0)", "ringmaster-asgd", "dude-asgd",
-        "oscars", "oscars(interval=2,weights=normalised)", "decoupled-diloco(outer=none,period=2)", "backup-workers", "parameter-server",
+        "oscars", "oscars(interval=2,weights=normalised)", "decoupled-diloco(outer=none,period=2)",
+        "backup-workers", "parameter-server",
     };
 
     (void)state;
