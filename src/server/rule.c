@@ -425,6 +425,11 @@ void tutti_server_blend(tutti_server *s, float a, const float *v)
     ++*s->version;
 }
 
+void tutti_server_changed(tutti_server *s)
+{
+    ++*s->version;
+}
+
 void tutti_server_add(tutti_server *s, float a, const float *d)
 {
     tutti_axpy(s->m->device, s->count, a, d, s->values);

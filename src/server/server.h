@@ -73,6 +73,9 @@ size_t tutti_server_slack(const tutti_method *m);
    the result is v, to the bit. */
 void tutti_server_blend(tutti_server *s, float a, const float *v);
 
+/* The rule has written to the values: increments the version. */
+void tutti_server_changed(tutti_server *s);
+
 /* tutti_server_update, then tutti_server_give; where possible the values are copied to the
    replies while they are in cache. */
 tutti_status tutti_server_update_give(tutti_server *s, const float *g, const tutti_rate *rate,

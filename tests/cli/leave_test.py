@@ -5,7 +5,8 @@ from command import *
 
 LEAVER = os.environ["LEAVER"]
 SERVERS = ("parameter-server", "herring", "byteps", "byteps(async=on)", "asgd", "ssp", "backup-workers",
-           "ringmaster-asgd", "ringleader-asgd", "dude-asgd", "hermes(push=always,minibatch=1)", "oscars", "parallax")
+           "ringmaster-asgd", "ringleader-asgd", "dude-asgd", "hermes(push=always,minibatch=1)", "oscars",
+           "decoupled-diloco", "decoupled-diloco(quorum=1)", "parallax")
 OTHERS = ("ddp", "bagua", "bagua(algorithm=async)", "hetero-ring", "ata", "stragglar", "pipe-sgd", "bytescheduler",
           "zero", "scadles", "powersgd", "qsgd", "nuqsgd", "alq", "amq", "gradient-sparsification", "dgc", "accordion",
           "onebit-adam", "qadam", "signum", "demo", "local-sgd", "diloco", "palsgd", "biased-local-sgd", "lasgd",

@@ -244,7 +244,8 @@ GO_ON = (("single", 0), ("bagua(algorithm=async)", 0), ("lasgd", 0), ("d-psgd", 
          ("prague(generator=static)", 0),
          ("parameter-server", 1), ("herring", 1), ("byteps(async=on)", 1), ("asgd", 1), ("ssp", 1),
          ("backup-workers", 1), ("ringmaster-asgd", 1), ("ringleader-asgd", 1), ("dude-asgd", 1),
-         ("hermes(push=always,minibatch=1)", 1), ("oscars", 1))
+         ("hermes(push=always,minibatch=1)", 1), ("oscars", 1),
+         ("decoupled-diloco(period=8)", 1), ("decoupled-diloco(period=8,quorum=2)", 1))
 
 IN_SHORT = ("ad-psgd", "h-adpsgd(super_learner=2)", "asgd") # of each kind of members
 

@@ -9,7 +9,8 @@ COMMON = ["--model", "mlp(hidden=48)", "--batch", "16", "--seed", "11", "--optim
 # every checkpoint.
 OWN_PACE = ("ad-psgd(exchanges=2,outstanding=3)", "rand-psgd(pace=own)", "asgd(softsync=2)", "ssp(staleness=0)",
             "ringmaster-asgd(max_delay=2,stops=on)", "dude-asgd(table=worker,group=2)",
-            "lasgd(local_steps=4,max_delay=3)", "oscars(interval=3)", "bagua(algorithm=async,sync_interval_ms=3)")
+            "lasgd(local_steps=4,max_delay=3)", "oscars(interval=3)", "decoupled-diloco(period=3,quorum=2)",
+            "bagua(algorithm=async,sync_interval_ms=3)")
 
 
 # Methods with a state for each of their workers, and ranks that only serve.
@@ -17,6 +18,7 @@ OF_WORKERS = (("asgd(compensate=adaptive)", 2), ("asgd(softsync=2)", 1), ("ringm
               ("ringmaster-asgd(adapt=on)", 1), ("ringleader-asgd", 0),
               ("ringleader-asgd(table=worker,point=fresh)", 1), ("dude-asgd", 0),
               ("dude-asgd(start=partial,evict_after=6)", 1), ("dude-asgd(table=worker)", 0), ("oscars(interval=3)", 0),
+              ("decoupled-diloco(period=3)", 0), ("decoupled-diloco(period=3,quorum=2)", 1),
               ("hermes(push=always,chunk=16,minibatch=4,local_passes=1)", 1), ("ssp(staleness=1)", 1),
               ("parameter-server", 1), ("backup-workers", 2))
 

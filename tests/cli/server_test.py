@@ -220,8 +220,9 @@ class Servers(Case):
                   "--checkpoint-keep", 9, "--transport", "sim", "--slow", "*:2:0.5", "--optimizer", "adamw(lr=0.002)",
                   "--steps", 20)
         for k, (method, equal) in enumerate((("parameter-server", True), ("asgd(softsync=2)", False),
-                                             ("ringmaster-asgd", False), ("oscars", False))):
-            one = method.startswith(("ring", "oscars"))
+                                             ("ringmaster-asgd", False), ("oscars", False),
+                                             ("decoupled-diloco(period=4,quorum=2)", False))):
+            one = method.startswith(("ring", "oscars", "decoupled"))
             whole = self.train("w%d" % k, *common, "--method", method, "--servers", 1 if one else 2)
             first = os.path.join(whole, "checkpoints", sorted(os.listdir(os.path.join(whole, "checkpoints")))[0])
             self.assertTrue(first.endswith("step-00000010"), first)
@@ -278,6 +279,7 @@ class Servers(Case):
                                                          ("ssp(staleness=1)", "shm", 1), ("backup-workers", "tcp", 0),
                                                          ("dude-asgd", "shm", 0), ("ringleader-asgd", "shm", 2),
                                                          ("oscars", "tcp", 0),
+                                                         ("decoupled-diloco(period=8,quorum=2,outer=none)", "shm", 0),
                                                          ("hermes(push=always,chunk=64,local_passes=1)", "shm", 0))):
             code, err, out = self.kill_one("g%d" % k, victim, method, transport, "--steps", 300, "--checkpoint-every",
                                            150, *(("--validation", 50) if "hermes" in method else ()))

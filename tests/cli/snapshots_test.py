@@ -6,7 +6,8 @@ from command import *
 MODEL = ("--model", "mlp(hidden=16)", "--batch", 8, "--report-every", 10)
 METHODS = (("ad-psgd", 4), ("prague", 5), ("rand-psgd(pace=own)", 3), ("h-adpsgd(super_learner=2)", 4),
            ("asgd", 4), ("asgd(hogwild=on)", 3), ("ringmaster-asgd", 4), ("ringleader-asgd", 3), ("dude-asgd", 4),
-           ("oscars", 3), ("hermes(minibatch=4)", 3), ("byteps(async=on)", 2))
+           ("oscars", 3),
+           ("decoupled-diloco(period=6,quorum=2)", 3), ("hermes(minibatch=4)", 3), ("byteps(async=on)", 2))
 # whose workers make the same steps, some in front
 APART = (("bagua(algorithm=async,sync_interval_ms=25)", 3), ("ssp", 4),
          ("ssp(staleness=0)", 3), ("backup-workers", 4), ("lasgd", 4),

@@ -49,6 +49,7 @@ METHODS = {"parameter-server": ["parameter-server(servers=3)"],
            "dude-asgd": ["dude-asgd(table=worker)", "dude-asgd(group=2)"],
            "ringleader-asgd": ["ringleader-asgd", "ringleader-asgd(table=worker)"],
            "hermes": ["hermes(push=always,chunk=8,minibatch=2,local_passes=2)"], "oscars": ["oscars(interval=2)"],
+           "decoupled-diloco": ["decoupled-diloco(period=4)", "decoupled-diloco(period=4,quorum=2)"],
            "hetero-ring": ["hetero-ring(allocation=static,shares=1:3:2:2,collective=ring)",
                            "hetero-ring(allocation=static,shares=1:3:2:2)"],
            "ata": ["ata(allocation=fixed,seconds=1:3:2:2)"], "stragglar": ["stragglar(straggler=1,min_bytes=1)"],
@@ -102,7 +103,8 @@ AT_OWN_PACE = {"ad-psgd": pairs(2), "ad-psgd(graph=ring,roles=bipartite)": None,
                "asgd": pushes, "byteps(async=on)": pushes, "ssp": pushes, "backup-workers": None,
                "ringmaster-asgd(max_delay=-1)": one_server, "ringmaster-asgd(max_delay=2,stops=on)": None,
                "ringleader-asgd": None, "ringleader-asgd(table=worker)": None, "dude-asgd(table=worker)": one_server,
-               "dude-asgd(group=2)": one_server, METHODS["hermes"][0]: None, "oscars(interval=2)": None}
+               "dude-asgd(group=2)": one_server, METHODS["hermes"][0]: None, "oscars(interval=2)": None,
+               "decoupled-diloco(period=4)": None, "decoupled-diloco(period=4,quorum=2)": None}
 
 
 def steps_of(checkpoint):

@@ -30,6 +30,7 @@ static const char *const determined[] = {
 /* Those that are asynchronous: with one worker. */
 static const char *const alone[] = {
     "ad-psgd", "rand-psgd", "asr-adpsgd", "bagua(algorithm=async)", "h-adpsgd", "hermes(minibatch=1,chunk=2)", "oscars",
+    "decoupled-diloco(period=2)",
     "asgd(hogwild=on)", "byteps(async=on)",
     "asgd(hogwild=on,locks=row)", "asgd(hogwild=on,locks=full)",
 };

@@ -521,6 +521,7 @@ static void a_checkpoint_of_servers_loads_at_any_number_of_workers(void **state)
     static const char *const methods[] = {
         "asgd", "asgd(softsync=2,compensate=adaptive)", "ssp", "ringmaster-asgd", "ringleader-asgd",
         "ringleader-asgd(table=worker)", "dude-asgd", "dude-asgd(table=worker,group=1)", "oscars(interval=3)",
+        "decoupled-diloco(period=2)", "decoupled-diloco(period=2,quorum=1,outer=adam(lr=0.01))",
     };
 
     (void)state;

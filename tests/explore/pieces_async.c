@@ -745,6 +745,51 @@ static tutti_status oscars(tutti_world *world, explore_case *c, tutti_error *err
     return train(world, c, method, &(bounds){ .check = check_oscars, .many = true }, err);
 }
 
+/* Every step was merged or was late; no merge without a quorum of those that were not leaving; the
+   model is the same on all, and the sum of what was merged, by its weights. */
+static tutti_status check_decoupled(tutti_engine *e, explore_case *c, tutti_error *err)
+{
+    const tutti_method *const m = tutti_engine_method(e);
+    common *const s = shared_of(c);
+    const int look = s->looks[m->rank]++;
+    double times[EXPLORE_RANKS], merged = 0;
+
+    s->agreed[m->rank][look] = m->x[3];
+    for (int r = 0; r < m->workers; r++)
+        EXPLORE_EXPECT(s->looks[r] <= look || s->agreed[r][look] == m->x[3],
+                       "workers %d and %d have %.9g and %.9g of the model that all are to have", m->rank, r,
+                       (double)m->x[3], (double)s->agreed[r][look]);
+    if (m->rank != 0)
+        return TUTTI_OK;
+    for (int r = 0; r < m->workers; r++) {
+        const double steps = figure(e, "steps_merged", r), dropped = figure(e, "steps_dropped", r);
+        times[r] = figure(e, "effective_steps", r);
+        merged += figure(e, "answers_merged", r);
+        EXPLORE_EXPECT(steps + dropped == s->done[r], "worker %d: %g steps merged and %g dropped of %g", r, steps,
+                       dropped, s->done[r]);
+        EXPLORE_EXPECT((times[r] > 0) == (steps > 0), "worker %d: its %g merged steps weigh %g", r, steps, times[r]);
+        EXPLORE_EXPECT(dropped == 0 || (int)explore_draw(c, "quorum", (uint64_t)c->ranks) + 1 < m->workers,
+                       "worker %d: %g steps are late where a merge waits for all", r, dropped);
+    }
+    EXPLORE_EXPECT(merged <= m->workers * figure(e, "merges", -1) && merged >= figure(e, "merges", -1),
+                   "%g merges of %g answers", figure(e, "merges", -1), merged);
+    return explore_draw(c, "merge", 3) == 0 ? TUTTI_OK : check_applied(e, times, err);
+}
+
+static tutti_status decoupled(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    static const char *const weights[] = { "pace", "samples", "uniform" };
+    const int quorum = 1 + (int)explore_draw(c, "quorum", (uint64_t)c->ranks);
+    char method[160];
+
+    snprintf(method, sizeof method,
+             "decoupled-diloco(period=%d,outer=none,quorum=%d,grace=%g,report=%d,weights=%s,merge=%s)",
+             1 + (int)explore_draw(c, "period", 4), quorum, (double)explore_draw(c, "grace", 3),
+             1 + (int)explore_draw(c, "report", 3), weights[explore_draw(c, "weights", TUTTI_LENGTH(weights))],
+             explore_draw(c, "merge", 3) == 0 ? "rda" : "mean");
+    return train(world, c, method, &(bounds){ .check = check_decoupled, .many = true }, err);
+}
+
 static int patience_of(explore_case *c)
 {
     return c->ranks > 1 && explore_draw(c, "impatient", 2) == 0 ? 1 + (int)explore_draw(c, "patience", 2) : 0;
@@ -1114,6 +1159,19 @@ const explore_piece explore_async_pieces[] = {
       .least = 2,
       .most = 4,
       .rank_main = oscars },
+    { .name = "decoupled-diloco",
+      .help = "merges of a quorum, and of who answers within the grace: no step lost or counted twice, all have one "
+              "model",
+      .least = 2,
+      .most = 4,
+      .rank_main = decoupled },
+    { .name = "decoupled-diloco-dies",
+      .help = "a rank, or the server's, is killed while it trains: all others end",
+      .least = 2,
+      .most = 4,
+      .rank_main = decoupled,
+      .deaths = true,
+      .steps = 6000 },
     { .name = "hermes",
       .help = "models that are pushed one at a time: each is merged once, with the loss of the one before it",
       .least = 2,

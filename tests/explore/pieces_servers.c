@@ -559,6 +559,15 @@ static tutti_status hermes_goes_on(tutti_world *world, explore_case *c, tutti_er
     return with_servers(world, c, methods, TUTTI_LENGTH(methods), false, phases_with_losses, err);
 }
 
+static tutti_status decoupled_goes_on(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    static const served methods[] = {
+        { "decoupled-diloco(period=2)", true }, { "decoupled-diloco(period=2,quorum=2)", true },
+        { "decoupled-diloco(period=3,quorum=1,grace=0)", true },
+    };
+    return with_servers(world, c, methods, TUTTI_LENGTH(methods), false, phases_with_losses, err);
+}
+
 static tutti_status byteps_goes_on(tutti_world *world, explore_case *c, tutti_error *err)
 {
     static const served methods[] = {
@@ -650,6 +659,16 @@ static tutti_status slow_link(tutti_world *world, explore_case *c, tutti_error *
         { "asgd", true }, { "ssp(staleness=1000)", true }, { "ringmaster-asgd", true },
         { "ringmaster-asgd(stops=on,max_delay=1)", true }, { "ringleader-asgd", true },
         { "dude-asgd(start=partial)", true },
+    };
+    return with_servers(world, c, methods, TUTTI_LENGTH(methods), false, phases_over_a_slow_link, err);
+}
+
+/* A quorum of the others, or of any one. */
+static tutti_status decoupled_slow_link(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    static const served methods[] = {
+        { "decoupled-diloco(period=2,quorum=1,grace=0)", true }, { "decoupled-diloco(period=1,quorum=1)", true },
+        { "decoupled-diloco(period=3,quorum=1,report=2)", true },
     };
     return with_servers(world, c, methods, TUTTI_LENGTH(methods), false, phases_over_a_slow_link, err);
 }
@@ -770,6 +789,23 @@ const explore_piece explore_server_pieces[] = {
       .judge = judge_fate,
       .losses = 4,
       .steps = 3000 },
+    { .name = "decoupled-diloco-goes-on",
+      .help = "a worker is lost while a merge waits for it, or while it waits for one: all who are left train on and "
+              "agree",
+      .least = 3,
+      .most = 5,
+      .rank_main = decoupled_goes_on,
+      .judge = judge_fate,
+      .losses = 4,
+      .steps = 3000 },
+    { .name = "decoupled-diloco-slow-link",
+      .help = "decoupled-diloco with a quorum below all, and a worker with a slow link: no other waits for its "
+              "messages",
+      .least = 4,
+      .most = 6,
+      .rank_main = decoupled_slow_link,
+      .carrier = EXPLORE_MESSAGES,
+      .seconds = 1e6 },
     { .name = "servers-die",
       .help = "a rank is killed while others wait for its slice or its gradient: all others end",
       .least = 2,

@@ -51,7 +51,8 @@ static void one_worker_matches_method_single_bit_for_bit(void **state)
 {
     static const char *const methods[] = {
         "asgd", "asgd(lr_delay=poly)", "asgd(softsync=1)", "ssp", "ssp(staleness=0)", "ringmaster-asgd", "dude-asgd",
-        "oscars", "oscars(interval=2,weights=normalised)", "backup-workers", "parameter-server",
+        "oscars", "oscars(interval=2,weights=normalised)", "decoupled-diloco(outer=none,period=2)",
+        "backup-workers", "parameter-server",
     };
 
     (void)state;
@@ -59,7 +60,7 @@ static void one_worker_matches_method_single_bit_for_bit(void **state)
         for (int servers = 1; servers <= 2; servers++)
             for (int show = 0; show < 2; show++)
                 if (servers == 1 || (strncmp(methods[i], "ring", 4) != 0 && strncmp(methods[i], "dude", 4) != 0 &&
-                                     strncmp(methods[i], "oscars", 6) != 0))
+                                     strncmp(methods[i], "oscars", 6) != 0 && strncmp(methods[i], "decoupled", 9) != 0))
                     check_bits(methods[i], "single", "adamw(lr=0.01)", 1, servers,
                                strncmp(methods[i], "backup", 6) == 0 ? 0 : 9, show != 0);
 }
@@ -311,7 +312,8 @@ static void checkpoint_resumes_with_any_number_of_servers(void **state)
                   { "ringmaster-asgd", "adamw(lr=0.01)", 1 },
                   { "ringleader-asgd", "adamw(lr=0.01)", 1 },
                   { "dude-asgd", "adamw(lr=0.01)", 1 },
-                  { "oscars(interval=3)", "adamw(lr=0.01)", 1 } };
+                  { "oscars(interval=3)", "adamw(lr=0.01)", 1 },
+                  { "decoupled-diloco(period=2)", "adamw(lr=0.01)", 1 } };
     static const int servers[] = { 0, 1, 3 };
 
     (void)state;
@@ -319,7 +321,7 @@ static void checkpoint_resumes_with_any_number_of_servers(void **state)
         for (size_t a = 0; a < TUTTI_LENGTH(servers); a++) {
             char directory[SCRATCH_PATH];
             const bool one = strstr(cases[k].method, "ring") != NULL || strstr(cases[k].method, "dude") != NULL ||
-                             strstr(cases[k].method, "oscars") != NULL;
+                             strstr(cases[k].method, "oscars") != NULL || strstr(cases[k].method, "decoupled") != NULL;
             saved first = {
                 .t = trial_served(cases[k].method, cases[k].optimizer, 8, servers[a]), .directory = directory,
                 .before = 4, .after = 4,

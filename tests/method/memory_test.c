@@ -218,6 +218,9 @@ static void server_memory_is_its_shards_plus_requests_in_flight(void **state)
         { "tcp", "backup-workers(backup=1)", 4, 2, 2 + 4 },
         { "tcp", "ringmaster-asgd(stops=on)", 3, 1, 2 + 3 + 3 },
         { "tcp", "oscars", 3, 1, 1 + 3 + 1 },
+        { "tcp", "decoupled-diloco", 3, 1, 2 + 3 },
+        { "tcp", "decoupled-diloco(outer=none)", 3, 1, 1 + 3 },
+        { "shm", "decoupled-diloco", 3, 1, 2 },
         /* one bucket; eight parts, with one in flight for each thread; buffers used in turn */
         { "tcp", "parameter-server", 3, 1, 3 },
         { "tcp", "parameter-server", 2, 3, 2 },

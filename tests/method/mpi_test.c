@@ -64,6 +64,8 @@ static const struct { const char *name, *spec; bool follows;
     { "dude-asgd", "dude-asgd" },
     { "hermes", "hermes(push=always,minibatch=1,chunk=4,local_passes=2)" },
     { "oscars", "oscars(interval=2)" },
+    { "decoupled-diloco", "decoupled-diloco(period=3)" },
+    { "decoupled-diloco", "decoupled-diloco(period=3,quorum=2)", true },
     { "hetero-ring", "hetero-ring(allocation=static,shares=1:3:2:2,collective=ring)" },
     { "ata", "ata(allocation=fixed,seconds=1:3:2:2)" },
     { "ata", "ata", true },

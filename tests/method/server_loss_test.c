@@ -261,6 +261,9 @@ static void worker_losses_leave_no_worker_waiting(void **state)
         "dude-asgd(start=partial)",
         "oscars",
         "oscars(quorum=1,interval=2)",
+        "decoupled-diloco(period=2)",
+        "decoupled-diloco(period=2,quorum=2)",
+        "decoupled-diloco(period=3,quorum=1,grace=0,merge=rda)",
         "hermes(push=always,chunk=2,minibatch=1,local_passes=1)",
     };
 
@@ -268,7 +271,8 @@ static void worker_losses_leave_no_worker_waiting(void **state)
     for (size_t k = 0; k < TUTTI_LENGTH(methods); k++)
         for (int turn = 0; turn < 6; turn++) {
             const bool one = strstr(methods[k], "ring") != NULL || strstr(methods[k], "dude") != NULL ||
-                             strstr(methods[k], "oscars") != NULL || strstr(methods[k], "hermes") != NULL,
+                             strstr(methods[k], "oscars") != NULL || strstr(methods[k], "hermes") != NULL ||
+                             strstr(methods[k], "decoupled") != NULL,
                        own = one || strstr(methods[k], "asgd") != NULL || strstr(methods[k], "async") != NULL;
             scene s = {
                 .method = methods[k], .workers = 4,

@@ -414,7 +414,9 @@ def serving(method, folder):
     return agreed, values(model)
 
 
-@pytest.mark.parametrize("method", cases("parameter-server", "asgd", "ssp", "ringmaster-asgd", "oscars"))
+@pytest.mark.parametrize(
+    "method", cases("parameter-server", "asgd", "ssp", "ringmaster-asgd", "oscars", "decoupled-diloco(period=2)")
+)
 def test_dedicated_servers_serve_and_exit(method, tmp_path):
     first, second, server = forked.ranks(3, serving, method, str(tmp_path))
     assert server == {"exit": 0}, server

@@ -31,6 +31,7 @@ static void asynchronous_client_optimizer_is_bit_identical_to_the_engines(void *
     static const char *const methods[] = {
         "ad-psgd", "ad-psgd(lr_staleness=on)", "rand-psgd", "asr-adpsgd", "h-adpsgd",
         "hop(backup=1,skip=on,trigger=1)", "hermes(minibatch=1,chunk=2,push=always)", "oscars",
+        "decoupled-diloco(period=2)", "decoupled-diloco(period=3,quorum=2)",
         "lasgd(local_steps=4,max_delay=3)",
     };
 

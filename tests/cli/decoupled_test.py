@@ -1,0 +1,118 @@
+"""decoupled-diloco as a person runs it: the bits of diloco, traffic against the formula, stragglers by counts of
+merges in virtual time, resuming to the bit under the simulator, losses."""
+import os, unittest
+from command import *
+
+MODEL = ("--model", "mlp(hidden=64)")
+PARAMS = 784 * 64 + 64 + 64 * 64 + 64 + 64 * 10 + 10
+
+
+def model(out):
+    return read(os.path.join(out, "model.safetensors"))
+
+
+class Decoupled(Case):
+    def simulated(self, name, n, factors, steps, method, *more):
+        """A quadratic, and a step of 10 ms times the worker's factor."""
+        return summary(self.train(name, "--model", "quadratic(dim=8,samples=4096)", "-n", n, "--batch", 1,
+                                  "--transport", "sim", "--step-time", 0.01, "--slow", factors, "--steps", steps,
+                                  "--optimizer", "sgd(lr=0.01)", "--method", method, *more))
+
+    def test_quorum_of_all_is_diloco_to_the_bit(self):
+        """Workers have samples of their own; else an asynchronous run assigns them in order of its gradients. A
+        partition of equal parts."""
+        for transport in and_sim("shm"):
+            common = (*MODEL, "--data", self.data, "-n", 3, "--batch", 20, "--steps", 24, "--seed", 1, "--transport",
+                      transport, "--optimizer", "sgd(lr=0.05,momentum=0.9)", "--partition", "class(k=10)")
+            one, other = (self.train(m, *common, "--method", "%sdiloco(period=4)" % m) for m in ("decoupled-", ""))
+            self.assertEqual(model(one), model(other), transport)
+
+    def test_traffic_matches_the_formula_on_every_transport(self):
+        for transport in and_sim("shm", "tcp"):
+            for quorum in ("all", "2"):
+                s = summary(self.train("t", *MODEL, "--data", self.data, "-n", 3, "--batch", 20, "--steps", 60,
+                                       "--method", "decoupled-diloco(period=4,outer=none,quorum=%s)" % quorum, "--seed",
+                                       1, "--transport", transport, "--optimizer", "sgd(lr=0.05)"))
+                figures = s["method_figures"]
+                self.assertEqual((s["steps"], s["samples"], s["events"]), (60, 60 * 3 * 20, []))
+                self.assertEqual([a + b for a, b in zip(figures["steps_merged"], figures["steps_dropped"])],
+                                 [w["steps"] for w in s["by_worker"]])
+                self.assertEqual(s["bytes_sent_total"],
+                                 4 * PARAMS * (sum(figures["answers"][1:]) + sum(figures["given"][1:])))
+                self.assertGreater(s["final_test_accuracy"], 0.3)
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_a_straggler_delays_nobody(self):
+        """Worker 3 needs 9 times as long for a step. With a quorum of the three others there is a merge every four
+        steps of theirs, and each has all three of them; with a quorum of one they do not even wait for each other.
+        With a quorum of all everybody makes the straggler's steps."""
+        for quorum, grace in ((3, 0), (3, 1), (2, 0), (1, 0)):
+            s = self.simulated("q", 4, "3:9", 90, "decoupled-diloco(period=4,quorum=%d,grace=%g)" % (quorum, grace))
+            figures, steps = s["method_figures"], [w["steps"] for w in s["by_worker"]]
+            fast = min(steps[:3])
+            self.assertGreater(fast, (6 if grace > 0 else 8) * steps[3]) # a grace is a step in five
+            self.assertEqual(sum(steps), 360)
+            self.assertLessEqual(max(steps[:3]) - fast, 4)
+            if quorum == 3:
+                self.assertLessEqual(abs(figures["merges"] - fast / 4), 2)
+                self.assertEqual(figures["steps_dropped"][:3], [0] * 3)
+                self.assertGreaterEqual(figures["answers_a_merge"], 3 - 4 / figures["merges"])
+            # one for every four steps of a quorum, or more where the others' come later
+            self.assertGreaterEqual(figures["merges"], fast / 4 - 1)
+            self.assertGreater(figures["steps_dropped"][3], 0)
+        s = self.simulated("all", 4, "3:9", 88, "decoupled-diloco(period=4)")
+        self.assertEqual(([w["steps"] for w in s["by_worker"]], s["method_figures"]["merges"]), ([88] * 4, 22))
+        self.assertEqual(s["method_figures"]["steps_dropped"], [0] * 4)
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_grace_lets_slower_workers_answer_with_what_they_have(self):
+        """Worker 2 needs 3 times as long for a step. The quorum is there after 9 steps, when it has made 3: within a
+        grace of 3 steps and more it ends one, and answers with that; its weight is by pace."""
+        method = "decoupled-diloco(period=9,quorum=2,grace=%g,weights=%s)"
+        for grace, weights in ((0, "pace"), (4, "pace"), (4, "uniform")):
+            figures = self.simulated("g", 3, "2:3", 200, method % (grace, weights))["method_figures"]
+            merged, dropped = figures["steps_merged"][2], figures["steps_dropped"][2]
+            self.assertEqual(merged > 10 * dropped, grace > 0, figures)
+            if grace > 0: # of all steps it makes a quarter, as many samples a step, so as many of what they weigh
+                share = figures["effective_steps"][2] / merged
+                each = 1 / 3 if weights == "uniform" else 4 / (9 + 9 + 4)
+                self.assertAlmostEqual(share, each, delta=0.15 * each)
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_reports_are_as_rare_as_asked_for(self):
+        for report in (1, 2, 4):
+            figures = self.simulated("r", 3, "2:3", 120, "decoupled-diloco(period=8,quorum=2,report=%d)" %
+                                     report)["method_figures"]
+            steps = [a + b for a, b in zip(figures["steps_merged"], figures["steps_dropped"])]
+            for made, reports in zip(steps, figures["reports"]):
+                self.assertAlmostEqual(reports, made / report, delta=2)
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_simulated_runs_repeat_and_resume_to_the_bit_under_random_pauses(self):
+        for k, method in enumerate(("decoupled-diloco(period=3)",
+                                    "decoupled-diloco(period=4,quorum=2,report=2,merge=rda)")):
+            common = ("--model", "mlp(hidden=8)", "--data", self.data, "-n", 4, "--batch", 6, "--method", method,
+                      "--seed", 2, "--steps", 24, "--checkpoint-every", 8, "--checkpoint-keep", 9,
+                      "--slow", "0:1.31,*:2.2:0.4", "--transport", "sim", "--optimizer", "sgd(lr=0.02,momentum=0.9)",
+                      "--step-time", 0.001)
+            whole = self.train("w%d" % k, *common)
+            self.assertEqual(model(whole), model(self.train("again", *common)))
+            checkpoints = os.path.join(whole, "checkpoints")
+            for name in sorted(os.listdir(checkpoints))[:-1]:
+                resumed = self.train("r%d%s" % (k, name), *common, "--resume", os.path.join(checkpoints, name))
+                self.assertEqual(model(whole), model(resumed), (method, name))
+                self.assertEqual(summary(whole)["method_figures"], summary(resumed)["method_figures"], (method, name))
+
+    def test_a_killed_server_ends_the_run_and_is_named(self):
+        err, ranks = self.killed(4, 0, "-n", 4, "--method", "decoupled-diloco(period=8,quorum=2)")
+        self.assertIn("worker 0 was lost: process %d was killed by signal 9 (SIGKILL)" % ranks[0], err)
+
+    def test_refusals_say_what_mends_them(self):
+        done = tutti("train", "--model", "mlp", "-n", 2, "--steps", 1, "--method", "decoupled-diloco(quorum=3)")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("quorum is 3, but there are 2 workers; give at most that, or all", done.stderr)
+        self.assertIn("reconstructed", tutti("methods", "decoupled-diloco").stdout)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
