@@ -321,15 +321,17 @@ static tutti_status check_specs(const char *kind, const json_t *list, tutti_erro
 tutti_status tutti_compare_lists_read(tutti_compare_lists *l, const tutti_compare_config *c,
                                       tutti_error *err)
 {
+    tutti_compare_by by;
     bool accuracy;
     double value;
 
+    TUTTI_TRY(tutti_compare_by_of(c->by, &by, err));
     TUTTI_TRY(tutti_compare_list("codecs", c->codecs[0] != 0 ? c->codecs : "none", ',', false,
                                  &l->codecs, err));
     TUTTI_TRY(tutti_compare_combine("vary", c->varies, ';', &l->conditions, err));
     TUTTI_TRY(tutti_compare_combine("grid", c->grids, ',', &l->points, err));
     TUTTI_TRY(tutti_compare_seeds(c->seeds, &l->seeds, err));
-    return c->target[0] != 0 ? tutti_compare_target(c->target, &accuracy, &value, err) : TUTTI_OK;
+    return c->target[0] != 0 ? tutti_compare_target(c->target, &by, &accuracy, &value, err) : TUTTI_OK;
 }
 
 static tutti_status read_lists(tutti_compare_lists *l, const tutti_compare_config *c,
@@ -464,6 +466,8 @@ tutti_status tutti_compare_fill_plan(const tutti_compare_config *c, const tutti_
     *plan = json_pack("{s:i, s:O, s:s, s:s, s:[], s:[], s:[], s:[]}", "version",
                       TUTTI_COMPARE_FORMAT, "command", typed, "directory", directory, "target",
                       c->target, "rows", "points", "left_out", "runs");
+    if (c->by != NULL && c->by[0] != 0)
+        json_object_set_new(*plan, "by", json_string(c->by));
     return *plan != NULL ? fill_rows(*plan, l, maker, err)
                          : tutti_fail(err, TUTTI_ERR_USAGE, 0,
                                       "the working directory's name is no text in UTF-8");
@@ -587,11 +591,62 @@ void tutti_compare_label(const json_t *row, char *text, size_t bytes)
              codec[0] != 0 ? " with " : "", codec);
 }
 
-tutti_status tutti_compare_target(const char *text, bool *accuracy, double *value, tutti_error *err)
+tutti_status tutti_compare_by_of(const char *text, tutti_compare_by *by, tutti_error *err)
+{
+    static const char *const least[] = { "test_loss", "train_loss" },
+                             *const most[] = { "test_accuracy", "test_auc" };
+    const char *name = text;
+    bool says, known;
+
+    *by = (tutti_compare_by){ .name = "" };
+    if (text == NULL || text[0] == 0)
+        return TUTTI_OK;
+    by->most = strncmp(name, "max:", 4) == 0;
+    says = known = by->most || strncmp(name, "min:", 4) == 0;
+    name += says ? 4 : 0;
+    for (size_t i = 0; i < TUTTI_LENGTH(least) && !says; i++) {
+        known = known || strcmp(name, least[i]) == 0 || strcmp(name, most[i]) == 0;
+        by->most = by->most || strcmp(name, most[i]) == 0;
+    }
+    if (!known)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "by is '%.80s'; say which end of it is better: max:%.80s or min:%.80s",
+                          text, name, name);
+    if (name[0] == 0 || strlen(name) >= sizeof by->name || strpbrk(name, "= ,\"<>&") != NULL ||
+        (tutti_record_is_own(name) && strcmp(name, "train_loss") != 0))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "by is '%.100s'; write max:NAME or min:NAME, with the name of a figure "
+                          "that the runs' evaluations have",
+                          text);
+    snprintf(by->name, sizeof by->name, "%s", name);
+    return TUTTI_OK;
+}
+
+/* The target of the figure by which runs are compared. */
+static tutti_status target_by(const char *text, const tutti_compare_by *by, double *value,
+                              tutti_error *err)
+{
+    const size_t n = strlen(by->name);
+    const char *end;
+
+    if (strncmp(text, by->name, n) != 0 || text[n] != '=' ||
+        !tutti_number_begins(text + n + 1, value, &end) || *end != 0 || !isfinite(*value))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "target is '%.80s'; runs are compared by %s, so write %s=V", text,
+                          by->name, by->name);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_compare_target(const char *text, const tutti_compare_by *by, bool *accuracy,
+                                  double *value, tutti_error *err)
 {
     const char *equals = strchr(text, '=');
     const char *end;
 
+    if (by->name[0] != 0) {
+        *accuracy = false;
+        return target_by(text, by, value, err);
+    }
     *accuracy = strncmp(text, "accuracy=", 9) == 0;
     *value = (double)NAN;
     if ((!*accuracy && strncmp(text, "loss=", 5) != 0) ||

@@ -49,11 +49,25 @@ static const tutti_column row_columns[] = {
 static const tutti_column script_rows[2][14] = { SCRIPT_ROW("test_loss", "test loss"),
                                                  SCRIPT_ROW("train_loss", "training loss") };
 
-static tutti_cells *row_table(const tutti_findings *f)
+/* The columns of a comparison, which live as long as its tables. */
+typedef struct columns { tutti_column rows[15], runs[15]; } columns;
+
+/* Opens a table with those columns; with --by its figure is in place of the loss. to: gets them. */
+static tutti_cells *open_table(const tutti_findings *f, tutti_column *to, const tutti_column *from,
+                               int n)
 {
-    tutti_cells *t =
-        f->script ? tutti_cells_open(script_rows[f->training], TUTTI_LENGTH(script_rows[0]))
-                  : tutti_cells_open(row_columns, TUTTI_LENGTH(row_columns));
+    memcpy(to, from, (size_t)n * sizeof *to);
+    for (int i = 0; i < n && f->by.name[0] != 0; i++)
+        if (strcmp(to[i].name, "test_loss") == 0 || strcmp(to[i].name, "train_loss") == 0)
+            to[i].name = to[i].title = f->by.name;
+    return tutti_cells_open(to, n);
+}
+
+static tutti_cells *row_table(const tutti_findings *f, columns *c)
+{
+    tutti_cells *t = f->script ? open_table(f, c->rows, script_rows[f->training],
+                                            TUTTI_LENGTH(script_rows[0]))
+                               : open_table(f, c->rows, row_columns, TUTTI_LENGTH(row_columns));
     char text[4200], anchor[32];
     char rate[64];
 
@@ -126,11 +140,11 @@ static const tutti_column run_columns[] = {
 static const tutti_column script_runs[2][14] = { SCRIPT_RUN("test_loss", "test loss"),
                                                  SCRIPT_RUN("train_loss", "training loss") };
 
-static tutti_cells *run_table(const tutti_findings *f)
+static tutti_cells *run_table(const tutti_findings *f, columns *c)
 {
-    tutti_cells *t =
-        f->script ? tutti_cells_open(script_runs[f->training], TUTTI_LENGTH(script_runs[0]))
-                  : tutti_cells_open(run_columns, TUTTI_LENGTH(run_columns));
+    tutti_cells *t = f->script ? open_table(f, c->runs, script_runs[f->training],
+                                            TUTTI_LENGTH(script_runs[0]))
+                               : open_table(f, c->runs, run_columns, TUTTI_LENGTH(run_columns));
 
     for (size_t i = 0; i < f->n && t != NULL; i++) {
         const tutti_compare_result *r = &f->results[i];
@@ -223,6 +237,92 @@ static bool is_elsewhere(const char *name)
     return false;
 }
 
+/* Prints the names of figures that runs have logged, besides those that are compared. Returns how
+   many there are. */
+static size_t put_names(const tutti_findings *f, FILE *out)
+{
+    json_t *all = json_object(), *value;
+    const char *name;
+    size_t n = 0;
+
+    for (size_t i = 0; i < f->n; i++) {
+        json_t *names = tutti_history_figures(&f->results[i].h);
+        json_object_update(all, names);
+        json_decref(names);
+    }
+    json_object_foreach(all, name, value) {
+        if (strcmp(name, f->by.name) != 0 &&
+            (f->by.name[0] != 0 ||
+             (strcmp(name, "test_loss") != 0 && strcmp(name, "test_accuracy") != 0)))
+            fprintf(out, "%s%.80s", n++ > 0 ? ", " : "", name);
+    }
+    json_decref(all);
+    return n;
+}
+
+enum { SHOWN = 8 }; /* runs of a sentence */
+
+/* Names the runs that have results without the figure by which they are compared. */
+static void say_lacking(const tutti_findings *f, FILE *out, tutti_compare_speaker say)
+{
+    char *text = NULL;
+    size_t bytes, n = 0;
+    FILE *words = open_memstream(&text, &bytes);
+
+    if (words == NULL)
+        return;
+    for (size_t i = 0; i < f->n; i++) {
+        const json_t *const run = f->results[i].run;
+        char label[600];
+        if (!f->results[i].lacks || ++n > SHOWN)
+            continue;
+        tutti_compare_label(json_array_get(f->rows, tutti_compare_index(run, "row")), label,
+                            sizeof label);
+        if (n == 1)
+            fprintf(words, "These runs have never had a %s:", tutti_compare_figure(f));
+        fprintf(words, "%s %s seed %lld (runs/%s)", n > 1 ? "," : "", label,
+                (long long)json_integer_value(json_object_get(run, "seed")),
+                tutti_history_text(run, "name"));
+    }
+    if (n > SHOWN)
+        fprintf(words, ", and %zu more", n - SHOWN);
+    putc('.', words);
+    if (fclose(words) == 0 && n > 0)
+        say(out, text);
+    free(text);
+}
+
+/* Says by which figure runs are compared, and what others they have. */
+static void say_by(const tutti_findings *f, FILE *out, tutti_compare_speaker say)
+{
+    char *text = NULL, names[1200] = "";
+    size_t bytes, n = 0;
+    FILE *words = open_memstream(&text, &bytes);
+
+    if (words == NULL)
+        return;
+    n = put_names(f, words);
+    if (fclose(words) == 0)
+        snprintf(names, sizeof names, "%.1000s", text);
+    free(text);
+    text = NULL;
+    words = open_memstream(&text, &bytes);
+    if (words == NULL)
+        return;
+    if (f->by.name[0] != 0)
+        fprintf(words, "Compared by %s, the %s is the best", f->by.name,
+                f->by.most ? "largest" : "least");
+    if (f->by.name[0] != 0 && n > 0)
+        fprintf(words, "; evaluations also have %s", names);
+    else if (n > 0)
+        fprintf(words, "Evaluations also have %s; --by max:NAME or min:NAME compares by one",
+                names);
+    putc('.', words);
+    if (fclose(words) == 0 && bytes > 1)
+        say(out, text);
+    free(text);
+}
+
 /* What is common to the runs of a script: its command. */
 static void say_script(const tutti_findings *f, FILE *out, tutti_compare_speaker say)
 {
@@ -236,8 +336,10 @@ static void say_script(const tutti_findings *f, FILE *out, tutti_compare_speaker
     tutti_words_print(words, json_object_get(f->plan, "script"));
     fputs(json_array_size(json_object_get(f->plan, "options")) > 0 ? ", by tutti run " : "", words);
     tutti_words_print(words, json_object_get(f->plan, "options"));
-    if (f->training)
-        fputs(". No run reports a test, so losses are of training, as the script gives them",
+    if (f->by.name[0] == 0)
+        fputs(f->training ? ". No run reports a test, so losses are of training, as the script "
+                            "gives them"
+                          : ". Losses are of tests, as the script gives them",
               words);
     putc('.', words);
     if (fclose(words) == 0)
@@ -294,6 +396,8 @@ void tutti_compare_say_setting(const tutti_findings *f, FILE *out, tutti_compare
 
     if (f->script) {
         say_script(f, out, say);
+        say_by(f, out, say);
+        say_lacking(f, out, say);
         say_same(f, out, say);
         return;
     }
@@ -323,6 +427,9 @@ void tutti_compare_say_setting(const tutti_findings *f, FILE *out, tutti_compare
     }
     snprintf(text + used, sizeof text - used, ".");
     say(out, text);
+    if (f->by.name[0] != 0)
+        say_by(f, out, say);
+    say_lacking(f, out, say);
 }
 
 /* Returns the line of a condition whose time, or bytes, are least; NULL: none has any. */
@@ -345,12 +452,17 @@ void tutti_compare_say_target(const tutti_findings *f, FILE *out, tutti_compare_
     char text[320], value[64];
 
     tutti_figure_print(f->accuracy ? 100 * f->target : f->target, value, sizeof value);
-    if (f->aims)
-        snprintf(text, sizeof text, "Target: %s %s %s%s%s.",
-                 f->training && !f->accuracy ? "training" : "test",
-                 f->accuracy ? "accuracy" : "loss", value, f->accuracy ? " %" : "",
+    if (f->aims && f->by.name[0] != 0)
+        snprintf(text, sizeof text, "Target: %s %s %s.", f->by.name,
+                 f->by.most ? "at least" : "at most", value);
+    else if (f->aims)
+        snprintf(text, sizeof text, "Target: %s %s%s%s.",
+                 f->accuracy ? "test accuracy" : tutti_compare_figure(f), value,
+                 f->accuracy ? " %" : "",
                  given ? ""
                        : ", the highest whole percent that at least half reach with each seed");
+    else if (f->by.name[0] != 0)
+        snprintf(text, sizeof text, "No target; --target %s=V gives one.", f->by.name);
     else
         snprintf(text, sizeof text,
                  "No target: nothing here has an accuracy; --target loss=L gives one.");
@@ -493,6 +605,7 @@ tutti_status tutti_compare_results(tutti_runtime *rt, const char *directory, con
                          .directory = directory,
                          .n = json_array_size(json_object_get(plan, "runs")) };
     tutti_cells *rows = NULL, *runs = NULL;
+    columns c;
     char why[600];
     tutti_status status = tutti_compare_find(&f, err);
 
@@ -506,8 +619,8 @@ tutti_status tutti_compare_results(tutti_runtime *rt, const char *directory, con
         status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "no run has results: %s", why);
     }
     if (status == TUTTI_OK) {
-        rows = row_table(&f);
-        runs = run_table(&f);
+        rows = row_table(&f, &c);
+        runs = run_table(&f, &c);
         if (!tutti_cells_whole(rows) || !tutti_cells_whole(runs))
             status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "the tables of a comparison");
     }

@@ -44,6 +44,13 @@ if method == "diverges":
 if method == "diverges-late":
     del of["final_test_loss"]
     lines[4]["test_loss"] = None
+if method.startswith("logs"): # figures of its own
+    del of["final_test_accuracy"], of["final_test_loss"]
+    at = dict(logs=(0.5, 0.75, 0.625), logsless=(0.25, 0.5, 0.5), logsnan=(0.5, 0.75, None))[method]
+    lines = [dict(step=k, wall_seconds=k / 100, bytes_sent_total=bytes_sent * k / 5, train_loss=7 - k)
+             for k in range(1, 6)]
+    lines += [dict(step=k + 1, wall_seconds=k / 100 + 0.01, **{"val/f1": at[k] and at[k] + seed / 8}) for k in range(3)]
+    lines.sort(key=lambda line: line["step"])
 if method == "other":
     json.dump(dict(method="powersgd(rank=2)"), open(folder + "/config.json", "w"))
 with open(folder + "/metrics.jsonl", "w") as f:
@@ -186,6 +193,53 @@ class Script(unittest.TestCase):
         self.compare("training", "ddp", "--seeds", "1", "-n", "1", "--out", "d")
         self.assertEqual([r["test_loss"] for r in self.rows(out="d")], ["", "0.2500"])
 
+    def test_runs_are_compared_by_a_figure_that_scripts_log(self):
+        words = ["logsless", "logs", "ddp", "--seeds", "1", "-n", "1"]
+        done = self.compare(*words, "--out", "c", "--by", "max:val/f1", "--target", "val/f1=0.5")
+        rows = {r["method"]: r for r in self.rows()}
+        self.assertEqual([rows[m]["val/f1"] for m in ("logs", "logsless", "ddp")], ["0.6250", "0.5000", ""])
+        self.assertEqual([(rows[m]["reached"], rows[m]["seconds_to_target"]) for m in ("logs", "logsless", "ddp")],
+                         [("1", "0.01000"), ("1", "0.02000"), ("0", "")])
+        self.assertNotIn("train_loss", rows["logs"])
+        table = read(self.path("c/table.txt")).decode()
+        for sentence in ("Compared by val/f1, the largest is the best; evaluations also have test_loss, test_accuracy.",
+                         "These runs have never had a val/f1: ddp seed 0 (runs/0002).",
+                         "Target: val/f1 at least 0.5", "Soonest at the target: logs (0.01"):
+            self.assertIn(sentence, table)
+        self.assertIn("val/f1", read(self.path("c/compare.html")).decode())
+        self.compare(*words, "--out", "d", "--by", "min:val/f1", "--grid", "lr=1,2", code=0,
+                     command=["{method}", "{seed}", "{lr}"])
+        self.assertIn("the least is the best", read(self.path("d/table.txt")).decode())
+        self.assertIn("No target; --target val/f1=V gives one.", read(self.path("d/table.txt")).decode())
+        # without --by: the training loss, and a word on what else there is
+        done = self.compare("logs", "logsless", "--seeds", "1", "-n", "1", "--out", "e")
+        self.assertEqual([r["train_loss"] for r in self.rows(out="e")], ["2.0000", "2.0000"])
+        self.assertIn("losses are of training", done.stdout)
+        self.assertIn("Evaluations also have val/f1; --by max:NAME or min:NAME compares by one.", done.stdout)
+        self.assertNotIn("never had", done.stdout)
+        done = self.compare("logs", "ddp", "training", "--seeds", "1", "-n", "1", "--out", "f")
+        self.assertIn("Losses are of tests", done.stdout)
+        self.assertIn("These runs have never had a test loss: logs seed 0 (runs/0000), training seed 0 (runs/0002).",
+                      done.stdout)
+        done = self.compare("logsnan", "--seeds", "1", "-n", "1", "--out", "g", "--by", "max:val/f1")
+        self.assertEqual(self.rows(out="g")[0]["val/f1"], "") # diverged at the end: no earlier one
+        self.assertNotIn("never had", done.stdout)
+        done = self.compare("--resume", "c", *words, "--by", "max:val/f1", "--target", "val/f1=0.5")
+        self.assertEqual(read(self.path("c/table.txt")).decode(), table)
+        for more in ([], ["--by", "min:val/f1"]):
+            target = "val/f1=0.5" if more else "loss=1"
+            done = self.compare("--resume", "c", *words, *more, "--target", target, code=2)
+            self.assertIn("these words make other runs", done.stderr)
+
+    def test_best_point_of_a_grid_is_that_of_the_better_end(self):
+        with open(self.path("s.py"), "a") as f:
+            f.write("of = json.dumps({'step': 6, 'g': 1 / float(more[0])}) + '\\n'\n"
+                    "with open(folder + '/metrics.jsonl', 'a') as f:\n    f.write(of)\n")
+        for by, best in (("max:g", "lr=1"), ("min:g", "lr=4")):
+            self.compare("ddp", "--seeds", "1", "-n", "1", "--out", by[:3], "--grid", "lr=1,2,4", "--by", by,
+                         command=["{method}", "{seed}", "{lr}"])
+            self.assertEqual(self.rows(out=by[:3])[0]["tuned"], best + " (border)")
+
     def test_loss_that_is_no_number_at_the_end_is_not_that_of_an_earlier_line(self):
         self.compare("ddp", "diverges", "diverges-late", "--seeds", "1", "-n", "1", "--out", "c")
         self.assertEqual([r["test_loss"] for r in self.rows()], ["0.2500", "", ""])
@@ -241,7 +295,13 @@ class Script(unittest.TestCase):
                 ("--vary is of 'slow'; the command has to take it", ["ddp", "--vary", "slow=;0:5", "-n", "2"], None),
                 ("--grid is of 'seed', which has a flag of its own", ["ddp", "--grid", "seed=1,2", "-n", "2"], None),
                 ("jobs is 2, but scripts run one by one", ["ddp", "--jobs", "2", "-n", "2"], None),
-                ("target is 'speed=3'", ["ddp", "--target", "speed=3", "-n", "2"], None)):
+                ("target is 'speed=3'", ["ddp", "--target", "speed=3", "-n", "2"], None),
+                ("by is 'f1'; say which end of it is better: max:f1 or min:f1", ["ddp", "--by", "f1", "-n", "2"], None),
+                ("by is 'max:'; write max:NAME", ["ddp", "--by", "max:", "-n", "2"], None),
+                ("by is 'max:lr'; write max:NAME", ["ddp", "--by", "max:lr", "-n", "2"], None),
+                ("target is 'loss=3'; runs are compared by f1, so write f1=V",
+                 ["ddp", "--by", "max:f1", "--target", "loss=3", "-n", "2"], None),
+                ("target is 'f1=nan'", ["ddp", "--by", "max:f1", "--target", "f1=nan", "-n", "2"], None)):
             with self.subTest(sentence):
                 self.refused(sentence, *words, "--out", "c", command=command or ["{method}", "{seed}"])
         self.refused("--timeout is for scripts", "--methods", "ddp", "--timeout", "3", "--out", "c", command=None)
