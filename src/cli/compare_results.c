@@ -237,92 +237,6 @@ static bool is_elsewhere(const char *name)
     return false;
 }
 
-/* Prints the names of figures that runs have logged, besides those that are compared. Returns how
-   many there are. */
-static size_t put_names(const tutti_findings *f, FILE *out)
-{
-    json_t *all = json_object(), *value;
-    const char *name;
-    size_t n = 0;
-
-    for (size_t i = 0; i < f->n; i++) {
-        json_t *names = tutti_history_figures(&f->results[i].h);
-        json_object_update(all, names);
-        json_decref(names);
-    }
-    json_object_foreach(all, name, value) {
-        if (strcmp(name, f->by.name) != 0 &&
-            (f->by.name[0] != 0 ||
-             (strcmp(name, "test_loss") != 0 && strcmp(name, "test_accuracy") != 0)))
-            fprintf(out, "%s%.80s", n++ > 0 ? ", " : "", name);
-    }
-    json_decref(all);
-    return n;
-}
-
-enum { SHOWN = 8 }; /* runs of a sentence */
-
-/* Names the runs that have results without the figure by which they are compared. */
-static void say_lacking(const tutti_findings *f, FILE *out, tutti_compare_speaker say)
-{
-    char *text = NULL;
-    size_t bytes, n = 0;
-    FILE *words = open_memstream(&text, &bytes);
-
-    if (words == NULL)
-        return;
-    for (size_t i = 0; i < f->n; i++) {
-        const json_t *const run = f->results[i].run;
-        char label[600];
-        if (!f->results[i].lacks || ++n > SHOWN)
-            continue;
-        tutti_compare_label(json_array_get(f->rows, tutti_compare_index(run, "row")), label,
-                            sizeof label);
-        if (n == 1)
-            fprintf(words, "These runs have never had a %s:", tutti_compare_figure(f));
-        fprintf(words, "%s %s seed %lld (runs/%s)", n > 1 ? "," : "", label,
-                (long long)json_integer_value(json_object_get(run, "seed")),
-                tutti_history_text(run, "name"));
-    }
-    if (n > SHOWN)
-        fprintf(words, ", and %zu more", n - SHOWN);
-    putc('.', words);
-    if (fclose(words) == 0 && n > 0)
-        say(out, text);
-    free(text);
-}
-
-/* Says by which figure runs are compared, and what others they have. */
-static void say_by(const tutti_findings *f, FILE *out, tutti_compare_speaker say)
-{
-    char *text = NULL, names[1200] = "";
-    size_t bytes, n = 0;
-    FILE *words = open_memstream(&text, &bytes);
-
-    if (words == NULL)
-        return;
-    n = put_names(f, words);
-    if (fclose(words) == 0)
-        snprintf(names, sizeof names, "%.1000s", text);
-    free(text);
-    text = NULL;
-    words = open_memstream(&text, &bytes);
-    if (words == NULL)
-        return;
-    if (f->by.name[0] != 0)
-        fprintf(words, "Compared by %s, the %s is the best", f->by.name,
-                f->by.most ? "largest" : "least");
-    if (f->by.name[0] != 0 && n > 0)
-        fprintf(words, "; evaluations also have %s", names);
-    else if (n > 0)
-        fprintf(words, "Evaluations also have %s; --by max:NAME or min:NAME compares by one",
-                names);
-    putc('.', words);
-    if (fclose(words) == 0 && bytes > 1)
-        say(out, text);
-    free(text);
-}
-
 /* What is common to the runs of a script: its command. */
 static void say_script(const tutti_findings *f, FILE *out, tutti_compare_speaker say)
 {
@@ -347,48 +261,6 @@ static void say_script(const tutti_findings *f, FILE *out, tutti_compare_speaker
     free(text);
 }
 
-/* Returns the row of a run with the first seed and point, whose record names its method, one of the
-   library's; else NULL. */
-static const json_t *known_row(const tutti_findings *f, size_t i)
-{
-    const json_t *const run = f->results[i].run, *const first = json_array_get(f->runs, 0);
-    const json_t *row = json_array_get(json_object_get(f->plan, "rows"),
-                                       tutti_compare_index(run, "row"));
-    bool known = false;
-
-    if (tutti_history_text(f->results[i].h.config, "method")[0] == 0 ||
-        tutti_compare_index(run, "point") != 0 ||
-        !json_equal(json_object_get(run, "seed"), json_object_get(first, "seed")) ||
-        tutti_compare_check_spec("method", tutti_history_text(row, "method"), true, &known, NULL) !=
-            TUTTI_OK)
-        return NULL;
-    return known ? row : NULL;
-}
-
-/* Says which rows have trained by the same method, as their records name it: the script may have
-   left its options out. */
-static void say_same(const tutti_findings *f, FILE *out, tutti_compare_speaker say)
-{
-    for (size_t i = 0; i < f->n; i++) {
-        const json_t *const a = known_row(f, i);
-        const char *const is = tutti_history_text(f->results[i].h.config, "method");
-        for (size_t k = i + 1; k < f->n && a != NULL; k++) {
-            const json_t *b;
-            char text[2400];
-            if (strcmp(is, tutti_history_text(f->results[k].h.config, "method")) != 0 ||
-                (b = known_row(f, k)) == NULL ||
-                !json_equal(json_object_get(a, "codec"), json_object_get(b, "codec")) ||
-                !json_equal(json_object_get(a, "condition"), json_object_get(b, "condition")))
-                continue;
-            snprintf(text, sizeof text,
-                     "The records of %.300s and %.300s name the same method, %.1000s: if that is not "
-                     "what they mean, the script has not taken their options.",
-                     tutti_history_text(a, "method"), tutti_history_text(b, "method"), is);
-            say(out, text);
-        }
-    }
-}
-
 void tutti_compare_say_setting(const tutti_findings *f, FILE *out, tutti_compare_speaker say)
 {
     char text[8000], value[4200], usual[4200];
@@ -396,9 +268,8 @@ void tutti_compare_say_setting(const tutti_findings *f, FILE *out, tutti_compare
 
     if (f->script) {
         say_script(f, out, say);
-        say_by(f, out, say);
-        say_lacking(f, out, say);
-        say_same(f, out, say);
+        tutti_compare_say_by(f, out, say);
+        tutti_compare_say_ignored(f, out, say);
         return;
     }
     for (size_t i = 0; i < TUTTI_LENGTH(setting_words); i++) {
@@ -428,8 +299,7 @@ void tutti_compare_say_setting(const tutti_findings *f, FILE *out, tutti_compare
     snprintf(text + used, sizeof text - used, ".");
     say(out, text);
     if (f->by.name[0] != 0)
-        say_by(f, out, say);
-    say_lacking(f, out, say);
+        tutti_compare_say_by(f, out, say);
 }
 
 /* Returns the line of a condition whose time, or bytes, are least; NULL: none has any. */

@@ -37,6 +37,19 @@ if method == "late":
 if method == "training":
     del of["final_test_accuracy"], of["final_test_loss"]
     lines = [dict(step=line["step"], wall_seconds=line["wall_seconds"], train_loss=line["test_loss"]) for line in lines]
+if method == "noseed":
+    lines = [dict(line, test_loss=1 / line["step"]) for line in lines]
+if method == "codecless":
+    json.dump(dict(method="codecless", codec=""), open(folder + "/config.json", "w"))
+if method == "prints":
+    print("the beginning")
+    for k in range(80):
+        print(("%07d" % k + "\\n") * 131072, end="", flush=True)
+    for _ in range(200): # until it is bounded
+        blocks = os.stat(folder + ".log").st_blocks
+        time.sleep(0.05 if blocks * 512 > 33 << 20 else 0)
+    open("blocks.txt", "w").write(str(blocks))
+    print("the end", flush=True)
 if method == "waits":
     of["by_worker"][0]["exposed_comm_seconds"] = 10
 if method == "diverges":
@@ -182,6 +195,44 @@ class Script(unittest.TestCase):
         self.assertEqual(done.stdout.count(" name the same method, "), 1)
         self.assertIn("The records of powersgd(rank=4) and powersgd name the same method, powersgd(rank=2): if",
                       done.stdout)
+
+    def test_a_codec_a_seed_and_options_that_a_script_does_not_take_are_named(self):
+        done = self.compare("codecless", "own", "--codecs", "none,fp16,theirs", "--seeds", "1", "-n", "1", "--out", "c",
+                            code=1, command=["{method}", "{seed}", "{codec}"])
+        self.assertIn("codecless with fp16: its record has no codec, so the script has not taken the codec 'fp16'",
+                      done.stdout)
+        self.assertEqual([r["method"] for r in self.rows()], [
+            "codecless", "own", "own with fp16", "codecless with theirs", "own with theirs"])
+        done = self.compare("ddp", "noseed", "--seeds", "3", "-n", "1", "--out", "d")
+        self.assertEqual(done.stdout.count(" have the same losses in each line"), 1)
+        self.assertIn("The runs of noseed with seeds 0 and 1 have the same losses in each line: the script may not "
+                      "have taken its seed", done.stdout)
+        with open(self.path("s.py"), "a") as f:
+            f.write("json.dump(dict(method='powersgd(rank=2)', codec='qsgd(bits=8)'), open(folder + '/config.json', "
+                    "'w'))\n")
+        done = self.compare("powersgd(rank=4)", "--seeds", "1", "-n", "1", "--out", "e")
+        self.assertIn("The record of powersgd(rank=4) names the method powersgd(rank=2): the script has not taken all "
+                      "of its options.", done.stdout)
+        done = self.compare("powersgd(2)", "--seeds", "1", "-n", "1", "--out", "f")
+        self.assertNotIn("not taken", done.stdout)
+        done = self.compare("powersgd", "--codecs", "qsgd,fp16", "--seeds", "1", "-n", "1", "--out", "g", code=1,
+                            command=["{method}", "{seed}", "{codec}"])
+        self.assertIn("its record has codec 'qsgd(bits=8)', so the script has not taken the codec 'fp16'", done.stdout)
+
+    def test_log_of_a_script_that_prints_without_end_has_its_head_and_its_tail(self):
+        self.compare("prints", "garbage", "--seeds", "1", "-n", "1", "--out", "c")
+        log = read(self.path("c/runs/0000.log"))
+        self.assertLess(len(log), (32 << 20) + 200)
+        self.assertTrue(log.startswith(b"the beginning\n0000000\n"))
+        self.assertTrue(log.endswith(b"the end\n"), log[-40:])
+        head, said, tail = log.partition(b"\ntutti: ")
+        left_out, _, words = said and tail.partition(b" bytes of output are left out here: of a log that grows beyond")
+        self.assertTrue(words.startswith(b" 32 MiB the first and the last 8 MiB stay\n"))
+        self.assertEqual(len(head), 8 << 20)
+        self.assertGreater(int(left_out), 32 << 20)
+        self.assertLessEqual(int(left_out) + len(log) - len(said + words.partition(b"\n")[0]), (80 << 20) + 1000)
+        self.assertNotIn(b"left out", read(self.path("c/runs/0001.log")))
+        self.assertLessEqual(int(read(self.path("blocks.txt"))) * 512, 33 << 20) # while it runs
 
     def test_losses_are_of_training_only_where_no_run_has_a_test(self):
         self.compare("training", "--seeds", "2", "-n", "1", "--out", "c", "--target", "loss=1.4")
