@@ -201,24 +201,22 @@ typedef struct tutti_record_options {
    this one cannot. Nothing is left there then. Blocks. */
 tutti_status tutti_record_open(tutti_record **out, struct tutti_engine *engine,
                                const tutti_record_options *options, tutti_error *err);
-
 /* Adds a span of the client thread to the step that the engine is in: "forward". what: letters and
-   blanks, copied. Spans must not overlap but in whole (one within another). Is written by the next
-   tutti_record_step or close. */
+   blanks, copied. Spans overlap only in whole. The next tutti_record_step or close writes it. */
 tutti_status tutti_record_span(tutti_record *r, const char *what, int64_t begin_ns, int64_t end_ns,
                                tutti_error *err);
-
 /* Adds the mean loss of one batch of this worker. metrics.jsonl has the mean of all since its last
    line; without any it is null. */
 void tutti_record_loss(tutti_record *r, double loss);
-
+/* Adds a line of an evaluation: an object of JSON, numbers (or null) by name. Rank 0 writes it; r
+   NULL: it is checked. TUTTI_ERR_USAGE: a name that cannot be, or that is the record's own. */
+tutti_status tutti_record_log(tutti_record *r, const char *figures, tutti_error *err);
 /* Call after each tutti_engine_step: writes what the step was. Where workers make their steps
    together (TUTTI_REPLICAS_EQUAL) and none may be lost, they also exchange the figures of a line of
    metrics.jsonl where one is due, and compare clocks after steps 1, 2, 4, 8 ... Then all workers
    call it after the same steps, and it blocks. Elsewhere a line has the figures of rank 0 alone.
    TUTTI_ERR_PEER: as the engine's calls. */
 tutti_status tutti_record_step(tutti_record *r, tutti_error *err);
-
 /* Ends the record and frees it in any case; accepts NULL. Before tutti_engine_close. Does not wait
    for other ranks. ended: the run has come to its end; false: it has failed, and this rank's files
    stay as they are. */
@@ -246,6 +244,7 @@ int64_t tutti_call_record_wait(tutti_call_record *r);
 tutti_status tutti_call_record_waited(tutti_call_record *r, const tutti_call *call,
                                       const char *thread, tutti_error *err);
 void tutti_call_record_loss(tutti_call_record *r, double loss);
+tutti_status tutti_call_record_log(tutti_call_record *r, const char *figures, tutti_error *err);
 /* After each step of this rank. A line of metrics.jsonl has the figures of rank 0 alone. */
 tutti_status tutti_call_record_step(tutti_call_record *r, tutti_error *err);
 /* Compares clocks, if ranks may have different ones. All ranks, one call at a time; blocks. */

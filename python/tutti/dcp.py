@@ -14,6 +14,7 @@ without holes and overlap. One block at a time is in memory.
 
 import argparse
 import io
+import itertools
 import json
 import math
 import os
@@ -21,7 +22,7 @@ import pickle
 import struct
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, Any, BinaryIO
 
@@ -279,19 +280,65 @@ class _Index:
 
     def _check_blocks(self, name: str, shape: tuple[int, ...], blocks: list[_Block]) -> None:
         """They fill the tensor: none overlaps another, and together they have its elements."""
-        full = sorted((b for b in blocks if math.prod(b.sizes) > 0), key=lambda b: b.offsets)
-        for k, a in enumerate(full):
-            for b in full[k + 1:]:
-                if shape and b.offsets[0] >= a.offsets[0] + a.sizes[0]:
-                    break
-                if all(max(p, q) < min(p + m, q + n)
-                       for p, m, q, n in zip(a.offsets, a.sizes, b.offsets, b.sizes, strict=True)):
-                    raise CorruptError(f"'{self.path}', tensor '{name}': the blocks at {a.offsets} and {b.offsets} "
-                                       "overlap")
+        full = [b for b in blocks if math.prod(b.sizes) > 0]
+        where = f"'{self.path}', tensor '{name}'"
+        if len(_cut(shape, full)) > _MOST_CUT:
+            raise Error(f"{where}: it is cut along {len(_cut(shape, full))} of its dimensions, and at most {_MOST_CUT} "
+                        "are read")
+        if _fill(shape, full):
+            return
+        both = _overlap(full)
+        if both is not None:
+            raise CorruptError(f"{where}: the blocks at {both[0].offsets} and {both[1].offsets} overlap")
         there, wanted = sum(math.prod(b.sizes) for b in full), math.prod(shape)
-        if there != wanted:
-            raise CorruptError(f"'{self.path}', tensor '{name}': its blocks have {there} of {wanted} elements: a part "
-                               "is missing")
+        what = "some of its blocks overlap" if there >= wanted else (
+            f"its blocks have {there} of {wanted} elements: a part is missing")
+        raise CorruptError(f"{where}: {what}")
+
+
+# ---- blocks of a tensor ----
+
+_MOST_CUT = 8  # dimensions along which a tensor is cut: a block has two to the power of them corners
+_MOST_PAIRS = 1 << 16  # pairs of blocks that are looked at to name two that overlap
+
+
+def _cut(shape: tuple[int, ...], blocks: Sequence[_Block]) -> list[int]:
+    """The dimensions along which there are several blocks."""
+    return [d for d, n in enumerate(shape) if any(b.sizes[d] != n for b in blocks)]
+
+
+def _fill(shape: tuple[int, ...], blocks: Sequence[_Block]) -> bool:
+    """Is each element of the tensor in exactly one block? The blocks are not empty, and inside of it.
+
+    How many blocks have an element is a sum of functions that are 1 inside of a block. Such a function follows from the
+    differences along all dimensions, which are 0 but at the block's corners. So the signed corners of all blocks have
+    to add up to those of the tensor. Their number grows as that of the blocks does."""
+    if math.prod(shape) == 0:
+        return not blocks
+    along = _cut(shape, blocks)
+    corners: dict[tuple[int, ...], int] = {}
+
+    def add(edges: list[tuple[int, int]], sign: int) -> None:
+        for ends in itertools.product((0, 1), repeat=len(along)):
+            at = tuple(edge[end] for edge, end in zip(edges, ends, strict=True))
+            corners[at] = corners.get(at, 0) + (-sign if sum(ends) % 2 else sign)
+
+    add([(0, shape[d]) for d in along], -1)
+    for b in blocks:
+        offsets, sizes = b.offsets, b.sizes
+        add([(offsets[d], offsets[d] + sizes[d]) for d in along], 1)
+    return not any(corners.values())
+
+
+def _overlap(blocks: Sequence[_Block]) -> tuple[_Block, _Block] | None:
+    """Two blocks that overlap, for a message; None: none are among the pairs that are looked at."""
+    ordered = sorted(blocks, key=lambda b: b.offsets)
+    pairs = ((ordered[k - apart], ordered[k]) for apart in range(1, len(ordered)) for k in range(apart, len(ordered)))
+    for a, b in itertools.islice(pairs, _MOST_PAIRS):
+        if all(max(p, q) < min(p + m, q + n)
+               for p, m, q, n in zip(a.offsets, a.sizes, b.offsets, b.sizes, strict=True)):
+            return a, b
+    return None
 
 
 # ---- items: zips of torch.save, each in a range of a file ----

@@ -42,6 +42,10 @@ const tutti_option tutti_cli_compare_options[] = {
       "accuracy=A or loss=L on the test set, up to which time and bytes are reported; runs "
       "continue beyond it; default: the highest whole percent that at least half of what is "
       "compared reaches with each seed" },
+    { "by", TUTTI_TEXT, AT(by), 0, 0, 0, "",
+      "figure of evaluations by which runs are compared: max:f1 or min:val/loss, as the script "
+      "logs it, or test_loss, test_accuracy, test_auc, train_loss; the target is NAME=V then; "
+      "default: loss and accuracy of the test, and the training loss where no run has a test" },
     { "out", TUTTI_TEXT, AT(out), 0, 0, 0, "compare", "directory of the comparison" },
     { "resume", TUTTI_TEXT, AT(resume), 0, 0, 0, "", "continue the comparison in that directory" },
     { "jobs", TUTTI_INT, AT(jobs), 0, 0, 256, NULL,
@@ -247,7 +251,7 @@ static tutti_status check_resumed(const tutti_compare_config *c, const json_t *p
                 "give another --out for another comparison",
                 argv[at]);
     }
-    if (c->methods[0] != 0 || c->codecs[0] != 0 || c->target[0] != 0 ||
+    if (c->methods[0] != 0 || c->codecs[0] != 0 || c->target[0] != 0 || c->by[0] != 0 ||
         strcmp(c->seeds, "3") != 0 || strcmp(c->out, "compare") != 0 ||
         json_array_size(c->grids) + json_array_size(c->varies) > 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,

@@ -112,7 +112,46 @@ static tutti_status read_run(tutti_findings *f, tutti_compare_result *r, tutti_e
 
 double tutti_compare_loss(const tutti_findings *f, const tutti_moment *m)
 {
-    return f->training ? m->train_loss : m->test_loss;
+    if (f->by.name[0] != 0 && strcmp(f->by.name, "train_loss") != 0)
+        return tutti_history_number(m->figures, f->by.name);
+    return f->training || f->by.name[0] != 0 ? m->train_loss : m->test_loss;
+}
+
+const char *tutti_compare_figure(const tutti_findings *f)
+{
+    return f->by.name[0] != 0 ? f->by.name : f->training ? "training loss" : "test loss";
+}
+
+/* Sets the figure of --by: the last one of each run, also if it is no number. */
+static void take_by(tutti_findings *f)
+{
+    const bool trains = strcmp(f->by.name, "train_loss") == 0;
+
+    for (size_t i = 0; i < f->n; i++) {
+        tutti_compare_result *r = &f->results[i];
+        r->loss = (double)NAN;
+        r->lacks = r->h.summary != NULL;
+        for (size_t k = 0; k < r->h.n; k++) {
+            const tutti_moment *m = &r->h.moments[k];
+            if (trains ? !isfinite(m->train_loss) && m->figures != NULL
+                       : json_object_get(m->figures, f->by.name) == NULL)
+                continue;
+            r->loss = tutti_compare_loss(f, m);
+            r->lacks = r->lacks && trains && !isfinite(m->train_loss);
+        }
+    }
+}
+
+/* Has the moment a loss of a test, which may be no number? */
+static bool has_test(const tutti_moment *m)
+{
+    return json_object_get(m->figures, "test_loss") != NULL;
+}
+
+/* Is it an evaluation alone, without a training loss? */
+static bool is_other(const tutti_moment *m)
+{
+    return m->figures != NULL && json_object_get(m->figures, "train_loss") == NULL;
 }
 
 /* A script may report a test in its lines alone, or none: then losses are of training, the same for
@@ -131,11 +170,14 @@ static void complete_scripts(tutti_findings *f)
         tutti_compare_result *r = &f->results[i];
         const bool told = !f->training && json_object_get(r->h.summary, "final_test_loss") != NULL,
                    accuracy = !isfinite(r->accuracy);
+        r->lacks = r->h.summary != NULL && !told;
         for (size_t k = 0; k < r->h.n; k++) {
             const tutti_moment *m = &r->h.moments[k];
-            if (!told && (isfinite(tutti_compare_loss(f, m)) || !isfinite(m->train_loss)))
+            if (!told && (isfinite(tutti_compare_loss(f, m)) || !isfinite(m->train_loss)) &&
+                (f->training ? !is_other(m) : m->figures == NULL || has_test(m)))
                 r->loss = tutti_compare_loss(f, m);
             r->accuracy = accuracy && isfinite(m->accuracy) ? 100 * m->accuracy : r->accuracy;
+            r->lacks = r->lacks && !(f->training ? isfinite(m->train_loss) : has_test(m));
         }
     }
 }
@@ -186,7 +228,10 @@ static void find_target(const tutti_findings *f, tutti_compare_result *r)
     r->seconds_to = r->megabytes_to = (double)NAN;
     for (size_t i = 0; i < r->h.n && f->aims; i++) {
         const tutti_moment *m = &r->h.moments[i];
-        if (f->accuracy ? m->accuracy >= f->target : tutti_compare_loss(f, m) <= f->target) {
+        const double figure = tutti_compare_loss(f, m);
+        if (f->accuracy  ? m->accuracy >= f->target
+            : f->by.most ? figure >= f->target
+                         : figure <= f->target) {
             r->seconds_to = m->seconds;
             r->megabytes_to = m->bytes / 1e6;
             return;
@@ -250,7 +295,9 @@ static bool better(const tutti_findings *f, const tutti_compare_line *a,
         return a->reached > b->reached;
     if (f->aims && isfinite(a->seconds_to[0]) && isfinite(b->seconds_to[0]))
         return a->seconds_to[0] < b->seconds_to[0];
-    return isfinite(a->loss[0]) && (!isfinite(b->loss[0]) || a->loss[0] < b->loss[0]);
+    return isfinite(a->loss[0]) &&
+           (!isfinite(b->loss[0]) ||
+            (f->by.most ? a->loss[0] > b->loss[0] : a->loss[0] < b->loss[0]));
 }
 
 const double *tutti_compare_judged(const tutti_findings *f, const tutti_compare_line *l, bool bytes)
@@ -358,13 +405,17 @@ tutti_status tutti_compare_find(tutti_findings *f, tutti_error *err)
     f->script = json_object_get(f->plan, "script") != NULL;
     if (f->script && status == TUTTI_OK)
         complete_scripts(f);
+    if (status == TUTTI_OK)
+        status = tutti_compare_by_of(tutti_history_text(f->plan, "by"), &f->by, err);
+    if (status == TUTTI_OK && f->by.name[0] != 0)
+        take_by(f);
     if (status == TUTTI_OK && given[0] != 0)
-        status = tutti_compare_target(given, &f->accuracy, &f->target, err);
-    else if (status == TUTTI_OK) {
+        status = tutti_compare_target(given, &f->by, &f->accuracy, &f->target, err);
+    else if (status == TUTTI_OK && f->by.name[0] == 0) {
         f->accuracy = true;
         f->target = usual_target(f);
     }
-    f->aims = f->target > 0;
+    f->aims = given[0] != 0 || f->target > 0;
     for (size_t i = 0; i < f->n && status == TUTTI_OK; i++)
         find_target(f, &f->results[i]);
     for (size_t row = 0; row < json_array_size(f->rows) && status == TUTTI_OK; row++)

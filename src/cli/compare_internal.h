@@ -9,6 +9,7 @@
      command    the words of the command, as they were typed
      directory  working directory of the runs, so that relative paths keep their meaning
      target     "accuracy=0.9" as it was given, or ""
+     by         "max:f1" as it was given; absent: it was not
      rows       what is compared: {method, codec, condition}
      points     points of the tuning grid, such as "lr=0.1"; without a grid one point, ""
      left_out   combinations that were refused before anything ran: {row, why}
@@ -23,7 +24,7 @@
 
 /* The options of `tutti compare`. */
 typedef struct tutti_compare_config {
-    const char *methods, *codecs, *seeds, *target, *out, *resume;
+    const char *methods, *codecs, *seeds, *target, *by, *out, *resume;
     int64_t jobs;
     double timeout;              /* seconds of a script's run; 0: no limit */
     bool pictures, quiet;
@@ -53,6 +54,28 @@ void tutti_compare_point(json_t *point, char *text, size_t bytes);
 /* Refuses a list in which a text is twice. */
 tutti_status tutti_compare_once(const char *what, const json_t *list, tutti_error *err);
 
+/* ---- compare_specs.c ---- */
+
+/* Checks the name and the options of a method or a codec (kind). A codec may be "none". own: a name
+   that the library does not know is right, and *known tells. known NULL: nobody asks. */
+tutti_status tutti_compare_check_spec(const char *kind, const char *text, bool own, bool *known,
+                                      tutti_error *err);
+/* Has a spec, of those that the library has, an option that is another one in `is`, a spec of the
+   same name? */
+bool tutti_compare_differs(const char *kind, const char *given, const char *is);
+
+/* The figure of evaluations by which runs are compared. */
+typedef struct tutti_compare_by {
+    char name[96];                      /* "": loss and accuracy of the test, or training loss */
+    bool most;                          /* the largest is the best */
+} tutti_compare_by;
+/* Parses "max:f1", "min:val/loss", or a name whose better end is known. "" or NULL: none. */
+tutti_status tutti_compare_by_of(const char *text, tutti_compare_by *by, tutti_error *err);
+/* Parses a target: "NAME=V" of the figure by which runs are compared; without one "accuracy=A"
+   (*accuracy) or "loss=L". */
+tutti_status tutti_compare_target(const char *text, const tutti_compare_by *by, bool *accuracy,
+                                  double *value, tutti_error *err);
+
 /* ---- compare_plan.c ---- */
 
 /* What is compared, each an array: texts; points as of tutti_compare_combine; integers. */
@@ -73,10 +96,6 @@ typedef struct tutti_compare_maker {
     const void *user;
     bool of_plan;                       /* tutti_compare_config */
 } tutti_compare_maker;
-/* Checks the name and the options of a method or a codec (kind). A codec may be "none". own: a name
-   that the library does not know is right, and *known tells. known NULL: nobody asks. */
-tutti_status tutti_compare_check_spec(const char *kind, const char *text, bool own, bool *known,
-                                      tutti_error *err);
 /* Reads the lists but `methods`, and the target. tutti_compare_lists_drop also after a failure. */
 tutti_status tutti_compare_lists_read(tutti_compare_lists *l, const tutti_compare_config *c,
                                       tutti_error *err);
@@ -100,9 +119,6 @@ tutti_status tutti_compare_epoch(const tutti_train_config *c, tutti_runtime *rt,
                                  tutti_error *err);
 /* Writes the name of a row without its condition: "ddp" or "ddp with fp16". */
 void tutti_compare_label(const json_t *row, char *text, size_t bytes);
-/* Parses a target. *accuracy: "accuracy=A"; else "loss=L". */
-tutti_status tutti_compare_target(const char *text, bool *accuracy, double *value,
-                                  tutti_error *err);
 
 /* ---- compare_runs.c ---- */
 
@@ -154,6 +170,14 @@ bool tutti_compare_done(tutti_runtime *rt, const char *directory, const json_t *
 /* Reads the end of a file, of at most room - 1 bytes. Returns how many; below 0: it cannot be
    read. */
 ssize_t tutti_compare_tail(const char *path, char *text, size_t room);
+/* What is not in the log of a run any more: bytes that were cut, and a hole up to this byte. */
+typedef struct tutti_compare_log {
+    uint64_t left_out;
+    int64_t hole;
+} tutti_compare_log;
+/* Leaves out the middle of a run's log if it has grown too long. Its writer appends to it, and may
+   do so meanwhile. ended: it does not any more. */
+void tutti_compare_bound_log(const char *path, bool ended, tutti_compare_log *log);
 /* Empties the folder of a script's run before it begins. */
 tutti_status tutti_compare_record_begin(tutti_runtime *rt, const char *folder, tutti_error *err);
 /* How a script's run has ended. */
@@ -175,7 +199,8 @@ typedef struct tutti_compare_result {
     const json_t *run;                  /* in the plan */
     tutti_history h;                    /* h.summary NULL: the run has no results */
     double accuracy;                    /* final, in percent */
-    double loss;                        /* final */
+    double loss;                        /* final, or the last figure of --by */
+    bool lacks;                         /* it has results, and never that figure */
     double seconds;                     /* of training */
     double megabytes;                   /* sent by all ranks */
     double waiting;                     /* percent of its time that a worker waits, mean */
@@ -204,6 +229,7 @@ typedef struct tutti_findings {
     tutti_compare_result *results;      /* [n] */
     tutti_compare_line *lines;          /* [n_lines]: of the rows that have results */
     size_t n_lines;
+    tutti_compare_by by;
     bool aims;                          /* there is a target */
     bool accuracy;                      /* the target is an accuracy; else a loss */
     double target;
@@ -212,8 +238,11 @@ typedef struct tutti_findings {
     bool training;                      /* no run has a loss of a test, so losses are of training */
 } tutti_findings;
 
-/* Returns the loss of a moment: of the test, or of training. */
+/* Returns the figure of a moment by which runs are compared: that of --by, else the loss of the
+   test, or of training. */
 double tutti_compare_loss(const tutti_findings *f, const tutti_moment *m);
+/* Returns what that figure is called in a sentence: "test loss". */
+const char *tutti_compare_figure(const tutti_findings *f);
 /* Returns the member "row" or "point" of a run. */
 size_t tutti_compare_index(const json_t *run, const char *what);
 /* Writes the value that an option of train has in a run: from its words, else the default. */
@@ -250,6 +279,13 @@ void tutti_compare_say_missing(const tutti_findings *f, FILE *out, tutti_compare
    results. TUTTI_ERR_USAGE: no run has. */
 tutti_status tutti_compare_results(tutti_runtime *rt, const char *directory, const json_t *plan,
                                    bool pictures, tutti_error *err);
+
+/* ---- compare_told.c ---- */
+
+/* Prints by which figure runs are compared, and which lack it. */
+void tutti_compare_say_by(const tutti_findings *f, FILE *out, tutti_compare_speaker say);
+/* Prints what a script seems not to have taken of what it was given. */
+void tutti_compare_say_ignored(const tutti_findings *f, FILE *out, tutti_compare_speaker say);
 
 /* ---- compare_page.c ---- */
 

@@ -108,16 +108,17 @@ static tutti_status draw_runs(const tutti_findings *f, tutti_page *p, drawing *d
     const tutti_plot plot = { .x = what->axis != NULL ? what->axis->title : "worker",
                               .y = what->axis == NULL ? "waiting, %"
                                    : what->accuracy   ? "test accuracy, %"
-                                   : f->training      ? "training loss"
-                                                      : "test loss",
+                                   : f->by.name[0] != 0 ? "figure"
+                                                        : tutti_compare_figure(f),
                               .from_zero = what->axis == NULL,
                               .series = d->series,
                               .n = d->n };
     if (what->axis != NULL)
-        snprintf(caption, sizeof caption, "%s against %s, a line a seed.",
-                 what->accuracy ? "Test accuracy"
-                 : f->training  ? "Training loss"
-                                : "Test loss",
+        snprintf(caption, sizeof caption, "%.95s against %s, a line a seed.",
+                 what->accuracy         ? "Test accuracy"
+                 : f->by.name[0] != 0   ? f->by.name
+                 : f->training          ? "Training loss"
+                                        : "Test loss",
                  what->axis->words);
     else
         snprintf(caption, sizeof caption, "Share of waiting by worker, a line a seed.");

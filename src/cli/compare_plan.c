@@ -12,13 +12,10 @@
 #include "base/settings.h"
 #include "record/files.h"
 #include "runtime/files.h"
-#include "tutti/codec.h"
 #include "data/data.h"
 #include "tutti/launch.h"
 #include "tutti/method.h"
-#include "base/numbers.h"
 #include "base/options.h"
-#include "codec/codec.h"
 #include "collective/world.h"
 #include "launch/launch.h"
 #include "train/measured.h"
@@ -229,87 +226,6 @@ void tutti_compare_lists_drop(tutti_compare_lists *l)
     json_decref(l->seeds);
 }
 
-/* Checks the name and the options of a method or a codec. Other faults (an inner codec, a number
-   of workers that it cannot have) are found by its run. */
-static tutti_status check_spec(const char *kind, const char *text, const char *const *names,
-                               size_t n,
-                               const tutti_option *(*options)(const char *name, size_t *bytes),
-                               tutti_error *err)
-{
-    tutti_spec *spec;
-    char near[160], what[120];
-    size_t bytes = 0, k = 0;
-    void *self = NULL;
-    tutti_status status = tutti_fail_within(err, tutti_spec_open(&spec, text, err), "%s", kind);
-
-    while (status == TUTTI_OK && k < n && strcmp(names[k], tutti_spec_name(spec)) != 0)
-        k++;
-    if (status == TUTTI_OK && k == n) {
-        tutti_suggest(tutti_spec_name(spec), names, n, near, sizeof near);
-        status =
-            tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no %s '%.60s'%s; `tutti %ss` lists them",
-                       kind, tutti_spec_name(spec), near, kind);
-    }
-    if (status == TUTTI_OK) {
-        const tutti_option *table = options(names[k], &bytes);
-        snprintf(what, sizeof what, "%s '%.60s'", kind, names[k]);
-        self = tutti_alloc(bytes + 1, 1);
-        status = self != NULL ? tutti_spec_apply(spec, what, table, self, err)
-                              : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading %s", what);
-    }
-    tutti_free(self);
-    tutti_spec_close(spec);
-    return status;
-}
-
-static const tutti_option *method_options(const char *name, size_t *bytes)
-{
-    const tutti_method_ops *m = tutti_method_find(name);
-
-    *bytes = m->self_bytes;
-    return m->options;
-}
-
-static const tutti_option *codec_options(const char *name, size_t *bytes)
-{
-    const tutti_codec_ops *c = tutti_codec_find(name);
-
-    *bytes = c->self_bytes;
-    return c->options;
-}
-
-/* The names of all methods or codecs. */
-static size_t names_of(bool methods, const char **names, size_t most)
-{
-    size_t n = 0;
-
-    for (; n < most && (methods ? tutti_methods[n] != NULL : tutti_codecs[n] != NULL); n++)
-        names[n] = methods ? tutti_methods[n]->name : tutti_codecs[n]->name;
-    return n;
-}
-
-tutti_status tutti_compare_check_spec(const char *kind, const char *text, bool own, bool *known,
-                                      tutti_error *err)
-{
-    const bool methods = strcmp(kind, "method") == 0;
-    const size_t length = strcspn(text, "( ");
-    const char *names[128];
-    const size_t n = names_of(methods, names, TUTTI_LENGTH(names));
-    bool found = !methods && strcmp(text, "none") == 0;
-
-    if (known != NULL)
-        *known = found;
-    if (found)
-        return TUTTI_OK;
-    for (size_t k = 0; k < n && !found; k++)
-        found = strlen(names[k]) == length && strncmp(names[k], text, length) == 0;
-    if (known != NULL)
-        *known = found;
-    if (own && !found)
-        return TUTTI_OK;
-    return check_spec(kind, text, names, n, methods ? method_options : codec_options, err);
-}
-
 static tutti_status check_specs(const char *kind, const json_t *list, tutti_error *err)
 {
     for (size_t i = 0; i < json_array_size(list); i++)
@@ -321,15 +237,17 @@ static tutti_status check_specs(const char *kind, const json_t *list, tutti_erro
 tutti_status tutti_compare_lists_read(tutti_compare_lists *l, const tutti_compare_config *c,
                                       tutti_error *err)
 {
+    tutti_compare_by by;
     bool accuracy;
     double value;
 
+    TUTTI_TRY(tutti_compare_by_of(c->by, &by, err));
     TUTTI_TRY(tutti_compare_list("codecs", c->codecs[0] != 0 ? c->codecs : "none", ',', false,
                                  &l->codecs, err));
     TUTTI_TRY(tutti_compare_combine("vary", c->varies, ';', &l->conditions, err));
     TUTTI_TRY(tutti_compare_combine("grid", c->grids, ',', &l->points, err));
     TUTTI_TRY(tutti_compare_seeds(c->seeds, &l->seeds, err));
-    return c->target[0] != 0 ? tutti_compare_target(c->target, &accuracy, &value, err) : TUTTI_OK;
+    return c->target[0] != 0 ? tutti_compare_target(c->target, &by, &accuracy, &value, err) : TUTTI_OK;
 }
 
 static tutti_status read_lists(tutti_compare_lists *l, const tutti_compare_config *c,
@@ -464,6 +382,8 @@ tutti_status tutti_compare_fill_plan(const tutti_compare_config *c, const tutti_
     *plan = json_pack("{s:i, s:O, s:s, s:s, s:[], s:[], s:[], s:[]}", "version",
                       TUTTI_COMPARE_FORMAT, "command", typed, "directory", directory, "target",
                       c->target, "rows", "points", "left_out", "runs");
+    if (c->by != NULL && c->by[0] != 0)
+        json_object_set_new(*plan, "by", json_string(c->by));
     return *plan != NULL ? fill_rows(*plan, l, maker, err)
                          : tutti_fail(err, TUTTI_ERR_USAGE, 0,
                                       "the working directory's name is no text in UTF-8");
@@ -585,21 +505,4 @@ void tutti_compare_label(const json_t *row, char *text, size_t bytes)
 
     snprintf(text, bytes, "%s%s%s", tutti_history_text(row, "method"),
              codec[0] != 0 ? " with " : "", codec);
-}
-
-tutti_status tutti_compare_target(const char *text, bool *accuracy, double *value, tutti_error *err)
-{
-    const char *equals = strchr(text, '=');
-    const char *end;
-
-    *accuracy = strncmp(text, "accuracy=", 9) == 0;
-    *value = (double)NAN;
-    if ((!*accuracy && strncmp(text, "loss=", 5) != 0) ||
-        !tutti_number_begins(equals + 1, value, &end) || *end != 0 ||
-        !(*value > 0) || (*accuracy && *value > 1) || !isfinite(*value))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "target is '%.80s'; write accuracy=A with A above 0 and at most 1, or "
-                          "loss=L with L above 0",
-                          text);
-    return TUTTI_OK;
 }

@@ -81,6 +81,57 @@ ssize_t tutti_compare_tail(const char *path, char *text, size_t room)
     return n;
 }
 
+enum { LOG_MOST = 32 << 20, LOG_HEAD = 8 << 20, LOG_TAIL = 8 << 20 };
+
+/* Cuts the file: its head, a line on what is left out, and its tail. */
+static bool cut_log(int fd, off_t bytes, uint64_t left_out)
+{
+    char *tail = tutti_alloc(LOG_TAIL, 1);
+    const ssize_t n = tail != NULL ? pread(fd, tail, LOG_TAIL, bytes - LOG_TAIL) : -1;
+    bool cut = n > 0 && ftruncate(fd, LOG_HEAD) == 0;
+
+    if (cut) {
+        dprintf(fd,
+                "\ntutti: %llu bytes of output are left out here: of a log that grows beyond %d MiB "
+                "the first and the last %d MiB stay\n",
+                (unsigned long long)left_out, LOG_MOST >> 20, LOG_HEAD >> 20);
+        cut = write(fd, tail, (size_t)n) == n;
+    }
+    tutti_free(tail);
+    return cut;
+}
+
+/* Frees the middle of a file that still grows. A write meanwhile is not lost, as it might be by a
+   cut. */
+static bool punch_log(int fd, off_t bytes, tutti_compare_log *log)
+{
+    const off_t from = log->hole > LOG_HEAD ? log->hole : LOG_HEAD, to = bytes - LOG_TAIL;
+
+    if (to - from < LOG_MOST - LOG_HEAD - LOG_TAIL)
+        return true;
+    if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, from, to - from) != 0)
+        return false; /* some file systems have no holes */
+    log->hole = to;
+    return true;
+}
+
+void tutti_compare_bound_log(const char *path, bool ended, tutti_compare_log *log)
+{
+    const int fd = open(path, O_RDWR | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    struct stat about;
+
+    if (fd < 0)
+        return;
+    if (fstat(fd, &about) == 0 && S_ISREG(about.st_mode) && about.st_size > LOG_MOST &&
+        (ended || !punch_log(fd, about.st_size, log))) {
+        const uint64_t more = (uint64_t)about.st_size - LOG_HEAD - LOG_TAIL;
+        if (cut_log(fd, about.st_size, log->left_out + more))
+            log->left_out += more;
+        log->hole = 0;
+    }
+    close(fd);
+}
+
 /* Finds the last line of the launcher ("tutti: ") and the last line of the script itself. */
 static void last_lines(const char *log, char told[SENTENCE], char said[SENTENCE / 2])
 {
@@ -224,6 +275,26 @@ static tutti_status check_method(const tutti_compare_end *end, const json_t *con
                       given);
 }
 
+/* Likewise of a codec; "none" may be what the script does not take. */
+static tutti_status check_codec(const tutti_compare_end *end, const json_t *config,
+                                tutti_error *err)
+{
+    const json_t *row = json_array_get(json_object_get(end->plan, "rows"),
+                                       tutti_compare_index(end->run, "row"));
+    const char *is = json_string_value(json_object_get(config, "codec")),
+               *given = tutti_history_text(row, "codec");
+    const size_t length = strcspn(given, "( ");
+    bool known = false;
+
+    if (is == NULL || tutti_history_text(config, "method")[0] == 0 || given[0] == 0 ||
+        tutti_compare_check_spec("codec", given, true, &known, NULL) != TUTTI_OK || !known ||
+        (length == strcspn(is, "( ") && strncmp(is, given, length) == 0))
+        return TUTTI_OK;
+    return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                      "its record has %s%.60s%s, so the script has not taken the codec '%.60s'",
+                      is[0] != 0 ? "codec '" : "no codec", is, is[0] != 0 ? "'" : "", given);
+}
+
 /* Writes config.json if the script has not: it makes the folder one of a run. */
 static tutti_status add_config(tutti_runtime *rt, const tutti_compare_end *end, const char *folder,
                                tutti_error *err)
@@ -263,6 +334,8 @@ static tutti_status check_record(tutti_runtime *rt, const tutti_compare_end *end
         status = check_moments(&h, most, seconds, err);
     if (status == TUTTI_OK)
         status = check_method(end, h.config, err);
+    if (status == TUTTI_OK)
+        status = check_codec(end, h.config, err);
     tutti_history_close(&h);
     return status;
 }

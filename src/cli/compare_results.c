@@ -49,11 +49,25 @@ static const tutti_column row_columns[] = {
 static const tutti_column script_rows[2][14] = { SCRIPT_ROW("test_loss", "test loss"),
                                                  SCRIPT_ROW("train_loss", "training loss") };
 
-static tutti_cells *row_table(const tutti_findings *f)
+/* The columns of a comparison, which live as long as its tables. */
+typedef struct columns { tutti_column rows[15], runs[15]; } columns;
+
+/* Opens a table with those columns; with --by its figure is in place of the loss. to: gets them. */
+static tutti_cells *open_table(const tutti_findings *f, tutti_column *to, const tutti_column *from,
+                               int n)
 {
-    tutti_cells *t =
-        f->script ? tutti_cells_open(script_rows[f->training], TUTTI_LENGTH(script_rows[0]))
-                  : tutti_cells_open(row_columns, TUTTI_LENGTH(row_columns));
+    memcpy(to, from, (size_t)n * sizeof *to);
+    for (int i = 0; i < n && f->by.name[0] != 0; i++)
+        if (strcmp(to[i].name, "test_loss") == 0 || strcmp(to[i].name, "train_loss") == 0)
+            to[i].name = to[i].title = f->by.name;
+    return tutti_cells_open(to, n);
+}
+
+static tutti_cells *row_table(const tutti_findings *f, columns *c)
+{
+    tutti_cells *t = f->script ? open_table(f, c->rows, script_rows[f->training],
+                                            TUTTI_LENGTH(script_rows[0]))
+                               : open_table(f, c->rows, row_columns, TUTTI_LENGTH(row_columns));
     char text[4200], anchor[32];
     char rate[64];
 
@@ -126,11 +140,11 @@ static const tutti_column run_columns[] = {
 static const tutti_column script_runs[2][14] = { SCRIPT_RUN("test_loss", "test loss"),
                                                  SCRIPT_RUN("train_loss", "training loss") };
 
-static tutti_cells *run_table(const tutti_findings *f)
+static tutti_cells *run_table(const tutti_findings *f, columns *c)
 {
-    tutti_cells *t =
-        f->script ? tutti_cells_open(script_runs[f->training], TUTTI_LENGTH(script_runs[0]))
-                  : tutti_cells_open(run_columns, TUTTI_LENGTH(run_columns));
+    tutti_cells *t = f->script ? open_table(f, c->runs, script_runs[f->training],
+                                            TUTTI_LENGTH(script_runs[0]))
+                               : open_table(f, c->runs, run_columns, TUTTI_LENGTH(run_columns));
 
     for (size_t i = 0; i < f->n && t != NULL; i++) {
         const tutti_compare_result *r = &f->results[i];
@@ -236,55 +250,15 @@ static void say_script(const tutti_findings *f, FILE *out, tutti_compare_speaker
     tutti_words_print(words, json_object_get(f->plan, "script"));
     fputs(json_array_size(json_object_get(f->plan, "options")) > 0 ? ", by tutti run " : "", words);
     tutti_words_print(words, json_object_get(f->plan, "options"));
-    if (f->training)
-        fputs(". No run reports a test, so losses are of training, as the script gives them",
+    if (f->by.name[0] == 0)
+        fputs(f->training ? ". No run reports a test, so losses are of training, as the script "
+                            "gives them"
+                          : ". Losses are of tests, as the script gives them",
               words);
     putc('.', words);
     if (fclose(words) == 0)
         say(out, text);
     free(text);
-}
-
-/* Returns the row of a run with the first seed and point, whose record names its method, one of the
-   library's; else NULL. */
-static const json_t *known_row(const tutti_findings *f, size_t i)
-{
-    const json_t *const run = f->results[i].run, *const first = json_array_get(f->runs, 0);
-    const json_t *row = json_array_get(json_object_get(f->plan, "rows"),
-                                       tutti_compare_index(run, "row"));
-    bool known = false;
-
-    if (tutti_history_text(f->results[i].h.config, "method")[0] == 0 ||
-        tutti_compare_index(run, "point") != 0 ||
-        !json_equal(json_object_get(run, "seed"), json_object_get(first, "seed")) ||
-        tutti_compare_check_spec("method", tutti_history_text(row, "method"), true, &known, NULL) !=
-            TUTTI_OK)
-        return NULL;
-    return known ? row : NULL;
-}
-
-/* Says which rows have trained by the same method, as their records name it: the script may have
-   left its options out. */
-static void say_same(const tutti_findings *f, FILE *out, tutti_compare_speaker say)
-{
-    for (size_t i = 0; i < f->n; i++) {
-        const json_t *const a = known_row(f, i);
-        const char *const is = tutti_history_text(f->results[i].h.config, "method");
-        for (size_t k = i + 1; k < f->n && a != NULL; k++) {
-            const json_t *b;
-            char text[2400];
-            if (strcmp(is, tutti_history_text(f->results[k].h.config, "method")) != 0 ||
-                (b = known_row(f, k)) == NULL ||
-                !json_equal(json_object_get(a, "codec"), json_object_get(b, "codec")) ||
-                !json_equal(json_object_get(a, "condition"), json_object_get(b, "condition")))
-                continue;
-            snprintf(text, sizeof text,
-                     "The records of %.300s and %.300s name the same method, %.1000s: if that is not "
-                     "what they mean, the script has not taken their options.",
-                     tutti_history_text(a, "method"), tutti_history_text(b, "method"), is);
-            say(out, text);
-        }
-    }
 }
 
 void tutti_compare_say_setting(const tutti_findings *f, FILE *out, tutti_compare_speaker say)
@@ -294,7 +268,8 @@ void tutti_compare_say_setting(const tutti_findings *f, FILE *out, tutti_compare
 
     if (f->script) {
         say_script(f, out, say);
-        say_same(f, out, say);
+        tutti_compare_say_by(f, out, say);
+        tutti_compare_say_ignored(f, out, say);
         return;
     }
     for (size_t i = 0; i < TUTTI_LENGTH(setting_words); i++) {
@@ -323,6 +298,8 @@ void tutti_compare_say_setting(const tutti_findings *f, FILE *out, tutti_compare
     }
     snprintf(text + used, sizeof text - used, ".");
     say(out, text);
+    if (f->by.name[0] != 0)
+        tutti_compare_say_by(f, out, say);
 }
 
 /* Returns the line of a condition whose time, or bytes, are least; NULL: none has any. */
@@ -345,12 +322,17 @@ void tutti_compare_say_target(const tutti_findings *f, FILE *out, tutti_compare_
     char text[320], value[64];
 
     tutti_figure_print(f->accuracy ? 100 * f->target : f->target, value, sizeof value);
-    if (f->aims)
-        snprintf(text, sizeof text, "Target: %s %s %s%s%s.",
-                 f->training && !f->accuracy ? "training" : "test",
-                 f->accuracy ? "accuracy" : "loss", value, f->accuracy ? " %" : "",
+    if (f->aims && f->by.name[0] != 0)
+        snprintf(text, sizeof text, "Target: %s %s %s.", f->by.name,
+                 f->by.most ? "at least" : "at most", value);
+    else if (f->aims)
+        snprintf(text, sizeof text, "Target: %s %s%s%s.",
+                 f->accuracy ? "test accuracy" : tutti_compare_figure(f), value,
+                 f->accuracy ? " %" : "",
                  given ? ""
                        : ", the highest whole percent that at least half reach with each seed");
+    else if (f->by.name[0] != 0)
+        snprintf(text, sizeof text, "No target; --target %s=V gives one.", f->by.name);
     else
         snprintf(text, sizeof text,
                  "No target: nothing here has an accuracy; --target loss=L gives one.");
@@ -493,6 +475,7 @@ tutti_status tutti_compare_results(tutti_runtime *rt, const char *directory, con
                          .directory = directory,
                          .n = json_array_size(json_object_get(plan, "runs")) };
     tutti_cells *rows = NULL, *runs = NULL;
+    columns c;
     char why[600];
     tutti_status status = tutti_compare_find(&f, err);
 
@@ -506,8 +489,8 @@ tutti_status tutti_compare_results(tutti_runtime *rt, const char *directory, con
         status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "no run has results: %s", why);
     }
     if (status == TUTTI_OK) {
-        rows = row_table(&f);
-        runs = run_table(&f);
+        rows = row_table(&f, &c);
+        runs = run_table(&f, &c);
         if (!tutti_cells_whole(rows) || !tutti_cells_whole(runs))
             status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "the tables of a comparison");
     }

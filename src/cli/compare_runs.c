@@ -36,6 +36,7 @@ typedef struct job {
     size_t run;
     int64_t since_ns;
     int sent;         /* the signal that it got because of its timeout; 0: none */
+    tutti_compare_log log;
 } job;
 typedef struct work {
     tutti_runtime *rt;
@@ -116,7 +117,7 @@ static void become_run(const work *w, size_t run, char **words, pid_t parent)
     if (getppid() != parent)
         _exit(EXIT_TRAINING);
     snprintf(log, sizeof log, "%s/runs/%s.log", w->directory, name_of(w, run));
-    to = open(log, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+    to = open(log, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (to < 0 || dup2(to, STDOUT_FILENO) < 0 || dup2(to, STDERR_FILENO) < 0)
         _exit(EXIT_TRAINING);
     if (chdir(start) != 0) {
@@ -312,11 +313,24 @@ static bool has_room(const work *w)
            (!w->limited || (w->active + 1) * w->memory < 0.8 * (double)tutti_machine_bytes());
 }
 
+static void bound_log(const work *w, job *of, bool ended)
+{
+    char log[4300];
+
+    snprintf(log, sizeof log, "%s/runs/%s.log", w->directory, name_of(w, of->run));
+    tutti_compare_bound_log(log, ended, &of->log);
+}
+
 static void reap_jobs(work *w)
 {
     for (int k = 0; k < w->most; k++) {
         int state;
-        if (w->jobs[k].child == 0 || waitpid(w->jobs[k].child, &state, WNOHANG) != w->jobs[k].child)
+        bool ended;
+        if (w->jobs[k].child == 0)
+            continue;
+        ended = waitpid(w->jobs[k].child, &state, WNOHANG) == w->jobs[k].child;
+        bound_log(w, &w->jobs[k], ended);
+        if (!ended)
             continue;
         w->active--;
         if (asked.by == 0 && (w->cut == NULL || !w->cut[w->jobs[k].run]))

@@ -375,6 +375,7 @@ tutti_status tutti_compare_script_again(const json_t *plan, const json_t *again,
                           "%.300s was begun in %.300s, and its command may mean another file here; "
                           "resume it there",
                           directory, was);
+    same = same && strcmp(tutti_history_text(plan, "by"), tutti_history_text(again, "by")) == 0;
     for (size_t i = 0; i < TUTTI_LENGTH(members) && same; i++)
         same = json_equal(json_object_get(plan, members[i]), json_object_get(again, members[i]));
     if (same)

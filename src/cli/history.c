@@ -73,6 +73,21 @@ static double sum_of(const json_t *numbers)
     return sum;
 }
 
+static tutti_moment moment_of(json_t *line)
+{
+    return (tutti_moment){
+        .step = tutti_history_number(line, "step"),
+        .seconds = tutti_history_number(line, "wall_seconds"),
+        .bytes = tutti_history_number(line, "bytes_sent_total"),
+        .train_loss = tutti_history_number(line, "train_loss"),
+        .samples = tutti_history_number(line, "samples"),
+        .waited = sum_of(json_object_get(line, "wait_seconds_by_worker")),
+        .test_loss = tutti_history_number(line, "test_loss"),
+        .accuracy = tutti_history_number(line, "test_accuracy"),
+        .figures = tutti_record_evaluates(line) ? json_incref(line) : NULL,
+    };
+}
+
 static tutti_status take_lines(tutti_history *h, const char *path, const char *text, size_t bytes,
                                tutti_error *err)
 {
@@ -97,21 +112,54 @@ static tutti_status take_lines(tutti_history *h, const char *path, const char *t
                               path, line);
         }
         at = (size_t)(end - text) + 1;
-        if (json_object_get(object, "train_loss") != NULL ||
-            json_object_get(object, "test_loss") != NULL)
-            h->moments[h->n++] = (tutti_moment){
-                .step = tutti_history_number(object, "step"),
-                .seconds = tutti_history_number(object, "wall_seconds"),
-                .bytes = tutti_history_number(object, "bytes_sent_total"),
-                .train_loss = tutti_history_number(object, "train_loss"),
-                .samples = tutti_history_number(object, "samples"),
-                .waited = sum_of(json_object_get(object, "wait_seconds_by_worker")),
-                .test_loss = tutti_history_number(object, "test_loss"),
-                .accuracy = tutti_history_number(object, "test_accuracy"),
-            };
+        if (!json_is_string(json_object_get(object, "tensor"))) {
+            const tutti_moment m = moment_of(object);
+            if (m.figures != NULL || json_object_get(object, "train_loss") != NULL)
+                h->moments[h->n++] = m;
+        }
         json_decref(object);
     }
     return TUTTI_OK;
+}
+
+/* Rank 0 does not know what all ranks have sent when a script evaluates. */
+static void complete_bytes(tutti_history *h)
+{
+    const double steps = tutti_history_number(h->summary, "steps"),
+                 total = tutti_history_number(h->summary, "bytes_sent_total");
+    double step = 0, bytes = 0; /* of the moment before that has them */
+    size_t known = 0;           /* the next one that has them */
+
+    for (size_t i = 0; i < h->n; i++) {
+        tutti_moment *m = &h->moments[i];
+        double next, sent;
+        if (isfinite(m->bytes) && isfinite(m->step)) {
+            step = m->step;
+            bytes = m->bytes;
+            continue;
+        }
+        while (known < h->n && (known <= i || !isfinite(h->moments[known].bytes) ||
+                                !isfinite(h->moments[known].step)))
+            known++;
+        next = known < h->n ? h->moments[known].step : steps;
+        sent = known < h->n ? h->moments[known].bytes : total;
+        if (m->step >= step && m->step <= next && sent >= bytes)
+            m->bytes = next > step ? bytes + (sent - bytes) * (m->step - step) / (next - step)
+                                   : bytes;
+    }
+}
+
+json_t *tutti_history_figures(const tutti_history *h)
+{
+    json_t *names = json_object(), *value;
+    const char *name;
+
+    for (size_t i = 0; i < h->n; i++)
+        json_object_foreach(h->moments[i].figures, name, value) {
+            if ((json_is_number(value) || json_is_null(value)) && !tutti_record_is_own(name))
+                json_object_set_new(names, name, json_true());
+        }
+    return names;
 }
 
 tutti_status tutti_history_open(tutti_history *h, tutti_runtime *rt, const char *directory,
@@ -141,6 +189,8 @@ tutti_status tutti_history_open(tutti_history *h, tutti_runtime *rt, const char 
         status = tutti_history_read(rt, path, &text, &bytes, err);
     if (status == TUTTI_OK)
         status = take_lines(h, path, text, bytes, err);
+    if (status == TUTTI_OK && json_object_get(h->config, "script") != NULL)
+        complete_bytes(h);
     tutti_free(text);
     if (status != TUTTI_OK)
         tutti_history_close(h);
@@ -151,6 +201,8 @@ void tutti_history_close(tutti_history *h)
 {
     json_decref(h->config);
     json_decref(h->summary);
+    for (size_t i = 0; i < h->n; i++)
+        json_decref(h->moments[i].figures);
     tutti_free(h->moments);
     *h = (tutti_history){ 0 };
 }

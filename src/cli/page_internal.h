@@ -7,14 +7,15 @@
 
 /* ---- history.c: a run, read from its directory ---- */
 
-/* A line of metrics.jsonl: a report (with a train_loss) or an evaluation (with a test_loss). A
-   figure that the line does not have is NAN. */
+/* A line of metrics.jsonl: a report (with a train_loss) or an evaluation (with a test_loss, or
+   other figures that a script has logged). A figure that the line does not have is NAN. */
 typedef struct tutti_moment {
     double step, samples;
     double seconds, bytes;           /* since the run began; bytes: sent by all ranks */
     double train_loss, test_loss;
     double accuracy;                 /* 0 to 1 */
     double waited;                   /* seconds, sum over workers, since the previous report */
+    json_t *figures;                 /* the line, if it has figures of an evaluation; else NULL */
 } tutti_moment;
 /* The x axis of a picture of moments. */
 typedef struct tutti_over_axis {
@@ -34,11 +35,14 @@ typedef struct tutti_history {
     size_t n;
 } tutti_history;
 /* Reads config.json, metrics.jsonl and, if there is one, summary.json of a run's directory. A last
-   line without its newline is ignored, since its writer was interrupted. TUTTI_ERR_USAGE: there is
+   line without its newline is ignored, since its writer was interrupted. What a script's moments
+   lack of bytes is on the line through the moments around them, by steps. TUTTI_ERR_USAGE: there is
    no run. TUTTI_ERR_CORRUPT: a file is malformed; the sentence names the line. */
 tutti_status tutti_history_open(tutti_history *h, tutti_runtime *rt, const char *directory,
                                 tutti_error *err);
 void tutti_history_close(tutti_history *h);
+/* Returns the names of the evaluations' figures, as members of an object. json_decref it. */
+json_t *tutti_history_figures(const tutti_history *h);
 /* Returns a number of the object; NAN: it has none of that name. */
 double tutti_history_number(const json_t *object, const char *name);
 /* Returns a text of the object, which lives as long as the object; "": it has none of that name. */

@@ -91,7 +91,7 @@ tutti_status tutti_plan_of(const tutti_plan_flags *flags, const char *methods, c
                            json_t **plan, tutti_error *err)
 {
     tutti_compare_config c = {
-        .methods = methods, .codecs = codecs, .seeds = "1", .target = "", .of_plan = true
+        .methods = methods, .codecs = codecs, .seeds = "1", .target = "", .by = "", .of_plan = true
     };
     json_t *typed = json_array();
     const char **words;

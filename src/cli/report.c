@@ -94,6 +94,82 @@ static tutti_status put_curves(tutti_page *p, const tutti_history *h, tutti_erro
     return status;
 }
 
+/* ---- what a script has logged ---- */
+
+static const tutti_column logged_columns[] = {
+    { "figure", "figure", TUTTI_CELL_TEXT },    { "times", "times", TUTTI_CELL_NUMBER },
+    { "last", "at the end", TUTTI_CELL_NUMBER }, { "step", "after step", TUTTI_CELL_NUMBER },
+    { "least", "least", TUTTI_CELL_NUMBER },    { "most", "most", TUTTI_CELL_NUMBER },
+};
+
+/* Adds the row of a figure, and sets y to its values; NAN: a moment does not have it. */
+static void take_figure(tutti_cells *t, const tutti_history *h, const char *name, double *y)
+{
+    double last = (double)NAN, step = (double)NAN, least = (double)NAN, most = (double)NAN;
+    int times = 0;
+
+    for (size_t i = 0; i < h->n; i++) {
+        const json_t *line = h->moments[i].figures;
+        y[i] = tutti_history_number(line, name);
+        if (json_object_get(line, name) == NULL)
+            continue;
+        times++;
+        last = y[i];
+        step = h->moments[i].step;
+        least = fmin(least, y[i]);
+        most = fmax(most, y[i]);
+    }
+    tutti_cells_text(t, name);
+    tutti_cells_number(t, times);
+    tutti_cells_number(t, last);
+    tutti_cells_number(t, step);
+    tutti_cells_number(t, least);
+    tutti_cells_number(t, most);
+}
+
+static tutti_status draw_figure(tutti_page *p, const tutti_history *h, const char *name,
+                                const double *x, const double *y, tutti_error *err)
+{
+    const tutti_plot_series points = { TUTTI_PLOT_LINE, 0, h->n, x, y, NULL, NULL, name, 0 };
+    const tutti_plot plot = { .x = "steps", .y = "figure", .series = &points, .n = 1 };
+    char caption[160];
+
+    snprintf(caption, sizeof caption, "%.120s against steps.", name);
+    return tutti_page_figure(p, &plot, caption, "command", err);
+}
+
+/* The figures of a script's evaluations. The curves have its test's loss and accuracy. */
+static tutti_status put_logged(tutti_page *p, const tutti_history *h, tutti_error *err)
+{
+    json_t *names = tutti_history_figures(h), *value;
+    tutti_cells *t = tutti_cells_open(logged_columns, TUTTI_LENGTH(logged_columns));
+    double *x = tutti_alloc(h->n + 1, 2 * sizeof *x), *y = x + h->n;
+    tutti_status status = TUTTI_OK;
+    const char *name;
+
+    for (size_t i = 0; i < h->n && x != NULL; i++)
+        x[i] = h->moments[i].step;
+    if (json_object_size(names) > 0)
+        fputs("<h2>Evaluations</h2>\n", p->out);
+    tutti_page_figures_begin(p);
+    json_object_foreach(names, name, value) {
+        if (t == NULL || x == NULL || status != TUTTI_OK)
+            break;
+        take_figure(t, h, name, y);
+        if (strcmp(name, "test_loss") != 0 && strcmp(name, "test_accuracy") != 0)
+            status = draw_figure(p, h, name, x, y, err);
+    }
+    tutti_page_figures_end(p);
+    if (status == TUTTI_OK && (x == NULL || !tutti_cells_whole(t)))
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "the table of evaluations");
+    else if (status == TUTTI_OK && json_object_size(names) > 0)
+        tutti_cells_html(t, p->out);
+    tutti_cells_close(t);
+    tutti_free(x);
+    json_decref(names);
+    return status;
+}
+
 /* ---- workers ---- */
 
 static const tutti_column worker_columns[] = {
@@ -438,6 +514,8 @@ static tutti_status write_page(tutti_page *p, const tutti_history *h, const json
               "no figures of its end.</p>\n",
               p->out);
     TUTTI_TRY(put_curves(p, h, err));
+    if (is_scripts(h))
+        TUTTI_TRY(put_logged(p, h, err));
     if (h->summary != NULL)
         TUTTI_TRY(put_summary(p, h->summary, err));
     fputs("<h2>Command</h2>\n", p->out);

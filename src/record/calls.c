@@ -37,6 +37,7 @@ struct tutti_call_record {
     int waiting;                 /* threads that wait */
     int64_t waiting_since_ns;
     double loss_sum, losses;     /* since the last line of metrics.jsonl */
+    json_t *logged;              /* the last figures of evaluations; NULL: none */
     tutti_figures last;          /* at that line */
 };
 
@@ -223,6 +224,31 @@ void tutti_call_record_loss(tutti_call_record *r, double loss)
     tutti_unlock(r->lock);
 }
 
+tutti_status tutti_call_record_log(tutti_call_record *r, const char *figures, tutti_error *err)
+{
+    tutti_status status = TUTTI_OK;
+    tutti_figures f;
+    json_t *o;
+
+    TUTTI_TRY(tutti_record_logged(figures, &o, err));
+    if (r != NULL && r->t.rank == 0) {
+        tutti_lock(r->lock);
+        f = figures_of(r);
+        if (r->logged == NULL)
+            r->logged = json_object();
+        json_object_update(r->logged, o);
+        status = tutti_record_trace_stopped(
+            &r->t,
+            tutti_record_put(r->t.rows,
+                             tutti_record_logged_line(
+                                 &f, false, r->t.ranks == 1 ? (double)f.bytes_sent : (double)NAN, o),
+                             err));
+        tutti_unlock(r->lock);
+    }
+    json_decref(o);
+    return status;
+}
+
 tutti_status tutti_call_record_step(tutti_call_record *r, tutti_error *err)
 {
     tutti_status status;
@@ -258,6 +284,7 @@ tutti_status tutti_call_record_clock(tutti_call_record *r, tutti_error *err)
 static void drop(tutti_call_record *r)
 {
     tutti_monitor_close(r->lock);
+    json_decref(r->logged);
     tutti_free(r->thread);
     tutti_free(r->sum);
     tutti_free(r);
@@ -352,7 +379,11 @@ static tutti_status end(tutti_call_record *r, bool ended, tutti_error *err)
     if (!ended)
         return TUTTI_OK;
     return tutti_record_write_end(
-        &r->t, &(tutti_record_end){ .figures = &f, .events = json_array(), .calls = sums(r) }, err);
+        &r->t, &(tutti_record_end){ .figures = &f,
+                                      .events = json_array(),
+                                      .calls = sums(r),
+                                      .logged = r->logged },
+        err);
 }
 
 tutti_status tutti_call_record_close(tutti_call_record *r, bool ended, tutti_error *err)

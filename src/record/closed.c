@@ -29,15 +29,16 @@ tutti_status tutti_record_write_end(const tutti_record_trace *t, const tutti_rec
     snprintf(name, sizeof name, TUTTI_RECORD_CLOSED, t->rank);
     return tutti_record_write_object(
         t->rt, t->folder, name,
-        json_pack("{s:i, s:i, s:i, s:I, s:n, s:s, s:o, s:[], s:o, s:o}", "rank", t->rank, "workers",
+        json_pack("{s:i, s:i, s:i, s:I, s:n, s:s, s:o, s:[], s:o, s:o, s:O*}", "rank", t->rank, "workers",
                   t->workers, "servers", t->ranks - t->workers, "steps",
                   (json_int_t)end->figures->steps, "samples", "version", tutti_version(), "figures",
-                  figures_of(w), "staleness", "events", end->events, "calls", end->calls),
+                  figures_of(w), "staleness", "events", end->events, "calls", end->calls, "logged",
+                  end->logged),
         err);
 }
 
 tutti_status tutti_record_write_closed(tutti_engine *engine, const char *folder, bool samples,
-                                       tutti_error *err)
+                                       json_t *logged, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(engine);
     double w[TUTTI_RECORD_FIGURES];
@@ -58,6 +59,8 @@ tutti_status tutti_record_write_closed(tutti_engine *engine, const char *folder,
                             tutti_record_method_figures(engine, m->workers, true));
         json_object_set_new(o, "payload_by_tensor", tutti_record_payload(engine));
         json_object_set_new(o, "codec_report", tutti_record_codecs(engine));
+        if (logged != NULL)
+            json_object_set(o, "logged", logged);
     }
     snprintf(name, sizeof name, TUTTI_RECORD_CLOSED, m->rank);
     return tutti_record_write_object(m->rt, folder, name, o, err);
@@ -154,6 +157,23 @@ static void put_course(json_t *o, const closed *c)
                                                json_number_value(samples) / wall));
 }
 
+/* Adds what the script has logged last: of a test as `tutti train` names it, and all by name. */
+static void put_logged(json_t *o, const closed *c)
+{
+    static const char *const tests[] = { "test_loss", "test_accuracy" };
+    json_t *logged = json_object_get(c->of[0], "logged");
+    char name[64];
+
+    if (!json_is_object(logged))
+        return;
+    for (size_t i = 0; i < TUTTI_LENGTH(tests); i++)
+        if (json_object_get(logged, tests[i]) != NULL) {
+            snprintf(name, sizeof name, "final_%s", tests[i]);
+            json_object_set(o, name, json_object_get(logged, tests[i]));
+        }
+    json_object_set(o, "logged", logged);
+}
+
 static json_t *by_worker(const closed *c)
 {
     json_t *array = json_array();
@@ -244,6 +264,7 @@ static tutti_status write_summary(closed *c, tutti_runtime *rt, const char *fold
 
     put_settings(o, c);
     put_course(o, c);
+    put_logged(o, c);
     status = put_rest(o, c, err);
     if (status == TUTTI_OK)
         return tutti_record_write_object(rt, folder, "summary.json", o, err);

@@ -190,6 +190,13 @@ typedef struct tutti_record_line {
 } tutti_record_line;
 json_t *tutti_record_report(const tutti_record_line *line);
 
+/* ---- logged.c: figures of evaluations ---- */
+
+/* Is it a name of a record's own lines, which no figure of a client may have? */
+bool tutti_record_is_own(const char *name);
+/* Has a row such a figure, a number or null, and is not about a tensor? */
+bool tutti_record_evaluates(const json_t *row);
+
 /* ---- events.c: the events of a run, for summary.json ---- */
 
 /* Returns the events of an engine; own: those only that other ranks do not have. */

@@ -62,7 +62,7 @@ bool tutti_record_is_about_tensor(const json_t *row)
 
 bool tutti_record_is_evaluation(const json_t *row)
 {
-    return json_object_get(row, "test_loss") != NULL;
+    return json_object_get(row, "train_loss") == NULL && tutti_record_evaluates(row);
 }
 
 typedef struct walk {

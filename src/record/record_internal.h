@@ -33,6 +33,14 @@ size_t tutti_record_call_line(char *to, int rank, const tutti_record_named *e);
 /* Names a thread of a rank. */
 size_t tutti_record_thread_line(char *to, int rank, int thread, const char *name);
 
+/* ---- logged.c ---- */
+
+/* Checks and parses figures of a client (tutti_record_log). *out: the caller's; NULL on failure. */
+tutti_status tutti_record_logged(const char *figures, json_t **out, tutti_error *err);
+/* Returns their line. samples: f counts them. bytes: sent by all ranks; NAN: not known. */
+json_t *tutti_record_logged_line(const tutti_figures *f, bool samples, double bytes,
+                                 const json_t *figures);
+
 /* ---- trace.c ---- */
 
 /* A record's folder, and what this rank writes there. Set rt, rank, workers and ranks; the rest is
@@ -125,12 +133,15 @@ tutti_status tutti_record_board_remove(const tutti_record_place *in, tutti_error
 /* ---- csv.c ---- */
 
 #define TUTTI_RECORD_TABLE "metrics.csv"
-/* Writes a table of the rows that metrics.jsonl has, and opens it to append to it. TUTTI_ERR_USAGE:
-   there is a file of that name which is not ours. */
-tutti_status tutti_record_table_open(tutti_file **out, const tutti_record_place *in,
+/* Writes a table of the rows that metrics.jsonl has, and opens it to append to it. more: an object
+   whose members are the names of figures that a client has logged; gets those of these rows.
+   TUTTI_ERR_USAGE: there is a file of that name which is not ours. */
+tutti_status tutti_record_table_open(tutti_file **out, json_t *more, const tutti_record_place *in,
                                      tutti_error *err);
+/* Adds the names of a row's figures that have no column yet. Returns whether there are any. */
+bool tutti_record_table_more(json_t *more, const json_t *row);
 /* Adds the line of a row, if it has one. */
-void tutti_record_table_row(tutti_record_bytes *b, const json_t *row);
+void tutti_record_table_row(tutti_record_bytes *b, json_t *more, const json_t *row);
 /* Removes it if it is ours. */
 tutti_status tutti_record_table_remove(const tutti_record_place *in, tutti_error *err);
 
@@ -182,12 +193,13 @@ tutti_status tutti_record_merge_if_last(tutti_runtime *rt, const char *folder, i
 typedef struct tutti_record_end {
     const tutti_figures *figures;
     json_t *events, *calls;          /* taken */
+    json_t *logged;                  /* the last figures of evaluations; NULL: none */
 } tutti_record_end;
 tutti_status tutti_record_write_end(const tutti_record_trace *t, const tutti_record_end *end,
                                     tutti_error *err);
-/* Writes this rank's file of its end. */
+/* Writes this rank's file of its end. logged: the last figures of evaluations; NULL: none. */
 tutti_status tutti_record_write_closed(tutti_engine *engine, const char *folder, bool samples,
-                                       tutti_error *err);
+                                       json_t *logged, tutti_error *err);
 /* Writes summary.json from the files of all ranks, and config.json. */
 tutti_status tutti_record_summarise(tutti_runtime *rt, const char *folder, int ranks,
                                     tutti_error *err);

@@ -16,6 +16,7 @@ struct tutti_record_rows {
     char folder[PATH_BYTES];
     tutti_file *lines;           /* metrics.jsonl */
     tutti_file *forms[TUTTI_RECORD_FORMS]; /* that rows are appended to. NULL: not asked for */
+    json_t *more;                /* names of further columns of metrics.csv, as members */
     tutti_record_latest *latest; /* for metrics.prom and the port. NULL: neither is asked for */
     bool prom;                   /* metrics.prom is asked for */
     bool behind;                 /* latest has figures that neither of them has */
@@ -27,18 +28,26 @@ static void path_of(char path[PATH_BYTES], const char *folder, const char *name)
     snprintf(path, PATH_BYTES, "%s/%s", folder, name);
 }
 
-/* Writes a row in a form. */
-static tutti_status put_form(tutti_file *file, int form, const json_t *row, tutti_error *err)
+/* Writes a row in a form. metrics.jsonl has it. */
+static tutti_status put_form(tutti_record_rows *rows, int form, const json_t *row, tutti_error *err)
 {
     tutti_record_bytes b = { 0 };
     tutti_status status;
 
+    if (form == TUTTI_RECORD_CSV && tutti_record_table_more(rows->more, row)) {
+        tutti_file *narrow = rows->forms[form];
+        rows->forms[form] = NULL;
+        TUTTI_TRY(tutti_file_close(narrow, err));
+        return tutti_record_table_open(
+            &rows->forms[form], rows->more,
+            &(tutti_record_place){ .rt = rows->rt, .folder = rows->folder }, err);
+    }
     if (form == TUTTI_RECORD_TENSORBOARD)
         tutti_record_board_row(&b, tutti_date_seconds(), row);
     else
-        tutti_record_table_row(&b, row);
+        tutti_record_table_row(&b, rows->more, row);
     status = b.failed ? tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for a row of figures")
-                      : tutti_file_write(file, b.at, b.n, err);
+                      : tutti_file_write(rows->forms[form], b.at, b.n, err);
     tutti_free(b.at);
     return status;
 }
@@ -93,7 +102,7 @@ static tutti_status put_forms(tutti_record_rows *rows, const char *line, tutti_e
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for a row of figures");
     for (int i = 0; i < TUTTI_RECORD_FORMS && status == TUTTI_OK; i++)
         if (rows->forms[i] != NULL)
-            status = put_form(rows->forms[i], i, row, err);
+            status = put_form(rows, i, row, err);
     if (status == TUTTI_OK && rows->latest != NULL)
         status = put_latest(rows, row, err);
     json_decref(row);
@@ -274,7 +283,7 @@ static tutti_status open_all(tutti_record_rows *rows, const tutti_record_place *
     if ((in->forms & 1U << TUTTI_RECORD_TENSORBOARD) != 0)
         TUTTI_TRY(tutti_record_board_open(&rows->forms[TUTTI_RECORD_TENSORBOARD], in, until, err));
     if ((in->forms & 1U << TUTTI_RECORD_CSV) != 0)
-        TUTTI_TRY(tutti_record_table_open(&rows->forms[TUTTI_RECORD_CSV], in, err));
+        TUTTI_TRY(tutti_record_table_open(&rows->forms[TUTTI_RECORD_CSV], rows->more, in, err));
     return open_latest(rows, in, err);
 }
 
@@ -291,10 +300,12 @@ static tutti_record_rows *new_rows(const tutti_record_place *in, tutti_status *s
         return NULL;
     rows->rt = in->rt;
     snprintf(rows->folder, sizeof rows->folder, "%s", in->folder);
+    rows->more = json_object();
     if (in->port != NULL && in->port[0] != 0)
         *status = tutti_record_port_open(&rows->port, in->rt, in->port, err);
     if (*status == TUTTI_OK)
         return rows;
+    json_decref(rows->more);
     tutti_free(rows);
     return NULL;
 }
@@ -387,6 +398,7 @@ tutti_status tutti_record_rows_close(tutti_record_rows *rows, tutti_error *err)
         closing = tutti_file_close(rows->forms[i], status == TUTTI_OK ? err : NULL);
         status = status == TUTTI_OK ? closing : status;
     }
+    json_decref(rows->more);
     tutti_free(rows);
     return status;
 }

@@ -22,6 +22,7 @@ struct tutti_record {
     uint64_t steps;              /* calls of tutti_record_step */
     uint64_t codec_reported;     /* step of the last lines of report_codec() */
     double loss_sum, losses;     /* since the last line of metrics.jsonl */
+    json_t *logged;              /* the last figures of evaluations; NULL: none */
     double *rows;                /* [workers][REPORTED]: scratch of report() */
     tutti_figures reported;      /* at that line */
     int64_t reported_ns;
@@ -83,6 +84,26 @@ void tutti_record_loss(tutti_record *r, double loss)
 {
     r->loss_sum += loss;
     r->losses++;
+}
+
+tutti_status tutti_record_log(tutti_record *r, const char *figures, tutti_error *err)
+{
+    tutti_figures f;
+    json_t *o, *line;
+
+    TUTTI_TRY(tutti_record_logged(figures, &o, err));
+    if (r == NULL || r->m->rank != 0) {
+        json_decref(o);
+        return TUTTI_OK;
+    }
+    tutti_engine_figures(r->engine, &f);
+    if (r->logged == NULL)
+        r->logged = json_object();
+    json_object_update(r->logged, o);
+    line = tutti_record_logged_line(&f, r->samples,
+                                    r->t.ranks == 1 ? (double)f.bytes_sent : (double)NAN, o);
+    json_decref(o);
+    return tutti_record_trace_stopped(&r->t, tutti_record_put(r->t.rows, line, err));
 }
 
 /* The figures that each worker sends for a line. BYTES, SKIPPED and SCALE are the latest values,
@@ -301,7 +322,8 @@ static tutti_status end(tutti_record *r, bool ended, tutti_error *err)
     tutti_engine_figures(r->engine, &f);
     if (ended && r->m->rank == 0 && f.steps > r->reported.steps)
         TUTTI_TRY(report(r, true, err));
-    return ended ? tutti_record_write_closed(r->engine, r->t.folder, r->samples, err) : TUTTI_OK;
+    return ended ? tutti_record_write_closed(r->engine, r->t.folder, r->samples, r->logged, err)
+                 : TUTTI_OK;
 }
 
 tutti_status tutti_record_close(tutti_record *r, bool ended, tutti_error *err)
@@ -311,6 +333,7 @@ tutti_status tutti_record_close(tutti_record *r, bool ended, tutti_error *err)
     if (r == NULL)
         return TUTTI_OK;
     status = tutti_record_trace_close(&r->t, end(r, ended, err), ended, err);
+    json_decref(r->logged);
     tutti_free(r->rows);
     tutti_free(r);
     return status;

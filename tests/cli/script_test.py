@@ -37,6 +37,19 @@ if method == "late":
 if method == "training":
     del of["final_test_accuracy"], of["final_test_loss"]
     lines = [dict(step=line["step"], wall_seconds=line["wall_seconds"], train_loss=line["test_loss"]) for line in lines]
+if method == "noseed":
+    lines = [dict(line, test_loss=1 / line["step"]) for line in lines]
+if method == "codecless":
+    json.dump(dict(method="codecless", codec=""), open(folder + "/config.json", "w"))
+if method == "prints":
+    print("the beginning")
+    for k in range(80):
+        print(("%07d" % k + "\\n") * 131072, end="", flush=True)
+    for _ in range(200): # until it is bounded
+        blocks = os.stat(folder + ".log").st_blocks
+        time.sleep(0.05 if blocks * 512 > 33 << 20 else 0)
+    open("blocks.txt", "w").write(str(blocks))
+    print("the end", flush=True)
 if method == "waits":
     of["by_worker"][0]["exposed_comm_seconds"] = 10
 if method == "diverges":
@@ -44,6 +57,13 @@ if method == "diverges":
 if method == "diverges-late":
     del of["final_test_loss"]
     lines[4]["test_loss"] = None
+if method.startswith("logs"): # figures of its own
+    del of["final_test_accuracy"], of["final_test_loss"]
+    at = dict(logs=(0.5, 0.75, 0.625), logsless=(0.25, 0.5, 0.5), logsnan=(0.5, 0.75, None))[method]
+    lines = [dict(step=k, wall_seconds=k / 100, bytes_sent_total=bytes_sent * k / 5, train_loss=7 - k)
+             for k in range(1, 6)]
+    lines += [dict(step=k + 1, wall_seconds=k / 100 + 0.01, **{"val/f1": at[k] and at[k] + seed / 8}) for k in range(3)]
+    lines.sort(key=lambda line: line["step"])
 if method == "other":
     json.dump(dict(method="powersgd(rank=2)"), open(folder + "/config.json", "w"))
 with open(folder + "/metrics.jsonl", "w") as f:
@@ -176,6 +196,44 @@ class Script(unittest.TestCase):
         self.assertIn("The records of powersgd(rank=4) and powersgd name the same method, powersgd(rank=2): if",
                       done.stdout)
 
+    def test_a_codec_a_seed_and_options_that_a_script_does_not_take_are_named(self):
+        done = self.compare("codecless", "own", "--codecs", "none,fp16,theirs", "--seeds", "1", "-n", "1", "--out", "c",
+                            code=1, command=["{method}", "{seed}", "{codec}"])
+        self.assertIn("codecless with fp16: its record has no codec, so the script has not taken the codec 'fp16'",
+                      done.stdout)
+        self.assertEqual([r["method"] for r in self.rows()], [
+            "codecless", "own", "own with fp16", "codecless with theirs", "own with theirs"])
+        done = self.compare("ddp", "noseed", "--seeds", "3", "-n", "1", "--out", "d")
+        self.assertEqual(done.stdout.count(" have the same losses in each line"), 1)
+        self.assertIn("The runs of noseed with seeds 0 and 1 have the same losses in each line: the script may not "
+                      "have taken its seed", done.stdout)
+        with open(self.path("s.py"), "a") as f:
+            f.write("json.dump(dict(method='powersgd(rank=2)', codec='qsgd(bits=8)'), open(folder + '/config.json', "
+                    "'w'))\n")
+        done = self.compare("powersgd(rank=4)", "--seeds", "1", "-n", "1", "--out", "e")
+        self.assertIn("The record of powersgd(rank=4) names the method powersgd(rank=2): the script has not taken all "
+                      "of its options.", done.stdout)
+        done = self.compare("powersgd(2)", "--seeds", "1", "-n", "1", "--out", "f")
+        self.assertNotIn("not taken", done.stdout)
+        done = self.compare("powersgd", "--codecs", "qsgd,fp16", "--seeds", "1", "-n", "1", "--out", "g", code=1,
+                            command=["{method}", "{seed}", "{codec}"])
+        self.assertIn("its record has codec 'qsgd(bits=8)', so the script has not taken the codec 'fp16'", done.stdout)
+
+    def test_log_of_a_script_that_prints_without_end_has_its_head_and_its_tail(self):
+        self.compare("prints", "garbage", "--seeds", "1", "-n", "1", "--out", "c")
+        log = read(self.path("c/runs/0000.log"))
+        self.assertLess(len(log), (32 << 20) + 200)
+        self.assertTrue(log.startswith(b"the beginning\n0000000\n"))
+        self.assertTrue(log.endswith(b"the end\n"), log[-40:])
+        head, said, tail = log.partition(b"\ntutti: ")
+        left_out, _, words = said and tail.partition(b" bytes of output are left out here: of a log that grows beyond")
+        self.assertTrue(words.startswith(b" 32 MiB the first and the last 8 MiB stay\n"))
+        self.assertEqual(len(head), 8 << 20)
+        self.assertGreater(int(left_out), 32 << 20)
+        self.assertLessEqual(int(left_out) + len(log) - len(said + words.partition(b"\n")[0]), (80 << 20) + 1000)
+        self.assertNotIn(b"left out", read(self.path("c/runs/0001.log")))
+        self.assertLessEqual(int(read(self.path("blocks.txt"))) * 512, 33 << 20) # while it runs
+
     def test_losses_are_of_training_only_where_no_run_has_a_test(self):
         self.compare("training", "--seeds", "2", "-n", "1", "--out", "c", "--target", "loss=1.4")
         row = self.rows()[0]
@@ -185,6 +243,53 @@ class Script(unittest.TestCase):
         self.assertIn("Target: training loss 1.4", read(self.path("c/table.txt")).decode())
         self.compare("training", "ddp", "--seeds", "1", "-n", "1", "--out", "d")
         self.assertEqual([r["test_loss"] for r in self.rows(out="d")], ["", "0.2500"])
+
+    def test_runs_are_compared_by_a_figure_that_scripts_log(self):
+        words = ["logsless", "logs", "ddp", "--seeds", "1", "-n", "1"]
+        done = self.compare(*words, "--out", "c", "--by", "max:val/f1", "--target", "val/f1=0.5")
+        rows = {r["method"]: r for r in self.rows()}
+        self.assertEqual([rows[m]["val/f1"] for m in ("logs", "logsless", "ddp")], ["0.6250", "0.5000", ""])
+        self.assertEqual([(rows[m]["reached"], rows[m]["seconds_to_target"]) for m in ("logs", "logsless", "ddp")],
+                         [("1", "0.01000"), ("1", "0.02000"), ("0", "")])
+        self.assertNotIn("train_loss", rows["logs"])
+        table = read(self.path("c/table.txt")).decode()
+        for sentence in ("Compared by val/f1, the largest is the best; evaluations also have test_loss, test_accuracy.",
+                         "These runs have never had a val/f1: ddp seed 0 (runs/0002).",
+                         "Target: val/f1 at least 0.5", "Soonest at the target: logs (0.01"):
+            self.assertIn(sentence, table)
+        self.assertIn("val/f1", read(self.path("c/compare.html")).decode())
+        self.compare(*words, "--out", "d", "--by", "min:val/f1", "--grid", "lr=1,2", code=0,
+                     command=["{method}", "{seed}", "{lr}"])
+        self.assertIn("the least is the best", read(self.path("d/table.txt")).decode())
+        self.assertIn("No target; --target val/f1=V gives one.", read(self.path("d/table.txt")).decode())
+        # without --by: the training loss, and a word on what else there is
+        done = self.compare("logs", "logsless", "--seeds", "1", "-n", "1", "--out", "e")
+        self.assertEqual([r["train_loss"] for r in self.rows(out="e")], ["2.0000", "2.0000"])
+        self.assertIn("losses are of training", done.stdout)
+        self.assertIn("Evaluations also have val/f1; --by max:NAME or min:NAME compares by one.", done.stdout)
+        self.assertNotIn("never had", done.stdout)
+        done = self.compare("logs", "ddp", "training", "--seeds", "1", "-n", "1", "--out", "f")
+        self.assertIn("Losses are of tests", done.stdout)
+        self.assertIn("These runs have never had a test loss: logs seed 0 (runs/0000), training seed 0 (runs/0002).",
+                      done.stdout)
+        done = self.compare("logsnan", "--seeds", "1", "-n", "1", "--out", "g", "--by", "max:val/f1")
+        self.assertEqual(self.rows(out="g")[0]["val/f1"], "") # diverged at the end: no earlier one
+        self.assertNotIn("never had", done.stdout)
+        done = self.compare("--resume", "c", *words, "--by", "max:val/f1", "--target", "val/f1=0.5")
+        self.assertEqual(read(self.path("c/table.txt")).decode(), table)
+        for more in ([], ["--by", "min:val/f1"]):
+            target = "val/f1=0.5" if more else "loss=1"
+            done = self.compare("--resume", "c", *words, *more, "--target", target, code=2)
+            self.assertIn("these words make other runs", done.stderr)
+
+    def test_best_point_of_a_grid_is_that_of_the_better_end(self):
+        with open(self.path("s.py"), "a") as f:
+            f.write("of = json.dumps({'step': 6, 'g': 1 / float(more[0])}) + '\\n'\n"
+                    "with open(folder + '/metrics.jsonl', 'a') as f:\n    f.write(of)\n")
+        for by, best in (("max:g", "lr=1"), ("min:g", "lr=4")):
+            self.compare("ddp", "--seeds", "1", "-n", "1", "--out", by[:3], "--grid", "lr=1,2,4", "--by", by,
+                         command=["{method}", "{seed}", "{lr}"])
+            self.assertEqual(self.rows(out=by[:3])[0]["tuned"], best + " (border)")
 
     def test_loss_that_is_no_number_at_the_end_is_not_that_of_an_earlier_line(self):
         self.compare("ddp", "diverges", "diverges-late", "--seeds", "1", "-n", "1", "--out", "c")
@@ -241,7 +346,13 @@ class Script(unittest.TestCase):
                 ("--vary is of 'slow'; the command has to take it", ["ddp", "--vary", "slow=;0:5", "-n", "2"], None),
                 ("--grid is of 'seed', which has a flag of its own", ["ddp", "--grid", "seed=1,2", "-n", "2"], None),
                 ("jobs is 2, but scripts run one by one", ["ddp", "--jobs", "2", "-n", "2"], None),
-                ("target is 'speed=3'", ["ddp", "--target", "speed=3", "-n", "2"], None)):
+                ("target is 'speed=3'", ["ddp", "--target", "speed=3", "-n", "2"], None),
+                ("by is 'f1'; say which end of it is better: max:f1 or min:f1", ["ddp", "--by", "f1", "-n", "2"], None),
+                ("by is 'max:'; write max:NAME", ["ddp", "--by", "max:", "-n", "2"], None),
+                ("by is 'max:lr'; write max:NAME", ["ddp", "--by", "max:lr", "-n", "2"], None),
+                ("target is 'loss=3'; runs are compared by f1, so write f1=V",
+                 ["ddp", "--by", "max:f1", "--target", "loss=3", "-n", "2"], None),
+                ("target is 'f1=nan'", ["ddp", "--by", "max:f1", "--target", "f1=nan", "-n", "2"], None)):
             with self.subTest(sentence):
                 self.refused(sentence, *words, "--out", "c", command=command or ["{method}", "{seed}"])
         self.refused("--timeout is for scripts", "--methods", "ddp", "--timeout", "3", "--out", "c", command=None)

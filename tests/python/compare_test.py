@@ -78,3 +78,41 @@ for _ in range(4):
     missing = next(line for line in done.stdout.splitlines() if line.startswith("No results of 1 of 1 runs: ad-psgd"))
     assert "the last line of its output: " in missing and "ad-psgd" in missing.split("output: ")[1]
     assert "powersgd: its record is of method 'ddp" in done.stdout
+
+
+EVALUATES = """
+import argparse, torch, tutti.torch
+a = argparse.ArgumentParser()
+for name in ("--method", "--codec", "--seed"):
+    a.add_argument(name, default="0")
+given = a.parse_args()
+torch.set_num_threads(1)
+torch.manual_seed(int(given.seed))
+net = torch.nn.Linear(6, 3)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+codec = "" if given.codec in ("none", "0") else given.codec
+model, optimizer = tutti.torch.prepare(net, optimizer, given.method, codec=codec, batch=4)
+for step in range(6):
+    optimizer.zero_grad()
+    model(torch.ones(4, 6)).square().mean().backward()
+    optimizer.step()
+    if step % 2:
+        with optimizer.evaluate(), torch.no_grad():
+            optimizer.log({"val/f1": step / 10, "test_loss": net(torch.ones(1, 6)).square().mean()})
+optimizer.finish()
+"""
+
+
+@pytest.mark.slow
+def test_runs_are_compared_by_what_a_script_evaluates_and_its_codecs_are_those_of_its_record(tmp_path):
+    (tmp_path / "s.py").write_text(EVALUATES)
+    words = ["ddp", "local-sgd(period=2)", "--codecs", "none,qsgd(bits=8)", "--seeds", "1", "-n", "2",
+             "--pictures", "off"]
+    command = ["--", sys.executable, "s.py", "--method", "{method}", "--seed", "{seed}"]
+    compare(tmp_path, [*words, "--out", "c", "--by", "max:val/f1", "--target", "val/f1=0.3", *command, "--codec",
+                       "{codec}"])
+    found = rows(tmp_path / "c/results.csv")
+    assert [(r["val/f1"], r["reached"]) for r in found] == [("0.5000", "1")] * 4
+    assert all(float(r["megabytes_to_target"]) > 0 for r in found)
+    table = (tmp_path / "c/table.txt").read_text()
+    assert "never had" not in table and "not taken" not in table, table

@@ -1,6 +1,8 @@
 """tutti.dcp reads what torch.distributed.checkpoint writes, bit for bit, without PyTorch and without running what is in
 the files; what is damaged, or not a checkpoint, it refuses and writes nothing."""
 
+import collections
+import itertools
 import json
 import os
 import pickle
@@ -260,6 +262,68 @@ def test_an_index_that_is_not_true_is_refused(change, sentence, saved, tmp_path)
     with pytest.raises(Error, match=sentence):
         dcp.convert(saved, tmp_path / "x.safetensors")
     assert sorted(os.listdir(tmp_path)) == ["dcp"]
+
+
+class Counted:
+    """A block that counts how often it is looked at."""
+
+    looks = 0
+
+    def __init__(self, offsets, sizes):
+        self._of = {"offsets": offsets, "sizes": sizes}
+
+    def __getattr__(self, name):
+        Counted.looks += 1
+        return self._of[name]
+
+
+def boxes(cuts):
+    """The blocks of a grid; cuts: the places of its planes along each dimension."""
+    spans = [list(zip(c, c[1:])) for c in cuts]
+    return [Counted(tuple(a for a, _ in of), tuple(b - a for a, b in of)) for of in itertools.product(*spans)]
+
+
+PINWHEEL = [((0, 0), (1, 2)), ((0, 2), (2, 1)), ((2, 1), (1, 2)), ((1, 0), (2, 1)), ((1, 1), (1, 1))]
+
+
+@pytest.mark.parametrize("cuts", [
+    lambda n: [range(n + 1)], lambda n: [(0, 7), range(n + 1)], lambda n: [(0, 1, 3), range(n // 4 + 1), (0, 2, 5)],
+    lambda n: [(0, 3), (0, 2), (0, 1), (0, 5), range(0, 2 * n + 2, 2)],
+], ids=["rows", "columns", "grid", "last"])
+def test_many_blocks_are_each_looked_at_a_few_times(cuts):
+    looks = []
+    for n in (1000, 4000):
+        blocks = boxes(cuts(n))
+        shape = tuple(c[-1] for c in cuts(n))
+        Counted.looks = 0
+        assert len(blocks) == n and dcp._fill(shape, blocks)
+        looks.append(Counted.looks)
+        assert not dcp._fill(shape, blocks[1:]) and not dcp._fill(shape, [*blocks, blocks[n // 2]])
+        twice = [*blocks[:n // 2], *blocks[n // 2 + 1:], blocks[n // 3]]  # as many elements as there should be
+        assert not dcp._fill(shape, twice)
+        assert dcp._overlap(twice) is not None and dcp._overlap(blocks) is None
+    assert looks[0] <= 8 * 1000 and looks[1] <= 4.01 * looks[0]
+
+
+def test_blocks_that_no_plane_parts_fill_a_tensor():
+    blocks = [Counted(*of) for of in PINWHEEL]
+    assert dcp._fill((3, 3), blocks) and not dcp._fill((3, 3), blocks[:-1])
+    assert not dcp._fill((3, 3), [*blocks[:-1], Counted((0, 1), (1, 1))])
+    assert dcp._fill((), [Counted((), ())]) and not dcp._fill((), []) and not dcp._fill((), [Counted((), ())] * 2)
+    assert dcp._fill((0, 3), [])
+
+
+def test_blocks_fill_a_tensor_if_each_element_is_in_one():
+    draw = random.Random(5)
+    for _ in range(400):
+        shape = tuple(draw.randint(1, 3) for _ in range(draw.randint(1, 3)))
+        blocks = []
+        for _ in range(draw.randint(0, 4)):
+            offsets = tuple(draw.randrange(n) for n in shape)
+            blocks.append(Counted(offsets, tuple(draw.randint(1, n - o) for n, o in zip(shape, offsets))))
+        counts = collections.Counter(
+            at for b in blocks for at in itertools.product(*(range(o, o + n) for o, n in zip(b.offsets, b.sizes))))
+        assert dcp._fill(shape, blocks) == all(counts[at] == 1 for at in itertools.product(*map(range, shape)))
 
 
 def test_a_changed_byte_of_a_value_is_refused_by_name(saved, tmp_path):

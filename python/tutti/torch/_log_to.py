@@ -25,6 +25,7 @@ import torch
 _FILES = ("tensorboard", "csv", "prometheus")
 _PACKAGES = ("wandb", "mlflow")
 _AXIS = "tutti_step"  # the name of the step at W&B
+_PLACES = ("epoch", "samples", "wall_seconds", "bytes_sent_total")  # of lines of all kinds
 
 
 class Logger(Protocol):
@@ -38,10 +39,10 @@ Given = One | Sequence[One] | None
 
 
 def numbers(row: dict[str, Any]) -> dict[str, float]:
-    """The numbers of a line of metrics.jsonl but its step, by the names of their curves (tutti_record_scalars).
-    A script's record has no lines of evaluations."""
+    """The numbers of a line of metrics.jsonl but its step, by the names of their curves (tutti_record_scalars)."""
     tensor = row.get("tensor")
     coded = isinstance(tensor, str)
+    evaluates = not coded and "train_loss" not in row
     found: dict[str, float] = {}
 
     def go(name: str, value: Any) -> None:
@@ -56,7 +57,8 @@ def numbers(row: dict[str, Any]) -> dict[str, float]:
 
     for name, value in row.items():
         if name != "step":
-            go(f"codec/{tensor}/{name}" if coded else name, value)
+            placed = f"evaluation/{name}" if evaluates and name in _PLACES else name
+            go(f"codec/{tensor}/{name}" if coded else placed, value)
     return found
 
 

@@ -30,7 +30,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -40,7 +40,7 @@ from .. import _abi
 from ..engine import Engine
 from ..errors import CorruptError, StateError
 from ..world import World
-from . import _saved
+from . import _claim, _saved
 from ._buffers import Copies
 from ._runs import weakly
 
@@ -255,6 +255,7 @@ class Preemption:
         self._settings: list[list[dict[str, Any]]] = []  # of each of these: its groups as they were loaded
         self._newest = ""  # checkpoint
         self._steps = self._saved = -1  # of the whole run: those made, and those in the newest checkpoint
+        self._claim: _claim.Claim | None = None  # on rank 0
         self._signals = _Signals()
         _of_run = weakref.ref(self)
 
@@ -262,13 +263,19 @@ class Preemption:
         global _of_run
         if threading.current_thread() is threading.main_thread():
             self._signals.put_back(forked)
+        if self._claim is not None:
+            self._claim.close()
+            self._claim = None
         if _now() is self:
             _of_run = None
 
     # ---- to continue ----
     def resume(self) -> None:
-        """Loads the checkpoint that the plan names, if there is one."""
-        found = self._find()
+        """Claims the folder, and loads the checkpoint that the plan names, if there is one."""
+        refused = self._told(self._take_folder)
+        if refused:
+            raise ValueError(refused)
+        found = self._told(self._look)
         if not found:
             return
         self._run.load(found)
@@ -277,16 +284,25 @@ class Preemption:
         self._read(found)
         self._say(f"continues from checkpoint '{found}'")
 
-    def _find(self) -> str:
-        """Returns the checkpoint that rank 0 has found; "": there is none."""
-        path = torch.zeros(_PATH_MOST, dtype=torch.uint8)
+    def _told(self, call: Callable[[], str]) -> str:
+        """Returns what the call returns on rank 0, which alone makes it."""
+        text = torch.zeros(_PATH_MOST, dtype=torch.uint8)
         if self._run.world.rank == 0:
-            said = os.fsencode(self._look())
-            path[: len(said)] = torch.tensor(list(said), dtype=torch.uint8)
-        Copies(self._run.world).broadcast([path])
-        return os.fsdecode(bytes(path.tolist()).rstrip(b"\0"))
+            said = os.fsencode(call())[:_PATH_MOST]
+            text[: len(said)] = torch.tensor(list(said), dtype=torch.uint8)
+        Copies(self._run.world).broadcast([text])
+        return os.fsdecode(bytes(text.tolist()).rstrip(b"\0"))
+
+    def _take_folder(self) -> str:
+        """Returns why the folder cannot be had; "": it is this run's."""
+        try:
+            self._claim = _claim.Claim(self._directory)
+        except ValueError as e:
+            return str(e)
+        return ""
 
     def _look(self) -> str:
+        """Returns the checkpoint to continue from; "": there is none."""
         resume, world = os.fspath(self._plan.resume), self._run.world
         if resume not in ("", "auto"):
             return world.find_checkpoint(resume)

@@ -107,7 +107,7 @@ def open_record(
 class Begun:
     """A record that is open, on one rank. Subclasses have the functions of the library."""
 
-    _functions: Callable[[], tuple[Any, ...]]  # to open it, of a loss, of a step, to close it
+    _functions: Callable[[], tuple[Any, ...]]  # to open it, of a loss, of figures, of a step, to close it
 
     def __init__(self, of: Any, world: World, folder: str, overwrite: bool, log_to: _log_to.LogTo, samples: bool,
                  facts: dict[str, Any]):
@@ -119,7 +119,7 @@ class Begun:
         options.metrics_port = log_to.port.encode()
         self._at: ctypes.c_void_p | None = None
         at = ctypes.c_void_p()
-        opens, self._c_loss, self._c_step, self._c_close = self._functions()
+        opens, self._c_loss, self._c_log, self._c_step, self._c_close = self._functions()
         check(opens, at, of, options)
         self._at, self._world, self._folder = at, world, folder
         self._sent: _log_to.Sender | None = None
@@ -153,10 +153,20 @@ class Begun:
         except (Error, OSError, MemoryError) as e:
             warnings.warn(f"the trace in {self._folder} is not complete: {e}", stacklevel=3)
 
-    def loss(self, loss: Any) -> None:
-        """The mean loss of a batch: a number, or a tensor of one, for which the device is waited for."""
+    def loss(self, loss: float) -> None:
+        """The mean loss of a batch."""
         if self._at is not None:
-            self._c_loss(self._at, float(loss.detach() if isinstance(loss, torch.Tensor) else loss))
+            self._c_loss(self._at, loss)
+
+    def is_over(self) -> bool:
+        return self._at is None
+
+    def log(self, figures: bytes) -> None:
+        """Figures of an evaluation, as the library takes them."""
+        if self._at is not None:
+            self._call(self._c_log, self._at, figures)
+            if self._sent is not None:
+                self._sent.send()
 
     def step(self) -> None:
         if self._at is not None:
@@ -187,7 +197,8 @@ class Record(Begun):
 
     @staticmethod
     def _functions() -> tuple[Any, ...]:
-        return _c.tutti_record_open, _c.tutti_record_loss, _c.tutti_record_step, _c.tutti_record_close
+        return (_c.tutti_record_open, _c.tutti_record_loss, _c.tutti_record_log, _c.tutti_record_step,
+                _c.tutti_record_close)
 
     def _span(self, what: bytes, begin_ns: int) -> None:
         if self._at is not None:

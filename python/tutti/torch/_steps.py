@@ -358,6 +358,6 @@ class Steps(Gradients):
         if self.servers and self.world.rank == 0:
             _serve.notify(self, what, directory, keep)
 
-    def log(self, loss: Any) -> None:
+    def log(self, loss: float) -> None:
         if self.record is not None:
             self.record.loss(loss)

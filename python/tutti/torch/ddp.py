@@ -9,7 +9,7 @@ does the rest, as without this module. The backward is in _backward.py, join() i
 import functools
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, SupportsIndex
 
 import torch
@@ -22,7 +22,7 @@ from .._library import library as _c
 from ..engine import Engine
 from ..errors import Error, StateError
 from ..world import World
-from . import _arguments, _codec, _described, _local, _log_to, _place, _preempt, _record
+from . import _arguments, _codec, _described, _local, _log_to, _logged, _place, _preempt, _record
 from ._backward import Joining
 from ._bind import Binding, Exchange
 from ._buffers import Copies
@@ -96,6 +96,7 @@ class DistributedDataParallel(Joins):
         to = _log_to.plan_of(log_to, metrics_port)
         super().__init__(module, arguments)
         self._preempt: _preempt.OfWrapper | None = None
+        self._recorded: _record.Record | None = None  # that is closed
         self._checkpoint = plan
         self._binding = Binding(module, frozenset(self.parameters_to_ignore))
         exchange = exchange_of(self._binding) if local_group is None else None
@@ -312,10 +313,10 @@ class DistributedDataParallel(Joins):
         """Returns times, bytes, steps of this rank so far, as optimizer.figures() of tutti.torch.prepare."""
         return self.engine.figures()
 
-    def log(self, *, loss: float | torch.Tensor) -> None:
-        """Adds the mean loss of a batch of this worker to the record (trace=); without one it does nothing."""
-        if self._record is not None:
-            self._record.loss(loss)
+    def log(self, figures: Mapping[str, Any] | None = None, /, *, loss: Any = None, **more: Any) -> None:
+        """Adds the mean loss of a batch, or figures of an evaluation by name, to the record (trace=), as
+        optimizer.log() of tutti.torch.prepare."""
+        _logged.log(self._record or self._recorded, _c.tutti_record_log, figures, loss, more)
 
     # ---- checkpoints ----
     def save(self, directory: str, *, keep: int = 0, wait: bool = True) -> None:
@@ -398,7 +399,7 @@ class DistributedDataParallel(Joins):
             self._preempt.close()
         if self._record is not None:
             self._record.close(ended=self._failure is None and not self._active)
-            self._record = None
+            self._recorded, self._record = self._record, None
         self._flat = torch.empty(0)
         self._exchange.close()
         self._binding.detach()

@@ -19,16 +19,17 @@ import contextlib
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
+from .._library import library as _c
 from ..errors import StateError
 from ..world import World
-from . import _elastic, _log_to, _preempt, _serve
+from . import _elastic, _log_to, _logged, _preempt, _serve
 from ._fsdp_run import FsdpRun, is_sharded_module
 from ._local_run import LocalRun
 from ._run import Run
@@ -60,10 +61,11 @@ class Optimizer(torch.optim.Optimizer):
         """Returns times, bytes, steps and samples of this rank so far (tutti_figures)."""
         return self._run.figures()
 
-    def log(self, *, loss: Any) -> None:
-        """Adds the mean loss of a batch of this worker to the record (trace=); step(loss=...) does so, too. Without a
-        record it does nothing."""
-        self._run.log(loss)
+    def log(self, figures: Mapping[str, Any] | None = None, /, *, loss: Any = None, **more: Any) -> None:
+        """Adds to the record (trace=): loss, the mean loss of a batch of this worker, as step(loss=...) does; or
+        figures of an evaluation by name, test_accuracy=0.9 or {"val/f1": 0.5}, after the steps so far. Rank 0's count,
+        the other ranks may leave the call out. Without a record figures are only checked."""
+        _logged.log(self._run.record, _c.tutti_record_log, figures, loss, more)
 
     @property
     def state(self) -> Any:  # type: ignore[override]  # torch has an attribute

@@ -16,10 +16,13 @@ One world a job or one a group? _worlds.py says which, and why.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 import torch.distributed as dist
 
+from ..._library import library as _c
+from .. import _logged
 from ._codec import Codec, codec_of, gradients
 from ._group import ProcessGroupTutti
 from ._options import Options
@@ -30,12 +33,11 @@ __all__ = ["Codec", "Options", "ProcessGroupTutti", "codec_of", "gradients", "lo
 options = Options
 
 
-def log(*, loss: Any, group: dist.ProcessGroup | None = None) -> None:
-    """Adds the mean loss of a batch of this rank to the record (trace=) of a group; None: the default group. Without a
-    record it does nothing."""
+def log(figures: Mapping[str, Any] | None = None, /, *, loss: Any = None, group: dist.ProcessGroup | None = None,
+        **more: Any) -> None:
+    """As optimizer.log() of tutti.torch.prepare, for the record (trace=) of a group; None: the default group."""
     record = cast(ProcessGroupTutti, dist.group.WORLD if group is None else group)._shared.record
-    if record is not None:
-        record.loss(loss)
+    _logged.log(record, _c.tutti_call_record_log, figures, loss, more)
 
 
 def _make(opts: Any, options: Any) -> ProcessGroupTutti:

@@ -58,8 +58,8 @@ class CallRecord(_record.Begun):
 
     @staticmethod
     def _functions() -> tuple[Any, ...]:
-        return (_c.tutti_call_record_open, _c.tutti_call_record_loss, _c.tutti_call_record_step,
-                _c.tutti_call_record_close)
+        return (_c.tutti_call_record_open, _c.tutti_call_record_loss, _c.tutti_call_record_log,
+                _c.tutti_call_record_step, _c.tutti_call_record_close)
 
     def close(self, ended: bool) -> None:
         if self._hook is not None:
@@ -79,10 +79,15 @@ class CallRecord(_record.Begun):
         with self._lock:
             yield self._at is not None and self._world.is_mine()
 
-    def loss(self, loss: Any) -> None:
+    def loss(self, loss: float) -> None:
         with self._open() as is_open:
             if is_open:
                 super().loss(loss)
+
+    def log(self, figures: bytes) -> None:
+        with self._open() as is_open:
+            if is_open:
+                super().log(figures)
 
     def step(self) -> None:
         with self._open() as is_open:
