@@ -11,6 +11,7 @@
    | WHICH    | 0                | none: what run is this?       |
    | ABOUT    | 0                | what the run is: a text       |
    | LEAVE    | 0                | none: leave the run           |
+   | ENDED    | 0                | none: the run has ended       |
 
    Numbers are little-endian. Notes may be lost, and one that does not fit into a queue is not sent:
    the fetch asks again after its time limit. What arrives for another step than the one that is
@@ -22,7 +23,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum { ASK = TUTTI_NODE_KINDS, MANIFEST, RANGE, NONE, WHICH, ABOUT, LEAVE, KINDS_END = 2 * TUTTI_NODE_KINDS };
+enum { ASK = TUTTI_NODE_KINDS, MANIFEST, RANGE, NONE, WHICH, ABOUT, LEAVE, ENDED, KINDS_END = 2 * TUTTI_NODE_KINDS };
 enum { STEP_BYTES = 8, OWN_MOST = 128 /* at least what a fetch asks one holder for */ };
 
 #define CARRY_MS INT64_C(1000000)
@@ -52,6 +53,7 @@ struct tutti_carrier {
     char *about;                 /* what it tells of the run; NULL: nothing */
     bool asks;                   /* what the run is */
     bool dismissed;              /* a LEAVE has come */
+    bool ended;                  /* an ENDED has come */
     char *told;                  /* the answer; NULL: there is none yet */
     tutti_error differs;         /* status TUTTI_ERR_STATE: holders contradict each other */
 };
@@ -329,6 +331,23 @@ bool tutti_carrier_dismissed(tutti_carrier *c)
     return dismissed;
 }
 
+void tutti_carrier_tell_end(tutti_carrier *c, uint64_t id)
+{
+    tutti_lock(c->lock);
+    post(c, id, ENDED, 0, NULL, 0);
+    tutti_unlock(c->lock);
+}
+
+bool tutti_carrier_ended(tutti_carrier *c)
+{
+    bool ended;
+
+    tutti_lock(c->lock);
+    ended = c->ended;
+    tutti_unlock(c->lock);
+    return ended;
+}
+
 /* ---- one that fetches ---- */
 
 static bool is_asked_beside(const tutti_carrier *c, uint64_t id)
@@ -422,6 +441,8 @@ bool tutti_carrier_note(void *carrier, const tutti_node_note *note)
         hear(c, note);
     else if (note->kind == LEAVE)
         c->dismissed = true;
+    else if (note->kind == ENDED)
+        c->ended = true;
     else if (note->kind <= NONE && c->fetch != NULL)
         take(c, note);
     tutti_unlock(c->lock);

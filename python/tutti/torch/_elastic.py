@@ -32,7 +32,7 @@ from torch import nn
 from .. import _abi
 from .._members import Epoch, Members
 from ..errors import PeerError, StateError
-from . import _record, _saved, _state
+from . import _facts, _record, _saved, _state
 from ._run import Run, _traits, check, statistics_of
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 _MIB = 1 << 20
 _LOST = 3  # exit code of a process that cannot go on without others
+_REFUSED = 2  # of one that is not admitted, and would not be if it was started again
 _BEHIND = (
     "the run is at step {} and in an earlier epoch of samples than this script: the others have gone back a step after "
     "the script had done what follows an epoch, and `tutti run` starts this process again; or the script has left the "
@@ -262,7 +263,7 @@ class Elastic:
         self._others = {name: (t, t._version) for name, t in model.named_buffers() if id(t) not in known}
         self._tried = False  # whether the optimizer's state can be packed
         size = sum(t.numel() * t.element_size() for t in model.state_dict().values())
-        self.members = Members(16 * size + 64 * _MIB)
+        self.members = Members(16 * size + 64 * _MIB, _facts.of(model, optimizer, method, sampler, options))
         Elastic._taken = True
         self._listen()
         self.run: ElasticRun
@@ -350,6 +351,9 @@ class Elastic:
             except PeerError as e:  # too few are left, for too long
                 sys.stderr.write(f"tutti: {e}\n")
                 sys.exit(_LOST)
+            except ValueError as e:  # another script than the others', which have not noticed
+                sys.stderr.write(f"tutti: {e}\n")
+                sys.exit(_REFUSED)
             if epoch is None:
                 sys.exit(0)
             try:
