@@ -186,6 +186,19 @@ class Counts(torch.optim.Optimizer):
     assert run.end().count("ended") == 3 and equal(run.model(), alone.model())
 
 
+@pytest.mark.parametrize("when", ["after the last step of an epoch", pytest.param(
+    "after the scheduler's step", marks=pytest.mark.slow)])
+def test_a_loss_where_the_rate_changes(tmp_path, undisturbed, when):
+    """Steps 6 to 10 are the second epoch, after which StepLR has another rate. Some have it then, and others not yet."""
+    dies = "optimizer.figures()['steps'] == 10 and optimizer.world.rank == 1 and not os.path.exists(out + '.died')"
+    at = "        optimizer.zero_grad()\n" if "last step" in when else "    scheduler.step()\n"
+    kills = f"if {dies}: open(out + '.died', 'w').close(); os.kill(os.getpid(), 9)\n"
+    indent = at[:len(at) - len(at.lstrip())]
+    run = Elastic(tmp_path, "rate", 3, delay=0.1, script=SCRIPT.replace(at, at + indent + kills, 1))
+    text = run.end()
+    assert "killed by signal 9" in text and "StateError" not in text and equal(run.model(), undisturbed)
+
+
 def test_a_second_model_is_refused(tmp_path):
     more = """
 other = nn.Linear(4, 2)

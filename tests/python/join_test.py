@@ -218,16 +218,6 @@ def test_the_command_line_has_to_go_with_the_run(tmp_path):
     refused("cannot read", 2, here, "true")
 
 
-def test_of_a_run_of_train_a_command_is_refused(tmp_path):
-    out = tmp_path / "train"
-    train = subprocess.Popen([TUTTI, "train", "--data", "synth(kind=images)", "--model", "mlp", "--steps", "100000",
-                              "--workers", "1:2", "-n", "1", "--out", str(out)], stdout=subprocess.PIPE, text=True)
-    until(train, "another joins by")
-    assert "is of `tutti train`, whose workers need no command: tutti join" in ends(join(out, "true"), 2)
-    train.send_signal(signal.SIGTERM)
-    train.communicate(timeout=60)
-
-
 @pytest.mark.parametrize("name", ["x", "x.new"])
 def test_a_file_that_is_no_pass_is_not_replaced(tmp_path, name):
     kept = tmp_path / name
