@@ -278,7 +278,7 @@ bool tutti_elastic_commit(tutti_elastic *m, uint64_t step); /* of engine_options
 tutti_status tutti_elastic_over(tutti_elastic *m, uint64_t step, const void *state, size_t bytes,
                                 tutti_error *err);
 void tutti_elastic_leave(tutti_elastic *m); /* between two steps. Any thread, and signal handlers */
-int tutti_elastic_sockets(tutti_elastic *m, int *fds, int room); /* how many: for a child to close */
+int tutti_elastic_sockets(tutti_elastic *m, int *fds, int most); /* their number. For forks */
 void tutti_elastic_close(tutti_elastic *m, bool ended); /* ended: the run has. After its worlds */
 #ifdef __cplusplus
 }

@@ -133,7 +133,8 @@ def _forks() -> None:
 
 def _forked() -> None:
     """In a forked child: closes its copies of the run's connections. Else a peer would not notice a dead parent."""
-    for one in [*worlds, *members]:
+    ones: list[World | Members] = [*worlds, *members]
+    for one in ones:
         for number, mark in one._connections.items():
             with contextlib.suppress(OSError):
                 about = os.fstat(number)

@@ -37,7 +37,7 @@ static tutti_status name_pass(const tutti_cli_member *m, const char *where, char
     return tutti_launch_pass_print(&m->pass, *fd, err);
 }
 
-/* Reads what a member has told: TUTTI_LAUNCH_SCRIPT, the workers, and the threads of one. */
+/* Parses a member's answer: TUTTI_LAUNCH_SCRIPT, the workers, and the threads of one. */
 static tutti_status take_told(const char *told, int *threads, tutti_error *err)
 {
     char workers[81];

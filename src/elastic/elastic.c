@@ -1,6 +1,6 @@
-/* elastic.c: a process that `tutti run --workers` or `tutti join` has started follows the epochs of its run
-   (tutti_elastic_open and what follows it in comm.h). It is the client of a follower for programs
-   outside of this repository, too: their state is bytes, an image of one piece. */
+/* elastic.c: a process that `tutti run --workers` or `tutti join` has started follows the epochs of
+   its run (tutti_elastic_open and what follows it in comm.h). It is the client of a follower for
+   programs outside of this repository, too: their state is bytes, an image of one piece. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -249,9 +249,9 @@ void tutti_elastic_leave(tutti_elastic *m)
     m->leaves = true;
 }
 
-int tutti_elastic_sockets(tutti_elastic *m, int *fds, int room)
+int tutti_elastic_sockets(tutti_elastic *m, int *fds, int most)
 {
-    return tutti_follower_sockets(m->follower, fds, room);
+    return tutti_follower_sockets(m->follower, fds, most);
 }
 
 /* ---- epochs ---- */

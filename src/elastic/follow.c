@@ -206,7 +206,7 @@ tutti_status tutti_follower_next(tutti_follower *f, tutti_turn *turn, tutti_erro
         if (view.state == TUTTI_LEFT)
             return TUTTI_OK;
         if (view.state == TUTTI_MEMBER && !view.majority && tutti_carrier_ended(f->carrier))
-            return TUTTI_OK; /* this process was cut off in the last meeting, and nobody needs it */
+            return TUTTI_OK; /* this process was cut off in the last meeting */
         if (f->leaving && view.all_leave) /* the run ends, and this is what is left of it */
             return f->o.saves_at_leave || f->few != 0 ? tutti_follower_save(f, &view, err)
                                                       : TUTTI_OK;
@@ -228,9 +228,9 @@ void tutti_follower_tell_end(tutti_follower *f)
             tutti_carrier_tell_end(f->carrier, f->newest->members[i].id);
 }
 
-int tutti_follower_sockets(tutti_follower *f, int *fds, int room)
+int tutti_follower_sockets(tutti_follower *f, int *fds, int most)
 {
-    return f->node != NULL ? tutti_node_sockets(f->node, fds, room) : 0;
+    return f->node != NULL ? tutti_node_sockets(f->node, fds, most) : 0;
 }
 
 /* The run has ended here. Another member may have been lost to the last meeting. Then it does not

@@ -88,7 +88,7 @@ tutti_status tutti_follower_over(tutti_follower *f, tutti_image *image, tutti_im
 void tutti_follower_tell_end(tutti_follower *f);
 
 /* As tutti_node_sockets. */
-int tutti_follower_sockets(tutti_follower *f, int *fds, int room);
+int tutti_follower_sockets(tutti_follower *f, int *fds, int most);
 
 /* The run has ended here: leaves it. Others may need this process to agree on an epoch in which its
    end is made again, so it waits until it has left, for 5 s at most. */

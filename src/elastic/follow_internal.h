@@ -4,7 +4,8 @@
 #include "follow.h"
 
 #define FOLLOW_MS INT64_C(1000000)
-enum { ADMISSION_MS = 60000, ASK_MS = 200, DEAD_MS = 1000, LEAVING_MS = 5000, LACK_MS = 600000, SAY_MS = 3000 };
+enum { ADMISSION_MS = 60000, ASK_MS = 200, DEAD_MS = 1000, LEAVING_MS = 5000, LACK_MS = 600000 };
+enum { SAY_MS = 3000 };
 
 struct tutti_follower {
     tutti_follow_options o;

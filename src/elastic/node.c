@@ -355,26 +355,26 @@ uint64_t tutti_node_strangers(tutti_node *n)
     return strangers;
 }
 
-static void add_socket(int *fds, int room, int *count, int fd)
+static void add_socket(int *fds, int most, int *count, int fd)
 {
-    if (fd >= 0 && *count < room)
+    if (fd >= 0 && *count < most)
         fds[(*count)++] = fd;
 }
 
-int tutti_node_sockets(tutti_node *n, int *fds, int room)
+int tutti_node_sockets(tutti_node *n, int *fds, int most)
 {
     int count = 0;
 
     tutti_lock(n->lock);
     for (int k = 0; k < 2; k++)
-        add_socket(fds, room, &count, n->listener.listening[k]);
+        add_socket(fds, most, &count, n->listener.listening[k]);
     for (int k = 0; k < TCP_STRANGERS && n->listener.epoll >= 0; k++)
-        add_socket(fds, room, &count, n->listener.strangers[k].fd);
+        add_socket(fds, most, &count, n->listener.strangers[k].fd);
     for (size_t k = 0; k < n->n_in; k++)
-        add_socket(fds, room, &count, n->in[k]->line.fd);
+        add_socket(fds, most, &count, n->in[k]->line.fd);
     for (size_t k = 0; k < n->n_out; k++) {
-        add_socket(fds, room, &count, n->out[k]->line.fd);
-        add_socket(fds, room, &count, n->out[k]->call.fd);
+        add_socket(fds, most, &count, n->out[k]->line.fd);
+        add_socket(fds, most, &count, n->out[k]->call.fd);
     }
     tutti_unlock(n->lock);
     return count;

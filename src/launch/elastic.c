@@ -23,8 +23,8 @@
      the user sends a signal      SIGTERM to all workers: they leave. A second one kills at once.
      the launcher is killed       the kernel kills its workers (start.c); others continue.
      a worker sees the end of     those that do not are asked to leave after a while: newcomers, and
-     the run                      later members, which may have to make the end again. It may do more,
-                                  and is not disturbed in that.
+     the run                      later members, which may have to make the end again. It may do
+                                  more, and is not disturbed in that.
      no member is left            newcomers are asked to leave, and none is started.
      all workers have ended       so has the launcher. 0 if rank 0 of an epoch has seen the end, or
                                   was none of this host, and none has failed after that.

@@ -189,7 +189,7 @@ class Counts(torch.optim.Optimizer):
 @pytest.mark.parametrize("when", ["after the last step of an epoch", pytest.param(
     "after the scheduler's step", marks=pytest.mark.slow)])
 def test_a_loss_where_the_rate_changes(tmp_path, undisturbed, when):
-    """Steps 6 to 10 are the second epoch, after which StepLR has another rate. Some have it then, and others not yet."""
+    """Steps 6 to 10 are the second epoch, after which StepLR has another rate. Some have it then, others not."""
     dies = "optimizer.figures()['steps'] == 10 and optimizer.world.rank == 1 and not os.path.exists(out + '.died')"
     at = "        optimizer.zero_grad()\n" if "last step" in when else "    scheduler.step()\n"
     kills = f"if {dies}: open(out + '.died', 'w').close(); os.kill(os.getpid(), 9)\n"

@@ -1,7 +1,7 @@
-"""Goal: `tutti join PASS -- COMMAND` starts one more worker of a run of a script, from any directory: it gets the state,
-trains, and leaves or ends as the launcher's own do, and the model keeps its bits. One whose script is another, or whose
-command line does not go with the run, is refused by name before it takes part, and the others do not notice. Method:
-as elastic_test, whose script this has, with more steps. They are slow until the test lets the run go."""
+"""Goal: `tutti join PASS -- COMMAND` starts one more worker of a run of a script, from any directory: it gets the
+state, trains, and leaves or ends as the launcher's own do, and the model keeps its bits. One whose script is another,
+or whose command line does not go with the run, is refused by name before it takes part, and the others do not notice.
+Method: as elastic_test, whose script this has, with more steps. They are slow until the test lets the run go."""
 
 import os
 import re

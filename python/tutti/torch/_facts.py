@@ -28,7 +28,7 @@ def _form(t: torch.Tensor) -> str:
 
 def of(model: nn.Module, optimizer: torch.optim.Optimizer, method: str, sampler: BatchSampler,
        options: dict[str, Any]) -> dict[str, str]:
-    """Returns them by name. options: of prepare(), beside these."""
+    """Returns them by name. options: the others of prepare()."""
     facts = {"method": method}
     facts |= {name: _plain(options[name]) for name in (
         "elastic_shares", "collective", "clip_norm", "nonfinite", "steps")}
