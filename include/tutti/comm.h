@@ -266,15 +266,19 @@ typedef struct tutti_elastic_epoch {
     const void *state;           /* [bytes]: of that step; until the next call; NULL: of step 0 */
     size_t bytes;
 } tutti_elastic_epoch;
-/* most: bytes of a state. TUTTI_ERR_USAGE: this process was started otherwise. */
-tutti_status tutti_elastic_open(tutti_elastic **out, uint64_t most, tutti_error *err);
-/* The next epoch. TUTTI_TIMEOUT: it is not admitted. TUTTI_ERR_PEER: too few are left. Blocks. */
+/* most: bytes of a state. facts: lines that are the same in all processes of the run, copied; NULL:
+   none. TUTTI_ERR_USAGE: this process was started otherwise. */
+tutti_status tutti_elastic_open(tutti_elastic **out, uint64_t most, const char *facts,
+                                tutti_error *err);
+/* The next epoch. TUTTI_TIMEOUT: it is not admitted. TUTTI_ERR_USAGE: nor can be, since a line of
+   the facts differs, which is named. TUTTI_ERR_PEER: too few are left. Blocks. */
 tutti_status tutti_elastic_next(tutti_elastic *m, tutti_elastic_epoch *epoch, tutti_error *err);
 bool tutti_elastic_commit(tutti_elastic *m, uint64_t step); /* of engine_options.commit */
 /* The world is closed. state: that of a whole step, copied; NULL: the epoch's own. */
 tutti_status tutti_elastic_over(tutti_elastic *m, uint64_t step, const void *state, size_t bytes,
                                 tutti_error *err);
 void tutti_elastic_leave(tutti_elastic *m); /* between two steps. Any thread, and signal handlers */
+int tutti_elastic_sockets(tutti_elastic *m, int *fds, int most); /* their number. For forks */
 void tutti_elastic_close(tutti_elastic *m, bool ended); /* ended: the run has. After its worlds */
 #ifdef __cplusplus
 }

@@ -1,11 +1,12 @@
 """Members: the part of a process in a run whose workers come and go (tutti_elastic, comm.h)."""
 
 import ctypes
+import threading
 from typing import NamedTuple
 
 from . import _abi
 from ._library import library as _c
-from ._owner import Held, Owner, sockets
+from ._owner import Held, Owner, members, sockets
 from ._signals import apart
 from .world import World
 
@@ -20,23 +21,33 @@ class Epoch(NamedTuple):
 
 
 class Members(Owner):
-    """This process among the others. most: bytes that a state may have."""
+    """This process among the others. most: bytes that a state may have. facts: what all processes of the run have in
+    common; one that comes with others is refused by next()."""
 
     _what = "run"
 
-    def __init__(self, most: int):
+    def __init__(self, most: int, facts: dict[str, str]):
         hold = Held(lambda at: _c.tutti_elastic_close(at, False))
-        apart(_c.tutti_elastic_open, hold.at, most)
+        lines = "".join(f"{name}: {value}".replace("\n", " ") + "\n" for name, value in facts.items())
+        apart(_c.tutti_elastic_open, hold.at, most, lines.encode())
         self._hold = hold
+        self._connections: dict[int, tuple[int, int]] = {}  # as a World's, at the last fork
+        self._changes = threading.Lock()  # held where connections may be closed all at once
+        members.add(self)
 
     def next(self) -> Epoch | None:
         """Waits for the next epoch with this process as a member. None: it has left the run."""
         found, before, hold = _abi.tutti_elastic_epoch(), sockets(), self._mine()
+        self._changes.acquire()
         try:
             apart(_c.tutti_elastic_next, hold.at, found)
         except KeyboardInterrupt:
             hold._above += 1  # a thread is within the call: it stays open until the process ends
             raise
+        except BaseException:
+            self._changes.release()
+            raise
+        self._changes.release()
         if not found.world:
             return None
         world = World.of(ctypes.c_void_p(found.world), hold, before)
@@ -50,6 +61,16 @@ class Members(Owner):
         """The world of the last epoch is not used any more. state: that of a whole step that is left; None: the one
         with which the epoch began."""
         apart(_c.tutti_elastic_over, self._at, step, state, len(state or b""))
+
+    def list_connections(self) -> None:
+        if not self.is_mine() or not self._changes.acquire(blocking=False):
+            return  # then a child keeps them, and others find its parent's end by the silence
+        try:
+            found = (ctypes.c_int * 4096)()
+            mine = set(found[: _c.tutti_elastic_sockets(self._at, found, len(found))])
+        finally:
+            self._changes.release()
+        self._connections = {number: mark for number, mark in sockets().items() if number in mine}
 
     def leave(self) -> None:
         """This process is to leave between two steps. Does not wait."""

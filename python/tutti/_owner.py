@@ -21,10 +21,12 @@ from .errors import StateError
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from ._members import Members
     from .world import World
 
 _held: "weakref.WeakSet[Held]" = weakref.WeakSet()
 worlds: "weakref.WeakSet[World]" = weakref.WeakSet()
+members: "weakref.WeakSet[Members]" = weakref.WeakSet()
 tenants: "weakref.WeakSet[Any]" = weakref.WeakSet()  # their detach() is called before engines end with the interpreter
 
 
@@ -92,6 +94,11 @@ class Owner:
         hold = self._hold
         return hold is not None and bool(hold.at) and hold.pid == os.getpid()
 
+    def is_foreign(self) -> bool:
+        """Returns whether it belongs to a process that this one was forked from."""
+        hold = self._hold
+        return hold is not None and hold.pid != os.getpid()
+
     @property
     def closed(self) -> bool:
         return self._hold is None or not self._hold.at
@@ -118,15 +125,22 @@ def sockets() -> dict[int, tuple[int, int]]:
     return found
 
 
+def _forks() -> None:
+    """Before a fork: a member's connections come and go, so they are listed now."""
+    for one in list(members):
+        one.list_connections()
+
+
 def _forked() -> None:
     """In a forked child: closes its copies of the run's connections. Else a peer would not notice a dead parent."""
-    for world in list(worlds):
-        for number, mark in world._connections.items():
+    ones: list[World | Members] = [*worlds, *members]
+    for one in ones:
+        for number, mark in one._connections.items():
             with contextlib.suppress(OSError):
                 about = os.fstat(number)
                 if (about.st_dev, about.st_ino) == mark:
                     os.close(number)
-        world._connections = {}
+        one._connections = {}
 
 
 def _leave() -> None:
@@ -145,5 +159,5 @@ def _leave() -> None:
         hold.end()
 
 
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(before=_forks, after_in_child=_forked)
 atexit.register(_leave)

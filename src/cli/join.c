@@ -1,6 +1,7 @@
 /* join.c: `tutti join`: one more worker of a run that is under way, from any machine. It asks a
    member what is trained, gets the state from the others, and trains until the run ends or until
-   it is asked to leave (SIGTERM, Ctrl-C). */
+   it is asked to leave (SIGTERM, Ctrl-C). Of a run of a script it starts the script, in
+   join_script.c. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "member.h"
+#include "join.h"
 
 enum { ASK_MS = 5000 };          /* until a member has answered */
 
@@ -25,13 +26,14 @@ const tutti_option tutti_cli_join_options[] = {
     { "meet", TUTTI_TEXT, TUTTI_AT(join_config, meet), 0, 0, 0, "",
       "address by which the others reach this machine; none: that of the route to ADDRESS" },
     { "data", TUTTI_TEXT, TUTTI_AT(join_config, data), 0, 0, 0, "",
-      "where the run's data set is on this machine; none: where it is for the others" },
+      "without COMMAND: where the run's data set is on this machine; none: where it is for the others" },
     { "out", TUTTI_TEXT, TUTTI_AT(join_config, out), 0, 0, 0, "",
-      "directory of the results, for the time in which this worker writes them; none: the run's" },
+      "without COMMAND: directory of the results, for the time in which this worker writes them; "
+      "none: the run's" },
     { "threads", TUTTI_INT, TUTTI_AT(join_config, threads), 0, 0, 1024, NULL,
       "compute threads; 0: as many as the others have" },
     { "quiet", TUTTI_BOOL, TUTTI_AT(join_config, quiet), 0, 0, 1, NULL,
-      "no progress; errors are always shown" },
+      "without COMMAND: no progress; errors are always shown" },
     { 0 }
 };
 
@@ -160,12 +162,55 @@ static tutti_status take_part(tutti_cli_member *m, const join_config *c, const c
     return status == TUTTI_OK ? tutti_cli_flush(err) : status;
 }
 
+/* Options that a script has itself, if any. */
+static tutti_status refuse_own(const join_config *c, tutti_error *err)
+{
+    const char *const given = c->data[0] != 0 ? "data"
+                              : c->out[0] != 0 ? "out"
+                              : c->quiet       ? "quiet"
+                                               : NULL;
+
+    return given == NULL
+               ? TUTTI_OK
+               : tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                            "--%s is for runs of `tutti train`; what a script has is behind its "
+                            "command, -- COMMAND",
+                            given);
+}
+
+/* Is the command line for a run of this kind? */
+static tutti_status check_kind(bool script, bool command, const char *where, tutti_error *err)
+{
+    if (script == command)
+        return TUTTI_OK;
+    if (script)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "the run at %.200s is of a script, which this command starts here: tutti "
+                          "join %.200s -- COMMAND, with the same arguments",
+                          where, where);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "the run at %.200s is of `tutti train`, whose workers need no command: tutti "
+                      "join %.200s",
+                      where, where);
+}
+
+/* Why no member may have answered, if this machine alone reaches them. */
+static const char *why_near(const char *contact)
+{
+    return strncmp(contact, "127.", 4) == 0 || strncmp(contact, "[::1]", 5) == 0
+               ? "; its workers are reached by their own machine only, unless it begins with "
+                 "--meet ADDRESS"
+               : "";
+}
+
 static tutti_status join_run(tutti_cli_member *m, const join_config *c, const char *where,
-                             tutti_error *err)
+                             char *const *command, int *code, tutti_error *err)
 {
     char *told = NULL;
     tutti_status status;
 
+    if (command != NULL)
+        TUTTI_TRY(refuse_own(c, err));
     TUTTI_TRY(tutti_cli_member_find(m, c->key, where, err));
     TUTTI_TRY(tutti_cli_member_host(m, c->meet, err));
     m->how.node.host = m->host;
@@ -174,14 +219,16 @@ static tutti_status join_run(tutti_cli_member *m, const join_config *c, const ch
     if (status == TUTTI_TIMEOUT)
         status = tutti_fail_within(err, status,
                                    "cannot join the run at %s, which may have ended, or have "
-                                   "another key",
-                                   m->contacts[0]);
-    if (status == TUTTI_OK && strcmp(told, TUTTI_LAUNCH_SCRIPT) == 0)
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "the run at %s is of a script, whose workers `tutti run --workers` "
-                            "starts; begin it with more of them (-n)",
-                            m->contacts[0]);
-    else if (status == TUTTI_OK)
+                                   "another key%s",
+                                   m->contacts[0], why_near(m->contacts[0]));
+    if (status == TUTTI_OK)
+        status = check_kind(told[0] != '{', command != NULL, where, err);
+    if (status == TUTTI_OK && command != NULL) {
+        const tutti_cli_join_script how = {
+            .where = where, .told = told, .command = command, .threads = (int)c->threads
+        };
+        status = tutti_cli_join_script_run(m, &how, code, err);
+    } else if (status == TUTTI_OK)
         status = take_part(m, c, told, err);
     tutti_free(told);
     return status;
@@ -189,15 +236,38 @@ static tutti_status join_run(tutti_cli_member *m, const join_config *c, const ch
 
 static void print_help(void)
 {
-    printf("tutti join OUT|ADDRESS [--key FILE] [--OPTION VALUE ...]\n\n");
+    printf("tutti join OUT|ADDRESS [--key FILE] [--OPTION VALUE ...]\n"
+           "tutti join PASS|ADDRESS [--key FILE] [--OPTION VALUE ...] -- COMMAND [ARGUMENT ...]\n\n");
     tutti_cli_wrap(stdout, "", 0,
                    "Takes part in a run of `tutti train --workers FEWEST:MOST` that is under way, as "
                    "one more worker, until the run ends. It learns from a member what is trained, "
                    "gets the state from the others' memory, and trains on from their step. OUT is "
                    "the directory of the run, on this machine or one that both see. ADDRESS is "
                    "HOST:PORT of any member. SIGTERM or Ctrl-C: it leaves, and no step is lost.");
+    putchar('\n');
+    tutti_cli_wrap(stdout, "", 0,
+                   "With COMMAND: in a run of `tutti run --workers FEWEST:MOST -- COMMAND`, whose "
+                   "script this starts once more, here. PASS is the file of that run's --pass, or a "
+                   "copy of it. A script that is another one is refused before it takes part.");
     printf("\n  option               type   default                    meaning\n");
     tutti_cli_print_options(stdout, tutti_cli_join_options, true);
+    putchar('\n');
+    tutti_cli_wrap(stdout, "", 0,
+                   "Exit codes: 0 the run has ended, or this worker has left it; 1 it failed, or was "
+                   "not admitted; 2 bad usage, or another script than the run's; 3 it was lost, or "
+                   "too few others were left. A command ends with its own code.");
+}
+
+/* Takes "--" and what follows it from the arguments: the command. NULL: there is none. */
+static char **split_command(int *argc, char **argv)
+{
+    for (int k = 1; k < *argc; k++)
+        if (strcmp(argv[k], "--") == 0) {
+            *argc = k;
+            argv[k] = NULL;
+            return argv + k + 1;
+        }
+    return NULL;
 }
 
 int tutti_cli_join(int argc, char **argv)
@@ -206,6 +276,8 @@ int tutti_cli_join(int argc, char **argv)
     tutti_error err = { .rank = -1 };
     tutti_cli_settings s = { .rt = NULL };
     tutti_cli_member m = { .s = &s, .tell_fd = -1, .newcomer = true };
+    char **const command = split_command(&argc, argv);
+    int code = EXIT_DONE;
     bool help = false;
     tutti_status status;
 
@@ -219,10 +291,12 @@ int tutti_cli_join(int argc, char **argv)
     }
     if (argc != 2 || argv[1][0] == '-')
         return tutti_cli_usage("join", "it takes the directory of a run, or HOST:PORT of a member");
+    if (command != NULL && command[0] == NULL)
+        return tutti_cli_usage("join", "there is no command behind --; tutti join PASS -- python train.py");
     tutti_cli_keep_running();
-    status = join_run(&m, &c, argv[1], &err);
+    status = join_run(&m, &c, argv[1], command, &code, &err);
     tutti_cli_member_close(&m);
     if (s.rt != NULL)
         tutti_cli_close(&s);
-    return status == TUTTI_OK ? EXIT_DONE : tutti_cli_fail(&err);
+    return status == TUTTI_OK ? code : tutti_cli_fail(&err);
 }

@@ -29,7 +29,8 @@ const tutti_option tutti_cli_run_options[] = {
       "several hosts: what starts a command on one, as `RSH HOST COMMAND`, instead of ssh" },
     { "meet", TUTTI_TEXT, AT(meet), 0, 0, 0, "",
       "several hosts: ADDRESS or ADDRESS:PORT by which they reach this one; default: the one that "
-      "the route to them has" },
+      "the route to them has. With workers: by which workers of other machines do (`tutti join`); "
+      "default: none do" },
     { "start-timeout", TUTTI_REAL, AT(start_timeout), 300, 0.1, 86400, NULL,
       "several hosts: seconds until all workers must have opened the run" },
     { "export", TUTTI_TEXT, AT(exports), 0, 0, 0, "",
@@ -48,7 +49,8 @@ const tutti_option tutti_cli_run_options[] = {
       "with workers: seconds for which the run waits with fewer than FEWEST workers, or after the "
       "loss of so many at once that the others may not go on alone; then it ends (exit code 3)" },
     { "pass", TUTTI_TEXT, AT(pass), 0, 0, 0, "",
-      "with workers: the file by which `tutti leave` finds the run; none: tutti-PID.join here" },
+      "with workers: the file by which `tutti join` and `tutti leave` find the run; none: "
+      "tutti-PID.join here" },
     { "threads", TUTTI_INT, AT(threads), 0, 0, 1024, NULL,
       "compute threads a worker, passed as OMP_NUM_THREADS unless that is set; 0: max(1, cores / "
       "workers)" },
@@ -183,7 +185,7 @@ static tutti_status read_options(run_config *c, int argc, char **argv, int *at, 
 
 /* Finds the command's file, in PATH if its name has no '/'. Workers on other hosts use the same
    file. */
-static tutti_status find_command(const char *name, char *path, size_t bytes, tutti_error *err)
+tutti_status tutti_cli_find_command(const char *name, char *path, size_t bytes, tutti_error *err)
 {
     const char *at = getenv("PATH");
     struct stat about;
@@ -206,7 +208,7 @@ static tutti_status find_command(const char *name, char *path, size_t bytes, tut
 
 /* ---- the workers' environment ---- */
 /* Workers must not inherit the rank and size of another run. */
-static void forget_outer_run(void)
+void tutti_cli_forget_outer_run(void)
 {
     static const char *const names[] = { "TUTTI_RANK",
                                          "TUTTI_SIZE",
@@ -220,6 +222,7 @@ static void forget_outer_run(void)
                                          TUTTI_LAUNCH_TELL,
                                          TUTTI_LAUNCH_JOIN,
                                          TUTTI_LAUNCH_WORKERS,
+                                         TUTTI_LAUNCH_NODE,
                                          "TUTTI_STARTED_NS",
                                          "GROUP_RANK",
                                          "GROUP_WORLD_SIZE",
@@ -363,7 +366,7 @@ static tutti_status make_plan(run_plan *p, int argc, char **argv, int at, tutti_
             "min-workers is %lld, but the run has %d from its beginning; give at most %d",
             (long long)c->min_workers, p->workers, p->workers);
     TUTTI_TRY(read_transport(p, err));
-    TUTTI_TRY(find_command(argv[at], p->path, sizeof p->path, err));
+    TUTTI_TRY(tutti_cli_find_command(argv[at], p->path, sizeof p->path, err));
     p->words = tutti_alloc((size_t)(argc - at) + 1, sizeof *p->words);
     if (p->words == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "starting the workers");
@@ -454,7 +457,7 @@ static tutti_status start_processes(run_plan *p, int *code, tutti_error *err)
     char text[32], host[64] = "";
     tutti_launch_result result;
 
-    forget_outer_run();
+    tutti_cli_forget_outer_run();
     if (p->c.most == 0)
         tell_torch(p->hosts, p->n_hosts);
     unsetenv("TUTTI_SERVERS");

@@ -19,4 +19,11 @@ tutti_status tutti_cli_run_members_check(tutti_cli_run_config *c, const tutti_op
 /* Starts the workers, and blocks until all have ended. words: the command, NULL-ended. */
 tutti_status tutti_cli_run_members(const tutti_cli_run_config *c, const char *const *words,
                                    tutti_launch_result *result, tutti_error *err);
+/* Tells workers that are started from now on by what address others than those of this machine
+   reach them; port 0: any; host "": none do. */
+void tutti_cli_tell_node(const char *host, int port);
+/* run.c. Finds the command's file, in PATH if its name has no '/'. */
+tutti_status tutti_cli_find_command(const char *name, char *path, size_t bytes, tutti_error *err);
+/* run.c. Workers must not inherit the rank and size of another run. */
+void tutti_cli_forget_outer_run(void);
 #endif

@@ -6,14 +6,14 @@
 #include <unistd.h>
 
 #include "base/options.h"
+#include "member.h"
 #include "run.h"
 
 enum { WORKERS_MOST = 1024 };
 
 /* Options of runs with a fixed number of workers, or of several hosts. */
-static const char *const not_here[] = { "hosts",       "rsh",     "meet", "start-timeout",
-                                        "export",      "servers", "pin",  "on-loss",
-                                        "min-workers", "grace",   "tag" };
+static const char *const not_here[] = { "hosts",   "rsh",         "start-timeout", "export", "servers", "pin",
+                                        "on-loss", "min-workers", "grace",         "tag" };
 
 static tutti_status refuse_others(const tutti_cli_run_config *c, const tutti_option *options,
                                   tutti_error *err)
@@ -61,6 +61,28 @@ tutti_status tutti_cli_run_members_check(tutti_cli_run_config *c, const tutti_op
     return TUTTI_OK;
 }
 
+void tutti_cli_tell_node(const char *host, int port)
+{
+    char text[TUTTI_ADDRESS_BYTES + 16];
+
+    snprintf(text, sizeof text, "%s %d", host, port);
+    if (host[0] != 0)
+        setenv(TUTTI_LAUNCH_NODE, text, 1);
+}
+
+/* Where the workers listen: --meet; "": where this machine alone reaches them. */
+static tutti_status tell_meet(const char *meet, tutti_error *err)
+{
+    char host[TUTTI_ADDRESS_BYTES] = "";
+    int port = 0;
+
+    if (meet[0] != 0)
+        TUTTI_TRY(tutti_fail_within(
+            err, tutti_cli_split_address(meet, host, sizeof host, &port, err), "meet"));
+    tutti_cli_tell_node(host, port);
+    return TUTTI_OK;
+}
+
 /* The file of the pass, as the workers find it in whatever directory they are. */
 static tutti_status name_pass(const tutti_cli_run_config *c, char *path, size_t bytes,
                               tutti_error *err)
@@ -96,6 +118,8 @@ tutti_status tutti_cli_run_members(const tutti_cli_run_config *c, const char *co
     tutti_status status;
 
     TUTTI_TRY(name_pass(c, pass, sizeof pass, err));
+    TUTTI_TRY(tutti_launch_pass_replaces(pass, err));
+    TUTTI_TRY(tell_meet(c->meet, err));
     snprintf(workers, sizeof workers, "%d:%d:%.3f", c->least, c->most, c->workers_timeout);
     setenv(TUTTI_LAUNCH_WORKERS, workers, 1);
     TUTTI_TRY(tutti_runtime_open_posix(&rt, err));

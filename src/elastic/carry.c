@@ -16,6 +16,7 @@
    | LEAVE    | 0                | none: leave the run           |
    | HAVE     | an epoch         | none: the sender has all of   |
    |          |                  | its state                     |
+   | ENDED    | 0                | none: the run has ended       |
 
    Numbers are little-endian. A range is a number in a manifest. A manifest's version is its last 8
    bytes, a hash. Notes may be lost, and one that does not fit into a queue is not sent: the fetch
@@ -295,6 +296,23 @@ bool tutti_carrier_dismissed(tutti_carrier *c)
     return dismissed;
 }
 
+void tutti_carrier_tell_end(tutti_carrier *c, uint64_t id)
+{
+    tutti_lock(c->lock);
+    (void)tutti_carrier_post(c, id, ENDED, 0, NULL, 0);
+    tutti_unlock(c->lock);
+}
+
+bool tutti_carrier_ended(tutti_carrier *c)
+{
+    bool ended;
+
+    tutti_lock(c->lock);
+    ended = c->ended;
+    tutti_unlock(c->lock);
+    return ended;
+}
+
 /* ---- those that leave ---- */
 
 void tutti_carrier_tell_have(tutti_carrier *c, uint64_t epoch, const uint64_t *ids, int n)
@@ -353,6 +371,8 @@ bool tutti_carrier_note(void *carrier, const tutti_node_note *note)
         c->dismissed = true;
     else if (note->kind == HAVE)
         take_have(c, note);
+    else if (note->kind == ENDED)
+        c->ended = true;
     else if (note->kind <= AGAIN && c->fetch != NULL)
         tutti_carrier_take(c, note);
     tutti_unlock(c->lock);

@@ -58,6 +58,11 @@ void tutti_carrier_dismiss(tutti_carrier *c, uint64_t id);
 /* Has this process received such a note? */
 bool tutti_carrier_dismissed(tutti_carrier *c);
 
+/* Sends the process of that id a note that the run has ended, with its results. It may be lost. */
+void tutti_carrier_tell_end(tutti_carrier *c, uint64_t id);
+/* Has this process received such a note? */
+bool tutti_carrier_ended(tutti_carrier *c);
+
 typedef struct tutti_carried {
     tutti_elastic_state of;      /* the state, as those that hold it cut it */
     const uint64_t *holders;     /* [n]: ids of the processes that hold it, or a part of it. This

@@ -16,6 +16,7 @@ enum {
     ABOUT,
     LEAVE,
     HAVE,
+    ENDED,
     KINDS_END = 2 * TUTTI_NODE_KINDS
 };
 enum {
@@ -61,6 +62,7 @@ struct tutti_carrier {
     char *about;                 /* what it tells of the run; NULL: nothing */
     bool asks;                   /* what the run is */
     bool dismissed;              /* a LEAVE has come */
+    bool ended;                  /* an ENDED has come */
     uint64_t have[TUTTI_MEMBERS_MAX], have_epoch; /* those that have all of the state of that */
     int n_have;
     int64_t asked_ns;            /* when an ASK has come last */

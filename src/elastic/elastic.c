@@ -1,6 +1,6 @@
-/* elastic.c: a process that `tutti run --workers` has started follows the epochs of its run
-   (tutti_elastic_open and what follows it in comm.h). It is the client of a follower for programs
-   outside of this repository, too: their state is bytes, an image of one piece. */
+/* elastic.c: a process that `tutti run --workers` or `tutti join` has started follows the epochs of
+   its run (tutti_elastic_open and what follows it in comm.h). It is the client of a follower for
+   programs outside of this repository, too: their state is bytes, an image of one piece. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +17,8 @@ struct tutti_elastic {
     tutti_launch_pass pass; /* a newcomer's */
     const char *contacts[TUTTI_LAUNCH_CONTACTS];
     int rank, tell_fd; /* among the workers of its launcher; its pipe */
+    char host[TUTTI_ADDRESS_BYTES]; /* where its node listens; "": this machine only */
+    char *about;       /* what it tells those that ask: a line of the launcher's, then facts */
     _Atomic bool leaves;
 };
 
@@ -41,13 +43,42 @@ static tutti_status read_workers(tutti_follow_options *o, tutti_error *err)
     return TUTTI_OK;
 }
 
+/* Where the others reach this process. The port is the first founder's, as the address by which the
+   run is known. */
+static tutti_status read_node(tutti_elastic *m, tutti_node_options *o, tutti_error *err)
+{
+    const char *text = getenv(TUTTI_LAUNCH_NODE);
+    int port = 0;
+
+    if (text == NULL)
+        return TUTTI_OK;
+    if (sscanf(text, "%63s %d", m->host, &port) != 2 || port < 0 || port > 65535)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          TUTTI_LAUNCH_NODE " is '%.80s'; `tutti run --workers` sets it to HOST PORT",
+                          text);
+    o->host = m->host;
+    o->port = m->rank == 0 && getenv(TUTTI_LAUNCH_JOIN) == NULL ? port : 0;
+    return TUTTI_OK;
+}
+
+static tutti_status read_variables(tutti_elastic *m, tutti_follow_options *o, tutti_error *err)
+{
+    int most;
+
+    TUTTI_TRY(read_workers(o, err));
+    most = o->node.most;
+    TUTTI_TRY(tutti_node_options_of(&o->node, environ, err));
+    o->node.most = most;
+    m->rank = atoi(getenv("TUTTI_RANK"));
+    m->tell_fd = atoi(getenv(TUTTI_LAUNCH_TELL));
+    return read_node(m, &o->node, err);
+}
+
 /* Founders meet in shared memory, and one that is started again has the pass. */
 static tutti_status find_others(tutti_elastic *m, tutti_follow_options *o, tutti_error *err)
 {
     const char *join = getenv(TUTTI_LAUNCH_JOIN);
 
-    m->rank = atoi(getenv("TUTTI_RANK"));
-    m->tell_fd = atoi(getenv(TUTTI_LAUNCH_TELL));
     if (join == NULL) {
         TUTTI_TRY(tutti_world_open(&m->founders, "shm", err));
         o->founders = m->founders;
@@ -59,6 +90,58 @@ static tutti_status find_others(tutti_elastic *m, tutti_follow_options *o, tutti
     o->contacts = m->contacts;
     o->n = m->pass.n;
     return TUTTI_OK;
+}
+
+/* ---- facts ---- */
+
+static tutti_status write_about(tutti_elastic *m, const char *facts, tutti_error *err)
+{
+    const char *workers = getenv(TUTTI_LAUNCH_WORKERS), *threads = getenv("OMP_NUM_THREADS");
+    const size_t bytes = strlen(facts) + 256;
+
+    m->about = tutti_alloc(bytes, 1);
+    if (m->about == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for what this run is");
+    snprintf(m->about, bytes, TUTTI_LAUNCH_SCRIPT " %.80s %d\n%s", workers,
+             threads != NULL ? atoi(threads) : 1, facts);
+    return TUTTI_OK;
+}
+
+/* The facts of an `about`, as they follow its first line. */
+static const char *facts_of(const char *about)
+{
+    const char *end = strchr(about, '\n');
+
+    return end != NULL ? end + 1 : "";
+}
+
+/* Writes the part of a line that is at text[at]. */
+static void write_part(char part[], size_t bytes, const char *text, size_t at)
+{
+    const char *from = text + (at > 100 ? at - 60 : 0);
+
+    snprintf(part, bytes, "%s%.*s", at > 100 ? "..." : "", (int)strcspn(from, "\n"), from);
+}
+
+/* Callback of the follower. Names the first line that differs. */
+static tutti_status fits(void *user, const char *about, tutti_error *err)
+{
+    const char *mine = facts_of(((tutti_elastic *)user)->about), *theirs = facts_of(about);
+    char here[150], there[150];
+    size_t line = 0, k;
+
+    for (k = 0; mine[k] == theirs[k]; k++) {
+        if (mine[k] == '\0')
+            return TUTTI_OK;
+        if (mine[k] == '\n')
+            line = k + 1;
+    }
+    write_part(here, sizeof here, mine + line, k - line);
+    write_part(there, sizeof there, theirs + line, k - line);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "this worker does not fit the run: it has '%s', and the others have '%s'; all "
+                      "run the same program with the same arguments",
+                      here, there);
 }
 
 /* Writes a line to the launcher. */
@@ -107,12 +190,13 @@ static void mends(void *user, bool saves, char *text, size_t bytes)
 
 /* ---- opening, closing ---- */
 
-tutti_status tutti_elastic_open(tutti_elastic **out, uint64_t most, tutti_error *err)
+tutti_status tutti_elastic_open(tutti_elastic **out, uint64_t most, const char *facts,
+                                tutti_error *err)
 {
     tutti_elastic *m = tutti_alloc(1, sizeof *m);
     tutti_follow_options o = {
         .most = most,
-        .about = TUTTI_LAUNCH_SCRIPT,
+        .fits = fits,
         .leaves = leaves,
         .listens = listens,
         .say = say,
@@ -125,12 +209,10 @@ tutti_status tutti_elastic_open(tutti_elastic **out, uint64_t most, tutti_error 
     if (m == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the members of a run");
     m->tell_fd = -1;
-    status = read_workers(&o, err);
-    if (status == TUTTI_OK) {
-        const int number = o.node.most;
-        status = tutti_node_options_of(&o.node, environ, err);
-        o.node.most = number;
-    }
+    status = read_variables(m, &o, err);
+    if (status == TUTTI_OK)
+        status = write_about(m, facts != NULL ? facts : "", err);
+    o.about = m->about;
     if (status == TUTTI_OK)
         status = tutti_runtime_open_posix(&m->rt, err);
     if (status == TUTTI_OK)
@@ -151,11 +233,13 @@ void tutti_elastic_close(tutti_elastic *m, bool ended)
         return;
     if (ended) {
         tell(m, "ended");
+        tutti_follower_tell_end(m->follower);
         tutti_follower_end(m->follower);
     }
     tutti_follower_close(m->follower);
     tutti_world_close(m->founders);
     tutti_run_key_wipe(&m->pass.key);
+    tutti_free(m->about);
     tutti_runtime_close(m->rt);
     tutti_free(m);
 }
@@ -163,6 +247,11 @@ void tutti_elastic_close(tutti_elastic *m, bool ended)
 void tutti_elastic_leave(tutti_elastic *m)
 {
     m->leaves = true;
+}
+
+int tutti_elastic_sockets(tutti_elastic *m, int *fds, int most)
+{
+    return tutti_follower_sockets(m->follower, fds, most);
 }
 
 /* ---- epochs ---- */
@@ -174,8 +263,9 @@ tutti_status tutti_elastic_next(tutti_elastic *m, tutti_elastic_epoch *epoch, tu
     *epoch = (tutti_elastic_epoch){ .world = NULL };
     TUTTI_TRY(tutti_follower_next(m->follower, &turn, err));
     if (turn.world != NULL) {
-        char what[32];
-        snprintf(what, sizeof what, "in %d", tutti_world_rank(turn.world));
+        char what[64];
+        snprintf(what, sizeof what, "in %d %llu", tutti_world_rank(turn.world),
+                 (unsigned long long)turn.epoch);
         tell(m, what);
     }
     epoch->world = turn.world;

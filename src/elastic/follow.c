@@ -5,7 +5,7 @@
    begins with that image on all members. At step 0 there is none: each makes the state of the
    beginning by itself.
 
-     newcomer        says that it is ready, waits
+     newcomer        asks what is trained, says that it is ready if it fits, waits
      member          without the state of its epoch   fetches it
                      with a part of it (zero)         fetches the rest
                      with it, and acts                opens the world of the epoch for its client
@@ -39,7 +39,7 @@ static tutti_status open_node(tutti_follower *f, tutti_world *founders, const ch
     options.user = f;
     TUTTI_TRY(founders != NULL ? tutti_node_found(&f->node, founders, &options, err)
                                : tutti_node_join(&f->node, contacts, n, &options, err));
-    f->ready = f->leaving = false;
+    f->ready = f->leaving = f->fits = false;
     f->spent = 0;
     f->opened_ns = tutti_node_now(f->node);
     tutti_carrier_use(f->carrier, f->node);
@@ -159,14 +159,33 @@ static tutti_status as_member(tutti_follower *f, const tutti_node_view *view, tu
     return TUTTI_OK;
 }
 
+/* Asks a member for a while what is trained. One that does not fit must not become a member, whose
+   loss would cost the others an epoch. */
+static tutti_status ask_what(tutti_follower *f, tutti_error *err)
+{
+    char *about = NULL;
+    tutti_status status = tutti_carrier_ask(f->carrier, ASK_MS * FOLLOW_MS, &about, err);
+
+    if (status == TUTTI_TIMEOUT)
+        return TUTTI_OK; /* again later */
+    if (status == TUTTI_OK)
+        status = f->o.fits(f->o.user, about, err);
+    f->fits = status == TUTTI_OK;
+    tutti_free(about);
+    return status;
+}
+
 static tutti_status as_newcomer(tutti_follower *f, const tutti_node_view *view, tutti_error *err)
 {
     const int64_t most = f->o.admission_ns != 0 ? f->o.admission_ns : ADMISSION_MS * FOLLOW_MS;
     char text[400];
 
-    if (!f->ready)
+    if (f->o.fits != NULL && !f->fits)
+        TUTTI_TRY(ask_what(f, err));
+    else if (!f->ready) {
         tutti_node_ready(f->node);
-    f->ready = true;
+        f->ready = true;
+    }
     if (tutti_node_now(f->node) - f->opened_ns > most) {
         tutti_node_describe(f->node, text, sizeof text);
         return tutti_fail(err, TUTTI_TIMEOUT, 0,
@@ -193,6 +212,8 @@ tutti_status tutti_follower_next(tutti_follower *f, tutti_turn *turn, tutti_erro
             tutti_follower_linger(f);
             return TUTTI_OK;
         }
+        if (view.state == TUTTI_MEMBER && !view.majority && tutti_carrier_ended(f->carrier))
+            return TUTTI_OK; /* this process was cut off in the last meeting */
         if (f->leaving && view.all_leave) /* the run ends, and this is what is left of it */
             return f->o.saves_at_leave || f->few != 0 ? tutti_follower_save(f, &view, err)
                                                       : TUTTI_OK;
@@ -204,6 +225,19 @@ tutti_status tutti_follower_next(tutti_follower *f, tutti_turn *turn, tutti_erro
             status = as_newcomer(f, &view, err);
     }
     return status;
+}
+
+void tutti_follower_tell_end(tutti_follower *f)
+{
+    tutti_node_epoch(f->node, f->newest);
+    for (int i = 0; i < f->newest->n; i++)
+        if (f->newest->members[i].id != tutti_node_id(f->node))
+            tutti_carrier_tell_end(f->carrier, f->newest->members[i].id);
+}
+
+int tutti_follower_sockets(tutti_follower *f, int *fds, int most)
+{
+    return f->node != NULL ? tutti_node_sockets(f->node, fds, most) : 0;
 }
 
 /* The run has ended here. Another member may have been lost to the last meeting. Then it does not

@@ -35,6 +35,9 @@ typedef struct tutti_follow_options {
     int64_t lack_ns;
     uint64_t most;     /* bytes of a state that may be taken */
     const char *about; /* sent to those that ask what is trained; NULL: nothing */
+    /* A newcomer, before it asks to be admitted: does it fit what a member has sent as its `about`?
+       If not, tutti_follower_next fails as this does. NULL: it is not asked. */
+    tutti_status (*fits)(void *user, const char *about, tutti_error *err);
     /* All functions may be NULL. leaves: asked in each step and each wait: is this process to
        leave? It may then end, without a step being lost. */
     bool (*leaves)(void *user);
@@ -79,6 +82,13 @@ bool tutti_follower_commit(tutti_follower *f, uint64_t step);
    on failure. */
 tutti_status tutti_follower_over(tutti_follower *f, tutti_image *image, tutti_image *beside,
                                  tutti_error *err);
+
+/* Tells the other members that the run has ended, and needs nothing of them. One that has missed
+   the end, and has no majority without those that have left, then leaves too. */
+void tutti_follower_tell_end(tutti_follower *f);
+
+/* As tutti_node_sockets. */
+int tutti_follower_sockets(tutti_follower *f, int *fds, int most);
 
 /* The run has ended here: leaves it. Others may need this process to agree on an epoch in which its
    end is made again, so it waits until it has left, for 5 s at most. */

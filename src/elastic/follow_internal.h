@@ -6,6 +6,7 @@
 #define FOLLOW_MS INT64_C(1000000)
 enum {
     ADMISSION_MS = 60000,
+    ASK_MS = 200,
     DEAD_MS = 1000,
     LEAVING_MS = 5000,
     LACK_MS = 600000,
@@ -38,6 +39,7 @@ struct tutti_follower {
     int64_t alone_ns;    /* since when */
     int64_t opened_ns;   /* since when the node is open */
     bool ready, leaving; /* the node knows */
+    bool fits;           /* a member has sent what is trained, and this process fits it */
 };
 
 /* ---- follow_wait.c ---- */

@@ -355,6 +355,31 @@ uint64_t tutti_node_strangers(tutti_node *n)
     return strangers;
 }
 
+static void add_socket(int *fds, int most, int *count, int fd)
+{
+    if (fd >= 0 && *count < most)
+        fds[(*count)++] = fd;
+}
+
+int tutti_node_sockets(tutti_node *n, int *fds, int most)
+{
+    int count = 0;
+
+    tutti_lock(n->lock);
+    for (int k = 0; k < 2; k++)
+        add_socket(fds, most, &count, n->listener.listening[k]);
+    for (int k = 0; k < TCP_STRANGERS && n->listener.epoll >= 0; k++)
+        add_socket(fds, most, &count, n->listener.strangers[k].fd);
+    for (size_t k = 0; k < n->n_in; k++)
+        add_socket(fds, most, &count, n->in[k]->line.fd);
+    for (size_t k = 0; k < n->n_out; k++) {
+        add_socket(fds, most, &count, n->out[k]->line.fd);
+        add_socket(fds, most, &count, n->out[k]->call.fd);
+    }
+    tutti_unlock(n->lock);
+    return count;
+}
+
 /* ---- what the engine does ---- */
 /* Ends a call of the protocol, whose messages the thread is to send. */
 static void called(tutti_node *n)

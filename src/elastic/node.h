@@ -103,6 +103,9 @@ const char *tutti_node_address(const tutti_node *node);    /* "127.0.0.1:41234" 
 /* A sentence about what it does or waits for; of a newcomer without an answer also why its last
    call failed. */
 void tutti_node_describe(tutti_node *node, char *text, size_t bytes);
+/* Writes its sockets, at most `most`, and returns their number. A process that forks has its child
+   close them. */
+int tutti_node_sockets(tutti_node *node, int *fds, int most);
 /* Callers that were turned away, since they did not have the key or were of another run. */
 uint64_t tutti_node_strangers(tutti_node *node);
 

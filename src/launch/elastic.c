@@ -6,7 +6,7 @@
    are those of their nodes. Workers report to the launcher by one pipe, a line each:
 
      3 at 10.0.0.2:41234          worker 3 has joined, and others reach it there
-     3 in 1                       worker 3 is rank 1 of a new epoch (not from `tutti train`)
+     3 in 1 7                     worker 3 is rank 1 of epoch 7 (not from `tutti train`)
      3 ended                      worker 3 has seen the end of the run
      3 says ...                   a sentence for the user
 
@@ -26,8 +26,10 @@
      the run                      sooner than members, which may have to make the end again. It may
                                   do more, and is not disturbed in that.
      no member is left            newcomers are asked to leave, and none is started.
-     all workers have ended       so has the launcher. 0 if rank 0 of an epoch has seen the end, and
-                                  none has failed after that. */
+     all workers have ended       so has the launcher. 0 if rank 0 of an epoch has seen the end, or
+                                  was none of this host, and none has failed after that.
+
+   `tutti join` uses it for one worker, which is a newcomer of a run elsewhere. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -82,6 +84,9 @@ typedef struct elastic {
     bool met, ended;             /* a worker has joined; one has seen the end of the run */
     bool placed;                 /* a worker has reported an epoch */
     bool whole;                  /* rank 0 of an epoch has seen the end of the run */
+    unsigned long long newest;   /* epoch that a worker has said it is in */
+    bool first;                  /* its rank 0 is a worker of this host */
+    bool killed;                 /* all, since they did not leave in time */
     int64_t ended_at;
     bool asked, asked_members;   /* those that were left then to leave */
     int user_signal;             /* the first; 0: none */
@@ -90,7 +95,8 @@ typedef struct elastic {
     char why[300];               /* how */
     int code_after;              /* likewise, of the first that has seen the end of the run before */
     char why_after[300];
-    bool printed;                /* worker 0 has refused the run, and printed the reason */
+    bool printed;                /* worker 0 has refused the run, or one that joins was left alone, and
+                                    printed the reason */
 } elastic;
 
 static void say(const elastic *e, const char *line)
@@ -101,6 +107,7 @@ static void say(const elastic *e, const char *line)
 
 static void send_all(elastic *e, int signal)
 {
+    e->killed = e->killed || signal == SIGKILL;
     for (int k = 0; k < e->n; k++) {
         e->workers[k].start_at = 0;
         e->workers[k].ours = e->workers[k].ours || signal == SIGKILL;
@@ -134,7 +141,7 @@ static void write_pass(const elastic *e)
     tutti_launch_pass pass = { .id = e->options->id, .key = e->options->key };
     tutti_error why = { .rank = -1 };
 
-    for (int k = 0; k < e->n && pass.n < TUTTI_LAUNCH_CONTACTS; k++)
+    for (int k = 0; k < e->n && pass.n < TUTTI_LAUNCH_CONTACTS && !e->options->joins; k++)
         if (e->workers[k].pidfd >= 0 && e->workers[k].address[0] != '\0')
             snprintf(pass.at[pass.n++], sizeof *pass.at, "%s", e->workers[k].address);
     if (pass.n > 0 && tutti_launch_pass_write(&pass, e->options->pass, &why) != TUTTI_OK)
@@ -145,13 +152,16 @@ static void write_pass(const elastic *e)
 static void take_line(elastic *e, const char *line)
 {
     char address[64];
+    unsigned long long epoch;
     int k, place, at = 0;
 
     if (sscanf(line, "%d says %n", &k, &at) == 1 && at > 0)
         say(e, line + at);
-    else if (sscanf(line, "%d in %d", &k, &place) == 2 && k >= 0 && k < e->n) {
+    else if (sscanf(line, "%d in %d %llu", &k, &place, &epoch) == 3 && k >= 0 && k < e->n) {
         e->workers[k].in = e->placed = true;
         e->workers[k].place = place;
+        e->first = place == 0 || (e->first && epoch == e->newest);
+        e->newest = epoch;
     }
     else if (sscanf(line, "%d at %63s", &k, address) == 2 && k >= 0 && k < e->n) {
         snprintf(e->workers[k].address, sizeof e->workers[k].address, "%s", address);
@@ -256,9 +266,15 @@ static void on_loss(elastic *e, int k, int status)
         return;
     if (e->code == 0) {
         e->code = killed ? LOST : number;
-        snprintf(e->why, sizeof e->why, "worker %d was lost: %.250s", k, why.text);
+        if (e->options->joins)
+            snprintf(e->why, sizeof e->why, "this worker was lost: %.250s", why.text);
+        else
+            snprintf(e->why, sizeof e->why, "worker %d was lost: %.250s", k, why.text);
     }
-    e->printed = e->printed || (k == 0 && !killed && number == REFUSED);
+    e->printed = e->printed || (k == 0 && !killed && number == REFUSED) ||
+                 (e->options->joins && !killed && number == LOST);
+    if (e->options->joins)
+        return;
     if (!killed && number == REFUSED && w->started_again == 0) {
         send_all(e, SIGTERM); /* the run is refused, by one worker perhaps: a file that it reads */
         return;
@@ -300,7 +316,7 @@ static tutti_status start(elastic *e, int k, bool founder, tutti_error *err)
     w->in = w->done = w->ours = false;
     w->stopped = (launch_stopped){ .since_ns = 0 };
     status = tutti_launch_start_worker(founder ? &e->founders : &e->newcomers, k,
-                                       e->cores != NULL ? &e->cores[k] : NULL, NULL, &w->pid,
+                                       e->options->joins ? NULL : &e->cores[k], NULL, &w->pid,
                                        &w->pidfd, err);
     if (status == TUTTI_OK) {
         e->alive++;
@@ -421,12 +437,40 @@ static void watch(elastic *e)
     read_tells(e);
 }
 
-static void conclude(const elastic *e, tutti_launch_result *result)
+static void conclude_joined(const elastic *e, tutti_launch_result *result)
 {
     if (e->ended) {
         result->exit_code = e->code_after;
         snprintf(result->text, sizeof result->text, "%s", e->why_after);
-        if (!e->whole && e->code_after == 0) {
+    } else if (e->user_signal != 0 && (e->killed || e->code != 0)) {
+        result->exit_code = 128 + e->user_signal;
+        snprintf(result->text, sizeof result->text, "stopped by signal %d (SIG%s)%s", e->user_signal,
+                 tutti_launch_signal_name(e->user_signal),
+                 e->killed ? "; it had not left the run, and was killed" : "");
+    } else if (e->code != 0) {
+        result->exit_code = e->code;
+        snprintf(result->text, sizeof result->text, "%s", e->printed ? "" : e->why);
+    } else if (!e->met) {
+        result->exit_code = 1;
+        snprintf(result->text, sizeof result->text,
+                 "the command has ended without having taken part in the run: a script does by "
+                 "prepare(elastic=True)");
+    } else
+        snprintf(result->text, sizeof result->text, "this worker has left the run");
+}
+
+static void conclude(const elastic *e, tutti_launch_result *result)
+{
+    if (e->options->joins)
+        conclude_joined(e, result);
+    else if (e->ended) {
+        result->exit_code = e->code_after;
+        snprintf(result->text, sizeof result->text, "%s", e->why_after);
+        if (!e->whole && !e->first && e->code_after == 0)
+            snprintf(result->text, sizeof result->text,
+                     "rank 0 at the end was a worker that has joined: what it has written is on its "
+                     "machine");
+        else if (!e->whole && e->code_after == 0) {
             result->exit_code = LOST;
             snprintf(result->text, sizeof result->text,
                      "the first worker was lost as the run ended: what it was to write after that may "
@@ -537,7 +581,7 @@ static tutti_status start_all(elastic *e, tutti_error *err)
     tutti_status status = TUTTI_OK;
 
     for (int k = 0; k < e->n && status == TUTTI_OK; k++)
-        status = start(e, k, true, err);
+        status = start(e, k, !e->options->joins, err);
     if (status != TUTTI_OK)
         send_all(e, SIGKILL);
     return status;
@@ -545,7 +589,7 @@ static tutti_status start_all(elastic *e, tutti_error *err)
 
 static void elastic_close(elastic *e)
 {
-    if (e->met)
+    if (e->met && !e->options->joins)
         unlink(e->options->pass);
     tutti_launch_start_close(&e->founders);
     tutti_launch_start_close(&e->newcomers);

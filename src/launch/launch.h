@@ -95,6 +95,10 @@ typedef struct tutti_launch_pass {
 /* Replaces the file by one that only its owner can read. */
 tutti_status tutti_launch_pass_write(const tutti_launch_pass *pass, const char *path,
                                      tutti_error *err);
+/* Writes the lines of the pass to a descriptor. */
+tutti_status tutti_launch_pass_print(const tutti_launch_pass *pass, int fd, tutti_error *err);
+/* May that file be replaced, and removed, by a pass? TUTTI_ERR_USAGE: it is there, and is none. */
+tutti_status tutti_launch_pass_replaces(const char *path, tutti_error *err);
 /* TUTTI_ERR_USAGE: there is no such file, others can read it, or it is no pass. */
 tutti_status tutti_launch_pass_read(tutti_launch_pass *pass, const char *path, tutti_error *err);
 
@@ -105,7 +109,11 @@ tutti_status tutti_launch_pass_read(tutti_launch_pass *pass, const char *path, t
 #define TUTTI_LAUNCH_TELL "TUTTI_TELL"
 #define TUTTI_LAUNCH_JOIN "TUTTI_JOIN"
 #define TUTTI_LAUNCH_WORKERS "TUTTI_WORKERS"
-#define TUTTI_LAUNCH_SCRIPT "script" /* what such a worker answers those that ask what is trained */
+/* HOST PORT, of workers that others than those of this machine reach there; 0: any port. */
+#define TUTTI_LAUNCH_NODE "TUTTI_NODE"
+/* What such a worker answers those that ask what is trained: this word, the value of
+   TUTTI_LAUNCH_WORKERS, the threads of a worker, and lines of facts of its program. */
+#define TUTTI_LAUNCH_SCRIPT "script"
 enum { TUTTI_LAUNCH_LINE = 1200 }; /* most bytes of a line of that pipe */
 
 typedef struct tutti_launch_elastic_options {
@@ -113,6 +121,8 @@ typedef struct tutti_launch_elastic_options {
     int threads;                 /* of each */
     const char *const *argv;     /* as in tutti_launch_options */
     int restarts;                /* how often each lost one is started again */
+    bool joins;                  /* one worker, a newcomer of a run that is under way. The pass is
+                                    read only, and it is not started again */
     int64_t leave_ns;            /* that they have to leave after a signal, then they are killed;
                                     0: 30 s */
     const char *pass;            /* the file; it is there while a worker of this host takes part */
@@ -123,7 +133,7 @@ typedef struct tutti_launch_elastic_options {
 } tutti_launch_elastic_options;
 /* Starts the founders, and blocks until all workers of this host have ended. The founders meet by
    the transport shm. exit_code: 0 if one has seen the end of the run, or all have left it; else as
-   of tutti_launch_run. */
+   of tutti_launch_run. joins: also 0 if it has left it after a signal. */
 tutti_status tutti_launch_elastic(const tutti_launch_elastic_options *options,
                                   tutti_launch_result *result, tutti_error *err);
 

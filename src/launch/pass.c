@@ -30,6 +30,51 @@ static size_t pass_text(const tutti_launch_pass *pass, char text[PASS_BYTES])
     return n;
 }
 
+/* Is the file at `path` a pass, or the beginning of one? */
+static bool is_pass(int fd, bool begun)
+{
+    char text[5] = "";
+    struct stat about;
+    const bool regular = fstat(fd, &about) == 0 && S_ISREG(about.st_mode);
+    const ssize_t n = regular ? read(fd, text, sizeof text - 1) : -1;
+
+    return n >= 0 && (strcmp(text, "run ") == 0 || (begun && n == 0));
+}
+
+tutti_status tutti_launch_pass_replaces(const char *path, tutti_error *err)
+{
+    char name[PASS_PATH];
+
+    for (int begun = 0; begun < 2; begun++) { /* the second: of a process that was killed in write */
+        bool well = true;
+        int fd;
+        snprintf(name, sizeof name, "%.4200s%s", path, begun ? ".new" : "");
+        fd = open(name, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+        if (fd >= 0) {
+            well = is_pass(fd, begun);
+            close(fd);
+        } else
+            well = errno == ENOENT;
+        if (!well)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "--pass '%.300s' is a file that is no pass, and would be replaced and "
+                              "removed at the end; give another name",
+                              name);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti_launch_pass_print(const tutti_launch_pass *pass, int fd, tutti_error *err)
+{
+    char text[PASS_BYTES];
+    const size_t n = pass_text(pass, text);
+    const bool well = write(fd, text, n) == (ssize_t)n;
+
+    explicit_bzero(text, sizeof text);
+    return well ? TUTTI_OK
+                : tutti_fail(err, TUTTI_ERR_IO, errno, "writing how the run is reached");
+}
+
 tutti_status tutti_launch_pass_write(const tutti_launch_pass *pass, const char *path,
                                      tutti_error *err)
 {
@@ -52,7 +97,7 @@ tutti_status tutti_launch_pass_write(const tutti_launch_pass *pass, const char *
     unlink(other);
     return tutti_fail(err, TUTTI_ERR_IO, cause,
                       "cannot write '%.300s', by which others join the run; free space there, or "
-                      "give this run another --out",
+                      "give this run another --out, or --pass",
                       path);
 }
 

@@ -369,6 +369,9 @@ class Join(Case):
         for name, process in ("nobody", nobody), ("stranger", stranger):
             self.ends(1, process, name)
             self.assertIn("which may have ended, or have another key", self.said(name))
+        self.refused("the run at %s is of `tutti train`, whose workers need no command: tutti join %s" % (out, out),
+                     "join", out, "--", "true")
+        self.refused("there is no command behind --", "join", out, "--")
         run.terminate()
         self.ends(143, run, "other")
 

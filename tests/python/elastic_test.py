@@ -190,6 +190,19 @@ class Counts(torch.optim.Optimizer):
     assert run.end().count("ended") == 3 and equal(run.model(), alone.model())
 
 
+@pytest.mark.parametrize("when", ["after the last step of an epoch", pytest.param(
+    "after the scheduler's step", marks=pytest.mark.slow)])
+def test_a_loss_where_the_rate_changes(tmp_path, undisturbed, when):
+    """Steps 6 to 10 are the second epoch, after which StepLR has another rate. Some have it then, others not."""
+    dies = "optimizer.figures()['steps'] == 10 and optimizer.world.rank == 1 and not os.path.exists(out + '.died')"
+    at = "        optimizer.zero_grad()\n" if "last step" in when else "    scheduler.step()\n"
+    kills = f"if {dies}: open(out + '.died', 'w').close(); os.kill(os.getpid(), 9)\n"
+    indent = at[:len(at) - len(at.lstrip())]
+    run = Elastic(tmp_path, "rate", 3, delay=0.1, script=SCRIPT.replace(at, at + indent + kills, 1))
+    text = run.end()
+    assert "killed by signal 9" in text and "StateError" not in text and equal(run.model(), undisturbed)
+
+
 @pytest.mark.slow
 def test_a_second_model_is_refused(tmp_path):
     more = """
@@ -248,6 +261,26 @@ print(f"child {child.exitcode}\\n", end="", flush=True)
 """
     run = Elastic(tmp_path, "forks", 1, script=SCRIPT.replace(at, forks[1:] + at, 1))
     assert "child -15\n" in run.end()
+
+
+def test_a_forked_child_has_no_connections_and_ends_no_run(tmp_path):
+    """It ends as a program does that has never trained; and it could outlive its parent, which the others would miss
+    late if their connections were open."""
+    at = "        optimizer.zero_grad()\n"
+    forks = """
+        if optimizer.figures()["steps"] == 3:
+            from tutti._owner import sockets
+            mine = len(sockets())
+            if os.fork() == 0:
+                print(f"child {len(sockets())} of {mine}\\n", end="", flush=True)
+                sys.exit(0)
+            os.wait()
+"""
+    run = Elastic(tmp_path, "sockets", 2, script=SCRIPT.replace(at, at + forks[1:], 1))
+    text = run.end()
+    found = re.findall(r"(?m)^child (\d+) of (\d+)$", text)
+    assert found and all(int(n) == 0 and int(of) >= 4 for n, of in found), text
+    assert "without optimizer.finish()" not in text and text.count("ended") == 2
 
 
 @pytest.mark.slow
@@ -317,9 +350,6 @@ def test_without_a_majority_the_run_waits_and_ends(tmp_path):
 def test_all_leave_when_the_launcher_is_stopped(tmp_path):
     run = Elastic(tmp_path, "stopped", 2, delay=0.1)
     run.until(r"^step \d+ 2$")
-    joined = subprocess.run([f"{build()}/bin/tutti", "join", str(tmp_path / "stopped.join")], capture_output=True,
-                            text=True)
-    assert joined.returncode == 2 and "is of a script, whose workers `tutti run --workers` starts" in joined.stderr
     run.process.send_signal(signal.SIGTERM)
     assert "ended" not in run.end(128 + signal.SIGTERM)
 
@@ -333,7 +363,8 @@ def test_a_script_that_fails_after_the_end_is_no_success(tmp_path):
 
 @pytest.mark.slow
 def test_rates_that_differ_from_the_others_are_refused(tmp_path):
-    script = SCRIPT.replace("lr=0.01", "lr=0.02 if 'TUTTI_JOIN' in os.environ else 0.01")
+    at = 'print(f"begins'
+    script = SCRIPT.replace(at, "if 'TUTTI_JOIN' in os.environ:\n    optimizer.param_groups[0]['lr'] = 0.02\n" + at, 1)
     run = Elastic(tmp_path, "rates", 2, delay=0.6, more=["--restarts", "1"], script=script)
     for _ in range(2):
         run.until(r"^begins")

@@ -24,7 +24,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import nn
@@ -32,7 +32,7 @@ from torch import nn
 from .. import _abi
 from .._members import Epoch, Members
 from ..errors import PeerError, StateError
-from . import _record, _saved, _state
+from . import _facts, _record, _saved, _state
 from ._run import Run, _traits, check, statistics_of
 
 if TYPE_CHECKING:
@@ -40,11 +40,19 @@ if TYPE_CHECKING:
 
 _MIB = 1 << 20
 _LOST = 3  # exit code of a process that cannot go on without others
+_REFUSED = 2  # of one that is not admitted, and would not be if it was started again
 _BEHIND = (
     "the run is at step {} and in an earlier epoch of samples than this script: the others have gone back a step after "
     "the script had done what follows an epoch, and `tutti run` starts this process again; or the script has left the "
     "sampler's epoch before its end, which a run whose workers come and go does not allow"
 )
+
+
+class _Rates(NamedTuple):
+    """The optimizer's groups without their parameters, as they were in an epoch of the samples; -1: in none."""
+
+    epoch: int
+    groups: list[dict[str, Any]]
 
 
 class ElasticRun(Run):
@@ -109,7 +117,12 @@ class ElasticRun(Run):
         if step is None:
             raise StateError("a step has failed in the middle of its update, so this worker has no state of a whole "
                              "step") from self._lost
-        tensors, words = _saved.flat(self.optimizer.state_dict())
+        state = self.optimizer.state_dict()
+        rates = self.elastic.rates
+        for group, then in zip(state["param_groups"], rates.groups, strict=bool(rates.groups)):
+            group |= {name: then[name] for name in then.keys() & group.keys() - self.elastic.progress}
+        tensors, words = _saved.flat(state)
+        words["rates of"] = str(rates.epoch)
         of_torch = {f"torch/{name}": t for name, t in sorted(tensors.items())}
         of_engine = {f"tutti/{name}": _state.memory(p) for name, p in self._pieces().items()}
         words["progress"] = json.dumps(sorted(self.elastic.progress))
@@ -118,8 +131,8 @@ class ElasticRun(Run):
     def _pieces(self) -> dict[str, _abi.tutti_saved]:
         return {f"{p.state.decode()}/{p.tensor.decode()}@{p.begin}": p for p in self.engine.state()}
 
-    def unpack(self, state: bytes) -> list[dict[str, Any]]:
-        """Takes over a state. Returns the groups of the optimizer that go with it, whose rates stay the script's."""
+    def unpack(self, state: bytes) -> None:
+        """Takes over a state. The rates of the optimizer's groups stay the script's."""
         tensors, words = _saved.unpacked(state, "the state of the others")
         pieces = self._pieces()
         theirs = {name.removeprefix("tutti/") for name in tensors if name.startswith("tutti/")}
@@ -149,7 +162,8 @@ class ElasticRun(Run):
         self._take_own()
         self._go_on()
         self.optimizer._opt_called = True  # type: ignore[attr-defined]  # torch's schedulers warn if no update came
-        return list(found["param_groups"])
+        plain = [{k: v for k, v in group.items() if k != "params"} for group in found["param_groups"]]
+        self.elastic.rates = _Rates(int(words["rates of"]), plain)
 
     # ---- calls between steps ----
 
@@ -254,7 +268,9 @@ class Elastic:
         norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._NormBase)]
         self._counts = [m.num_batches_tracked for m in norms if m.num_batches_tracked is not None]
         self._counted = [int(t) for t in self._counts]
-        self._groups: list[dict[str, Any]] | None = None  # of the state that was taken over, until they are compared
+        self.rates = _Rates(-1, [])  # of the last update, which all members have; of what was taken over, too
+        self._compares = False  # a state was taken over, and its rates are not compared with this script's as yet
+        self._seen: dict[int, list[dict[str, Any]]] = {}  # groups as this script began an epoch of the samples
         self.progress: set[str] = set()  # what the optimizer itself changes in its groups, as a count of steps
         self._rates: tuple[int, list[dict[str, Any]]] = (-1, [])  # an epoch of the samples, and the groups in it
         self._beginning = b""  # the state of step 0, if an epoch has ended before the first step
@@ -262,7 +278,7 @@ class Elastic:
         self._others = {name: (t, t._version) for name, t in model.named_buffers() if id(t) not in known}
         self._tried = False  # whether the optimizer's state can be packed
         size = sum(t.numel() * t.element_size() for t in model.state_dict().values())
-        self.members = Members(16 * size + 64 * _MIB)
+        self.members = Members(16 * size + 64 * _MIB, _facts.of(model, optimizer, method, sampler, options))
         Elastic._taken = True
         self._listen()
         self.run: ElasticRun
@@ -350,6 +366,9 @@ class Elastic:
             except PeerError as e:  # too few are left, for too long
                 sys.stderr.write(f"tutti: {e}\n")
                 sys.exit(_LOST)
+            except ValueError as e:  # another script than the others', which have not noticed
+                sys.stderr.write(f"tutti: {e}\n")
+                sys.exit(_REFUSED)
             if epoch is None:
                 sys.exit(0)
             try:
@@ -358,10 +377,10 @@ class Elastic:
                 self.members.over(epoch.step, None)
                 continue
             try:
+                self._compares = bool(epoch.state)
                 # without a step each has its own beginning, changed by passes that were dropped
-                self._groups = self.run.unpack(epoch.state) if epoch.state else None
-                if not epoch.state and self._beginning:
-                    self.run.unpack(self._beginning)
+                if epoch.state or self._beginning:
+                    self.run.unpack(epoch.state or self._beginning)
                 self.count_batches(epoch.step)
             except BaseException as e:
                 self.run.fail(e)
@@ -420,6 +439,7 @@ class Elastic:
 
     def batches(self, epochs: int) -> Iterator[list[int]]:
         """Yields the batches of this worker in epoch `epochs` - 1 of the samples."""
+        self._seen[epochs - 1] = self.settings()
         while (spans := self._more(epochs)) is not None:
             run = self.run
             if spans[0][0] < epochs - 1:
@@ -433,12 +453,13 @@ class Elastic:
                                  "num_workers=0, and call step() after each batch")
 
     def _compare_groups(self) -> None:
-        """The script of one that has come has set the same rates as the others' scripts."""
-        theirs, self._groups = self._groups, None
-        if theirs is None:
+        """The script of one that has come has set the same rates as the others' scripts, in the epoch of the samples in
+        which the last step was made. That may be over, and what follows it done on some workers only."""
+        seen = self._seen.get(self.rates.epoch)
+        compares, self._compares = self._compares, False
+        if not compares or seen is None:
             return
-        _, words = _saved.flat(self.optimizer.state_dict())
-        for number, (other, mine) in enumerate(zip(theirs, json.loads(words["param_groups"]), strict=True)):
+        for number, (other, mine) in enumerate(zip(self.rates.groups, json.loads(json.dumps(seen)), strict=True)):
             for name in other:
                 if name not in self.progress and other[name] != mine.get(name):
                     raise self._failed(StateError(
@@ -453,8 +474,10 @@ class Elastic:
 
     def note_progress(self, before: list[dict[str, Any]]) -> None:
         """The optimizer has made an update."""
-        for a, b in zip(before, self.settings(), strict=True):
+        now = self.settings()
+        for a, b in zip(before, now, strict=True):
             self.progress |= {name for name in b if a.get(name) != b[name]}
+        self.rates = _Rates(self._rates[0], now)
 
     def _check_rates(self, epoch: int) -> None:
         """Workers do not call step() equally often in an epoch, and one that comes has called it less often."""

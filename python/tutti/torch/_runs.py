@@ -104,8 +104,10 @@ def _end(run: Any, error: BaseException | None) -> bool:
 
 
 def _leave(error: BaseException | None) -> bool:
-    """Ends all open runs. Returns whether a finish() was forgotten, for these or for earlier runs."""
-    return any([_end(run, error) for run in list(_open.values())]) or _forgotten
+    """Ends all open runs. Returns whether a finish() was forgotten, for these or for earlier runs. Those of a process
+    that this one was forked from are that one's."""
+    mine = [run for run in list(_open.values()) if not run.world.is_foreign()]
+    return any([_end(run, error) for run in mine]) or _forgotten
 
 
 @atexit.register

@@ -1,0 +1,47 @@
+"""What all workers of a run have in common, in lines that are compared before a newcomer is admitted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+if TYPE_CHECKING:
+    from .sampler import BatchSampler
+
+
+def _plain(value: Any) -> str:
+    """A setting as text, without what differs between processes, such as addresses."""
+    if isinstance(value, torch.Tensor):
+        return _plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_plain, value)) + "]"
+    if value is None or isinstance(value, bool | int | float | str):
+        return repr(value)
+    return type(value).__qualname__
+
+
+def _form(t: torch.Tensor) -> str:
+    return f"{str(t.dtype).removeprefix('torch.')} {list(t.shape)}"
+
+
+def of(model: nn.Module, optimizer: torch.optim.Optimizer, method: str, sampler: BatchSampler,
+       options: dict[str, Any]) -> dict[str, str]:
+    """Returns them by name. options: the others of prepare()."""
+    facts = {"method": method}
+    facts |= {name: _plain(options[name]) for name in (
+        "elastic_shares", "collective", "clip_norm", "nonfinite", "steps")}
+    facts["sampler"] = (f"{sampler.samples} samples, batch {sampler.batch}, seed {sampler.seed}, "
+                        f"accumulate {sampler.accumulate}")
+    for name, p in model.named_parameters():
+        facts[f"parameter {name}"] = _form(p) + ("" if p.requires_grad else ", frozen")
+    for name, b in model.named_buffers():
+        facts[f"buffer {name}"] = _form(b)
+    kind = type(optimizer)
+    facts["optimizer"] = f"{kind.__module__}.{kind.__qualname__}"
+    names = {p: name for name, p in model.named_parameters()}
+    for number, group in enumerate(optimizer.param_groups):
+        facts[f"group {number}"] = ", ".join(f"{name} {_plain(v)}" for name, v in group.items() if name != "params")
+        facts[f"parameters of group {number}"] = " ".join(names.get(p, "?") for p in group["params"])
+    return facts
