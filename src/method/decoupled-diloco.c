@@ -75,7 +75,7 @@ typedef struct decoupled {
     int64_t steps, samples;      /* c_m, n_m */
 
     /* the server: service thread */
-    tutti_optim *update;         /* the outer optimiser; NULL: none, or it is not here */
+    tutti_optim *update;         /* the outer optimiser; NULL: none */
     record *record;              /* [workers]; declared */
     struct {
         double merges, members;  /* merges, and how many answers they had together */
@@ -380,10 +380,9 @@ static tutti_status read_quorum(const tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status declare_served(tutti_method *m, tutti_plan *plan, tutti_error *err)
+static void declare_served(tutti_method *m, tutti_plan *plan)
 {
     decoupled *s = m->self;
-    tutti_status status = TUTTI_OK;
 
     tutti_declare(plan,
                   &(tutti_state){ .name = "decoupled.workers",
@@ -393,10 +392,6 @@ static tutti_status declare_served(tutti_method *m, tutti_plan *plan, tutti_erro
                                   .of_workers = true },
                   &s->record);
     tutti_declare_value(plan, "decoupled.all", TUTTI_SLICE, &s->all, sizeof s->all);
-    if (s->outer[0] != 0)
-        status = tutti_optim_declare(&s->update, plan, s->outer, "decoupled.outer", 0,
-                                     m->layout->used, TUTTI_SLICE, m->device, err);
-    return tutti_fail_within(err, status, "method '%s': outer", m->ops->name);
 }
 
 static tutti_status decoupled_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
@@ -415,7 +410,17 @@ static tutti_status decoupled_declare(tutti_method *m, tutti_plan *plan, tutti_e
     if (strcmp(s->outer, "none") == 0)
         s->outer = "";
     TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &setup, err));
-    return tutti_server_index(s->server) < 0 ? TUTTI_OK : declare_served(m, plan, err);
+    if (tutti_server_index(s->server) >= 0)
+        declare_served(m, plan);
+    if (s->outer[0] == 0)
+        return TUTTI_OK;
+    /* on all ranks, so that all refuse a wrong one; it has slots where it is used */
+    return tutti_fail_within(
+        err,
+        tutti_optim_declare(&s->update, plan, s->outer, "decoupled.outer", 0,
+                            tutti_server_index(s->server) >= 0 ? m->layout->used : 0, TUTTI_SLICE,
+                            m->device, err),
+        "method '%s': outer", m->ops->name);
 }
 
 static tutti_status decoupled_open(tutti_method *m, tutti_error *err)

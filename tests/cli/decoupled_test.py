@@ -46,12 +46,14 @@ class Decoupled(Case):
         """Worker 3 needs 9 times as long for a step. With a quorum of the three others there is a merge every four
         steps of theirs, and each has all three of them; with a quorum of one they do not even wait for each other.
         With a quorum of all everybody makes the straggler's steps."""
+        seconds = {}
         for quorum, grace in ((3, 0), (3, 1), (2, 0), (1, 0)):
             s = self.simulated("q", 4, "3:9", 90, "decoupled-diloco(period=4,quorum=%d,grace=%g)" % (quorum, grace))
             figures, steps = s["method_figures"], [w["steps"] for w in s["by_worker"]]
             fast = min(steps[:3])
             self.assertGreater(fast, (6 if grace > 0 else 8) * steps[3]) # a grace is a step in five
             self.assertEqual(sum(steps), 360)
+            seconds[quorum, grace] = s["wall_seconds"]
             self.assertLessEqual(max(steps[:3]) - fast, 4)
             if quorum == 3:
                 self.assertLessEqual(abs(figures["merges"] - fast / 4), 2)
@@ -63,6 +65,9 @@ class Decoupled(Case):
         s = self.simulated("all", 4, "3:9", 88, "decoupled-diloco(period=4)")
         self.assertEqual(([w["steps"] for w in s["by_worker"]], s["method_figures"]["merges"]), ([88] * 4, 22))
         self.assertEqual(s["method_figures"]["steps_dropped"], [0] * 4)
+        # the page's figures, of 360 gradients and 352
+        self.assertAlmostEqual(seconds[3, 0], 1.18, delta=0.02)
+        self.assertAlmostEqual(s["wall_seconds"], 7.93, delta=0.08)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_grace_lets_slower_workers_answer_with_what_they_have(self):
@@ -77,6 +82,21 @@ class Decoupled(Case):
                 share = figures["effective_steps"][2] / merged
                 each = 1 / 3 if weights == "uniform" else 4 / (9 + 9 + 4)
                 self.assertAlmostEqual(share, each, delta=0.15 * each)
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_a_lost_worker_is_not_missed(self):
+        """It is lost after 29 steps of its 90: 28 of them are merged, the others make the rest. With a quorum of all
+        they learn of it when a merge waits for it, with one below that when the run ends."""
+        for quorum, least, most in (("all", 29, 40), ("3", 80, 90), ("1", 80, 90)):
+            s = self.simulated("l" + quorum, 4, "0:1", 90, "decoupled-diloco(period=4,quorum=%s)" % quorum, "--fail",
+                               "2@0.3")
+            figures = s["method_figures"]
+            self.assertEqual([(e["kind"], e["rank"]) for e in s["events"]], [("lost", 2)])
+            self.assertTrue(least <= s["events"][0]["step"] <= most, (quorum, s["events"]))
+            self.assertEqual((figures["steps_merged"][2], figures["steps_dropped"][2]), (28, 0))
+            self.assertEqual([w["steps"] for w in s["by_worker"]],
+                             [figures["steps_merged"][r] + figures["steps_dropped"][r] for r in (0, 1, 3)])
+            self.assertGreaterEqual(figures["merges"], 27)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_reports_are_as_rare_as_asked_for(self):

@@ -9,8 +9,8 @@ COMMON = ["--model", "mlp(hidden=48)", "--batch", "16", "--seed", "11", "--optim
 # every checkpoint.
 OWN_PACE = ("ad-psgd(exchanges=2,outstanding=3)", "rand-psgd(pace=own)", "asgd(softsync=2)", "ssp(staleness=0)",
             "ringmaster-asgd(max_delay=2,stops=on)", "dude-asgd(table=worker,group=2)",
-            "lasgd(local_steps=4,max_delay=3)", "oscars(interval=3)", "decoupled-diloco(period=3,quorum=2)",
-            "bagua(algorithm=async,sync_interval_ms=3)")
+            "lasgd(local_steps=4,max_delay=3)", "oscars(interval=3)", "bagua(algorithm=async,sync_interval_ms=3)",
+            "decoupled-diloco(period=3,quorum=2)")
 
 
 # Methods with a state for each of their workers, and ranks that only serve.
