@@ -1,5 +1,7 @@
-"""tools/wheel: what it refuses before any work. What it makes is tried by `make packages`."""
-import os, platform, subprocess, unittest
+"""tools/wheel: what it refuses before any work. And tools/packages, with tools of the test's own: what
+it runs, and what it leaves out where something is missing. What the real ones make is tried by
+`make packages`."""
+import os, platform, shutil, subprocess, unittest
 from package import *
 
 WHEEL = os.path.join(SOURCE, "tools/wheel")
@@ -28,6 +30,43 @@ class Wheel(Case):
         else:
             self.assertEqual(self.refused("--arch", "x86_64", "--arch", "aarch64", "--try", "noble"),
                              "wheel: --try of a wheel for aarch64 knows bookworm and trixie, not 'noble'\n")
+
+
+class Packages(Case):
+    def said(self, machine="x86_64", uid=0, cross=True, roots=True, code=0):
+        """What tools/packages prints on a machine with these properties."""
+        at = os.path.join(self.folder, f"{machine}-{uid}-{cross}-{roots}-{code}")
+        os.makedirs(os.path.join(at, "tools"))
+        os.mkdir(os.path.join(at, "bin"))
+        shutil.copy(os.path.join(SOURCE, "tools/packages"), os.path.join(at, "tools"))
+        tools = {"tools/setup": f"exit {0 if cross else 1}", "tools/wheel": f"echo wheel $*; exit {code}",
+                 "tools/deb": "echo deb $*", "bin/uname": f"echo {machine}", "bin/id": f"echo {uid}"}
+        if roots:
+            tools["bin/mmdebstrap"] = "exit 1"
+        for name, body in tools.items():
+            with open(os.path.join(at, name), "w") as f:
+                f.write(f"#!/bin/sh\n{body}\n")
+            os.chmod(os.path.join(at, name), 0o755)
+        os.symlink(shutil.which("dirname"), os.path.join(at, "bin/dirname"))
+        done = subprocess.run(["/bin/bash", os.path.join(at, "tools/packages")], capture_output=True, text=True,
+                              timeout=60, stdin=subprocess.DEVNULL, env={"PATH": os.path.join(at, "bin")})
+        self.assertEqual((done.returncode, done.stderr), (code, ""))
+        return done.stdout
+
+    def test_all_packages_are_made_and_tried(self):
+        self.assertEqual(self.said(), "wheel --arch x86_64 --arch aarch64 --try bookworm trixie\ndeb\n")
+        self.assertEqual(self.said("aarch64", cross=False), "wheel --arch aarch64 --try bookworm trixie\ndeb\n")
+
+    def test_what_cannot_be_done_is_printed_as_skipped(self):
+        arm64 = "skipped: the wheel for arm64: tools/setup --arm64 did not succeed\n"
+        roots = "skipped: to try the wheels, and Debian's packages: they need root and mmdebstrap " \
+            "(tools/setup --fresh)\n"
+        self.assertEqual(self.said(cross=False), arm64 + "wheel --arch x86_64 --try bookworm trixie\ndeb\n")
+        self.assertEqual(self.said(roots=False), roots + "wheel --arch x86_64 --arch aarch64\n")
+        self.assertEqual(self.said(uid=1000, cross=False), arm64 + roots + "wheel --arch x86_64\n")
+
+    def test_wheel_that_fails_is_a_failure_of_all(self):
+        self.assertEqual(self.said(code=3), "wheel --arch x86_64 --arch aarch64 --try bookworm trixie\n")
 
 
 if __name__ == "__main__":
