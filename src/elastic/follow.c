@@ -107,6 +107,7 @@ static tutti_status open_world(tutti_follower *f, const tutti_node_view *view, t
     f->spent = view->epoch;
     f->spent_step = view->step;
     f->few = 0; /* there are enough */
+    f->missing = false;
     f->spent_ns = tutti_node_now(f->node);
     if (status == TUTTI_OK) {
         f->epoch = turn->epoch = view->epoch;

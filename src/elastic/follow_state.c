@@ -244,7 +244,7 @@ void tutti_follower_linger(tutti_follower *f)
     uint64_t members[TUTTI_MEMBERS_MAX];
     tutti_node_view view;
 
-    if (image == NULL || tutti_image_is_whole(image))
+    if (image == NULL || (tutti_image_is_whole(image) && !f->rest)) /* others have it, too */
         return;
     do {
         tutti_node_look(f->node, &view);

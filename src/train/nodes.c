@@ -182,31 +182,22 @@ tutti_status tutti_train_by_nodes(tutti_run *run, const tutti_train_nodes *how, 
                                   tutti_error *err)
 {
     node_trainer t = { .run = run, .how = how };
-    tutti_follow_options options = { .node = how->node,
-                                     .founders = how->founders,
-                                     .contacts = how->contacts,
-                                     .n = how->n,
-                                     .transport = how->transport,
-                                     .least = how->least,
-                                     .admission_ns = how->admission_ns,
-                                     .lack_ns = how->lack_ns,
-                                     .most = most_bytes(run),
-                                     .leaves = leaves,
-                                     .listens = listens,
-                                     .say = say,
-                                     .save = tutti_node_trainer_saves(run->config)
-                                                 ? tutti_node_trainer_save
-                                                 : NULL,
-                                     .saves_at_leave = run->config->checkpoint_on_signal,
-                                     .mends = tutti_node_trainer_mends,
-                                     .user = &t };
+    tutti_follow_options options = *how;
     char *about = NULL;
     tutti_status status;
 
     *ended = false;
     TUTTI_TRY(check(run->config, err));
     status = tell_about(run, &about, err);
+    options.most = most_bytes(run);
     options.about = about;
+    options.leaves = leaves;
+    options.listens = listens;
+    options.say = say;
+    options.save = tutti_node_trainer_saves(run->config) ? tutti_node_trainer_save : NULL;
+    options.saves_at_leave = run->config->checkpoint_on_signal;
+    options.mends = tutti_node_trainer_mends;
+    options.user = &t;
     if (status == TUTTI_OK)
         status = tutti_follower_open(&t.follower, run->rt, &options, err);
     free(about);

@@ -4,31 +4,15 @@
    nodes.c, nodes_wait.c and nodes_ask.c. */
 #ifndef TUTTI_TRAIN_NODES_H
 #define TUTTI_TRAIN_NODES_H
-#include "elastic/node.h"
+#include "elastic/follow.h"
 #include "train/train.h"
 #pragma GCC visibility push(default)
 
 typedef struct tutti_run tutti_run;
 
-typedef struct tutti_train_nodes {
-    /* Of its node. on_note and user are the trainer's. */
-    tutti_node_options node;
-    tutti_world *founders;       /* a founder: the world of all of them; NULL: a newcomer, with */
-    const char *const *contacts; /* [n]: addresses of members, 1 to TUTTI_CONTACTS_MAX */
-    int n;
-    const char *transport; /* of the worlds of epochs: "tcp(...)"; NULL: "tcp" */
-    int least;             /* workers with which it trains; with fewer it waits for others */
-    int64_t admission_ns;  /* a newcomer that is not admitted for so long gives up; 0: 60 s */
-    /* With fewer workers than `least`, or without a majority of its epoch, it waits for others for
-       so long; 0: 10 minutes. */
-    int64_t lack_ns;
-    /* Asked in each step and each wait: is this process to leave? It may then end, without a step
-       being lost. NULL: no. */
-    bool (*leaves)(void *user);
-    /* The node is open: others may join by this address. NULL: not called. */
-    void (*listens)(void *user, const char *address);
-    void *user;
-} tutti_train_nodes;
+/* How it takes part. `most`, `about`, `say`, `save`, `saves_at_leave` and `mends` are the trainer's,
+   and so is the user of the follower's callbacks: leaves and listens get this one. */
+typedef tutti_follow_options tutti_train_nodes;
 
 /* Trains until the run has ended (*ended), or until this process has left it. After
    tutti_train_begin and tutti_train_open_samples. TUTTI_ERR_USAGE: with a run that has no epochs
