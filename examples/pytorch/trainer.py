@@ -40,7 +40,9 @@ class Trainer:
                 loss_of(self.model, *batch).backward()
                 self.optimizer.step()
             with self.optimizer.evaluate():  # the model that all workers agree on
-                self.say(f"epoch {epoch + 1}  {self.method}  test loss {self.loss(loss_of, test):.4f}")
+                loss = self.loss(loss_of, test)
+            self.optimizer.log(test_loss=loss)  # for the record of the run, if it has one
+            self.say(f"epoch {epoch + 1}  {self.method}  test loss {loss:.4f}")
         self.optimizer.finish()
 
     @torch.no_grad()

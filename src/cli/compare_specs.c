@@ -1,5 +1,5 @@
-/* compare_specs.c: reads the texts of a comparison: specs of methods and codecs, the figure by which
-   runs are compared (--by), and the target. */
+/* compare_specs.c: reads specs of methods and codecs, the figure by which runs are compared (--by),
+   and the target. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

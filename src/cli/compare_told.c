@@ -1,6 +1,5 @@
-/* compare_told.c: sentences on what the records of runs have told: by which figure they are compared
-   and which runs lack it; and where a script seems not to have taken the method, the options or the
-   seed that it was given, so that a row is not what it is called. */
+/* compare_told.c: sentences about the records of runs: by which figure they are compared and which
+   runs lack it; where a script has not taken the options or the seed that it was given. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +10,7 @@
 
 /* ---- figures ---- */
 
-/* Prints the names of figures that runs have logged, besides those that are compared. Returns how
-   many there are. */
+/* Prints the names of logged figures, without those that are compared. Returns their number. */
 static size_t put_names(const tutti_findings *f, FILE *out)
 {
     json_t *all = json_object(), *value;
@@ -199,7 +197,7 @@ static void say_seeds(const tutti_findings *f, FILE *out, tutti_compare_speaker 
                     tutti_compare_index(run, "point") ||
                 !same_losses(&f->results[i].h, &f->results[k].h)))
             k++;
-        if (k == f->n || k < i) /* none; or it was told of the other */
+        if (k == f->n || k < i) /* none; or the sentence was printed */
             continue;
         tutti_compare_label(json_array_get(f->rows, tutti_compare_index(run, "row")), label,
                             sizeof label);

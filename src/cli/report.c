@@ -138,6 +138,8 @@ static tutti_status draw_figure(tutti_page *p, const tutti_history *h, const cha
     return tutti_page_figure(p, &plot, caption, "command", err);
 }
 
+enum { MOST_LOGGED = 64 }; /* figures on a page; each has a picture */
+
 /* The figures of a script's evaluations. The curves have its test's loss and accuracy. */
 static tutti_status put_logged(tutti_page *p, const tutti_history *h, tutti_error *err)
 {
@@ -146,6 +148,7 @@ static tutti_status put_logged(tutti_page *p, const tutti_history *h, tutti_erro
     double *x = tutti_alloc(h->n + 1, 2 * sizeof *x), *y = x + h->n;
     tutti_status status = TUTTI_OK;
     const char *name;
+    int shown = 0;
 
     for (size_t i = 0; i < h->n && x != NULL; i++)
         x[i] = h->moments[i].step;
@@ -153,7 +156,7 @@ static tutti_status put_logged(tutti_page *p, const tutti_history *h, tutti_erro
         fputs("<h2>Evaluations</h2>\n", p->out);
     tutti_page_figures_begin(p);
     json_object_foreach(names, name, value) {
-        if (t == NULL || x == NULL || status != TUTTI_OK)
+        if (t == NULL || x == NULL || status != TUTTI_OK || shown++ == MOST_LOGGED)
             break;
         take_figure(t, h, name, y);
         if (strcmp(name, "test_loss") != 0 && strcmp(name, "test_accuracy") != 0)
@@ -164,6 +167,9 @@ static tutti_status put_logged(tutti_page *p, const tutti_history *h, tutti_erro
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "the table of evaluations");
     else if (status == TUTTI_OK && json_object_size(names) > 0)
         tutti_cells_html(t, p->out);
+    if (json_object_size(names) > MOST_LOGGED)
+        fprintf(p->out, "<p>%zu more figures are in metrics.jsonl.</p>\n",
+                json_object_size(names) - MOST_LOGGED);
     tutti_cells_close(t);
     tutti_free(x);
     json_decref(names);

@@ -73,6 +73,7 @@ typedef struct tutti_record_place {
     const char *folder;
     unsigned forms;
     const char *port;            /* as tutti_record_port_check has it */
+    struct tutti_record_port *opened; /* that port, if it is open already: taken */
 } tutti_record_place;
 typedef struct tutti_record_rows tutti_record_rows;
 

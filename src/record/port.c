@@ -107,7 +107,8 @@ static tutti_status find_place(const char *where, address *a, tutti_error *err)
 /* Says why the place cannot be had. */
 static tutti_status refused(const char *where, int cause, tutti_error *err)
 {
-    const char *mend = cause == EADDRINUSE      ? "another program has it; choose another port"
+    const char *mend = cause == EADDRINUSE      ? "another program, or another run of this one, has "
+                                                  "it; choose another port"
                        : cause == EADDRNOTAVAIL ? "it is no address of this host; give one that it "
                                                   "has, or 0.0.0.0 for all of them"
                        : cause == EACCES ? "ports below 1024 are not for users; choose a higher one"

@@ -296,12 +296,15 @@ static tutti_record_rows *new_rows(const tutti_record_place *in, tutti_status *s
     *status = rows != NULL
                   ? TUTTI_OK
                   : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the rows of a run");
-    if (rows == NULL)
+    if (rows == NULL) {
+        tutti_record_port_close(in->opened);
         return NULL;
+    }
     rows->rt = in->rt;
     snprintf(rows->folder, sizeof rows->folder, "%s", in->folder);
     rows->more = json_object();
-    if (in->port != NULL && in->port[0] != 0)
+    rows->port = in->opened;
+    if (in->opened == NULL && in->port != NULL && in->port[0] != 0)
         *status = tutti_record_port_open(&rows->port, in->rt, in->port, err);
     if (*status == TUTTI_OK)
         return rows;

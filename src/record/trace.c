@@ -142,8 +142,9 @@ static tutti_status agree(tutti_group *all, tutti_status mine, const char *text,
     return mine;
 }
 
-static tutti_status make_files(tutti_record_trace *t, const tutti_record_options *o,
-                               json_t *config, tutti_error *err)
+/* port: taken. */
+static tutti_status make_files(tutti_record_trace *t, json_t *config, tutti_record_port *port,
+                               tutti_error *err)
 {
     char path[TUTTI_RECORD_PATH];
     tutti_status status;
@@ -157,20 +158,36 @@ static tutti_status make_files(tutti_record_trace *t, const tutti_record_options
         t->length += tutti_record_head(t->text + t->length, t->rank, t->workers, &t->clock, 0);
         status = tutti_record_trace_write(t, err);
     }
-    if (status != TUTTI_OK || t->rank != 0) {
+    if (status == TUTTI_OK && t->rank == 0)
+        status = tutti_record_write_object(t->rt, t->folder, "config.json", config, err);
+    else
         json_decref(config);
-        return status;
-    }
-    TUTTI_TRY(tutti_record_write_object(t->rt, t->folder, "config.json", config, err));
-    return tutti_record_rows_begin(
-        &t->rows, &(tutti_record_place){ t->rt, t->folder, t->forms, o->metrics_port }, false, 0,
-        err);
+    if (status == TUTTI_OK && t->rank == 0)
+        return tutti_record_rows_begin(&t->rows,
+                                       &(tutti_record_place){ .rt = t->rt,
+                                                              .folder = t->folder,
+                                                              .forms = t->forms,
+                                                              .opened = port },
+                                       false, 0, err);
+    tutti_record_port_close(port);
+    return status;
+}
+
+/* Opens the port at rank 0, before an earlier record is removed; others look at what it is called.
+   It stays open: else another program could take it meanwhile. */
+static tutti_status open_port(const tutti_record_trace *t, const char *where,
+                              tutti_record_port **port, tutti_error *err)
+{
+    if (t->rank != 0 || where == NULL || where[0] == 0)
+        return tutti_record_port_check(where, false, err);
+    return tutti_record_port_open(port, t->rt, where, err);
 }
 
 tutti_status tutti_record_trace_open(tutti_record_trace *t, tutti_group *all,
                                      const tutti_record_options *o, json_t *config,
                                      tutti_status status, tutti_error *err)
 {
+    tutti_record_port *port = NULL;
     char text[TUTTI_RECORD_PATH];
 
     snprintf(text, sizeof text,
@@ -180,16 +197,17 @@ tutti_status tutti_record_trace_open(tutti_record_trace *t, tutti_group *all,
     if (status == TUTTI_OK)
         status = tutti_record_log_to(o->log_to, &t->forms, err);
     if (status == TUTTI_OK)
-        status = tutti_record_port_check(o->metrics_port, t->rank == 0, err);
+        status = open_port(t, o->metrics_port, &port, err);
     status = agree(all, status == TUTTI_OK ? take_folder(t, o, err) : status, text, err);
     t->clock.at_ns = tutti_now_ns(t->rt);
     if (status == TUTTI_OK && tutti_record_clocks_differ(all->world))
         status = tutti_record_clock_compare(all, &t->clock, err);
     if (status != TUTTI_OK) {
+        tutti_record_port_close(port);
         json_decref(config);
         return status;
     }
-    TUTTI_TRY(agree(all, make_files(t, o, config, err), text, err));
+    TUTTI_TRY(agree(all, make_files(t, config, port, err), text, err));
     return tutti_record_trace_clock(t, 0, err);
 }
 

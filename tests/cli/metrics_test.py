@@ -99,7 +99,7 @@ class Metrics(Case):
                 time.sleep(0.02)
             self.assertGreater(flat(exposition.get(port))["tutti_step", run_label], step)
             second = self.out("second")
-            self.refused("metrics-port %d cannot be had: another program has it; choose another port" % port,
+            self.refused("metrics-port %d cannot be had: another program, or another run of this one, has it" % port,
                          "train", "--model", "quadratic(dim=8)", "--steps", "10", "--metrics-port", str(port),
                          "--out", second)
             self.assertFalse(os.path.exists(second))

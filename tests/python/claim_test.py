@@ -1,5 +1,5 @@
-"""checkpoint=: one run at a time writes to a folder. A second one is refused on all ranks before its first step, and a
-run that was killed keeps nobody out."""
+"""checkpoint=: one run at a time writes to a folder. A second one is refused on all ranks before its first step. The
+claim of a run ends with its process."""
 
 import os
 import signal
@@ -34,7 +34,7 @@ def test_a_folder_has_one_run_at_a_time(tmp_path):
     second.close()
     assert os.listdir(folder) == ["step-1"]
     third = _claim.Claim(str(folder))
-    del third  # nobody has it any more
+    del third
     _claim.Claim(str(folder), wait=0).close()
 
 

@@ -167,9 +167,24 @@ def test_a_port_of_another_program_is_refused_and_nothing_is_left(tmp_path, way)
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        with pytest.raises(ValueError, match=f"metrics-port {port} cannot be had: another program has it"):
+        with pytest.raises(ValueError, match=f"metrics-port {port} cannot be had: another program, or"):
             train(way, tmp_path / "t", None, metrics_port=str(port))
     assert not (tmp_path / "t").exists() or os.listdir(tmp_path / "t") == []
+
+
+def test_a_second_run_of_a_process_needs_a_port_of_its_own_and_leaves_the_first_and_what_is_there(tmp_path):
+    port = free_port()
+    train("wrapper", tmp_path / "old", None)
+    before = {p.name: p.read_bytes() for p in (tmp_path / "old").iterdir()}
+    net = torch.nn.Linear(3, 1)
+    first = tutti.torch.DistributedDataParallel(net, trace=tmp_path / "first", metrics_port=port)
+    with pytest.raises(ValueError, match=f"metrics-port {port} cannot be had: .* or another run of this one, has it"):
+        train("wrapper", tmp_path / "old", None, metrics_port=port, trace_overwrite=True)
+    assert {p.name: p.read_bytes() for p in (tmp_path / "old").iterdir()} == before
+    first.log(f1=0.5)
+    assert exposition.read(exposition.get(port))["tutti_f1"]
+    first.close()
+    train("wrapper", tmp_path / "third", None, metrics_port=port)
 
 
 @pytest.mark.parametrize(

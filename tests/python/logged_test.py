@@ -154,6 +154,16 @@ def test_what_cannot_be_a_figure_is_refused_with_and_without_a_record(tmp_path, 
         assert [line for line in rows(tmp_path / "t") if "train_loss" not in line][0]["a" * 79] == 1
 
 
+def test_a_page_has_so_many_figures_and_says_how_many_more_there_are(tmp_path):
+    ours, step, end = begin("wrapper", tmp_path / "t")
+    step()
+    ours.log({f"f{k}": k for k in range(70)})
+    end()
+    subprocess.run([processes.build() / "bin/tutti", "report", tmp_path / "t", "--pictures", "off"], check=True)
+    page = (tmp_path / "t/report.html").read_text()
+    assert "f63" in page and "f64" not in page and "6 more figures are in metrics.jsonl" in page
+
+
 @BOTH
 def test_a_figure_after_the_end_of_the_record_is_a_warning(tmp_path, way):
     ours, step, end = begin(way, tmp_path / "t")

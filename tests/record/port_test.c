@@ -448,7 +448,7 @@ static void a_port_that_cannot_be_had_is_named(void **state)
     assert_int_equal(tutti_record_port_open(&second, rt, where, &err), TUTTI_ERR_USAGE);
     assert_null(second);
     assert_non_null(strstr(err.text, where));
-    assert_non_null(strstr(err.text, "another program has it; choose another port"));
+    assert_non_null(strstr(err.text, "another run of this one, has it; choose another port"));
     snprintf(where, sizeof where, "0.0.0.0:%d", port);
     assert_int_equal(tutti_record_port_check(where, true, &err), TUTTI_ERR_USAGE);
     tutti_record_port_close(p);

@@ -484,9 +484,39 @@ static void names_of_other_files_are_no_ranks(void **state)
     assert_int_equal(tutti_record_rank_of(TUTTI_RECORD_CLOSED, "trace-00012.json"), -1);
 }
 
+static void figures_of_evaluations_are_checked(void **state)
+{
+    static const struct { const char *figures, *sentence; } of[] = {
+        { "{\"f1\": 0.5, \"val/loss\": null, \"test_accuracy\": 1}", NULL },
+        { "", "are an object of JSON" },
+        { "{}", "are an object of JSON" },
+        { "[1]", "are an object of JSON" },
+        { "{\"f1\": 1, \"f1\": 2}", "are an object of JSON" },
+        { "{\"f1\": NaN}", "are an object of JSON" },
+        { "{\"f1\": \"1\"}", "the figure f1 is no number" },
+        { "{\"f1\": 1, \"g\": [1]}", "the figure g is no number" },
+        { "{\"1f\": 1}", "a figure is called '1f'" },
+        { "{\"a//b\": 1}", "a figure is called 'a//b'" },
+        { "{\"bytes_sent/total\": 1}", "this name is the record's own" },
+        { "{\"test_accuracy\": -0.5}", "test_accuracy is -0.5; it is a fraction of 1" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(of); i++)
+        for (int calls = 0; calls < 2; calls++) {
+            tutti_error err = { .rank = -1 };
+            const tutti_status status = calls ? tutti_call_record_log(NULL, of[i].figures, &err)
+                                              : tutti_record_log(NULL, of[i].figures, &err);
+            assert_int_equal(status, of[i].sentence == NULL ? TUTTI_OK : TUTTI_ERR_USAGE);
+            if (of[i].sentence != NULL && strstr(err.text, of[i].sentence) == NULL)
+                fail_msg("%s: %s", of[i].figures, err.text);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(figures_of_evaluations_are_checked),
         cmocka_unit_test(a_run_leaves_the_files_of_tutti_train),
         cmocka_unit_test(the_locale_of_the_process_does_not_matter),
         cmocka_unit_test(folders_that_cannot_be_are_refused_by_all_ranks),

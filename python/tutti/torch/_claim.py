@@ -2,7 +2,7 @@
 
 A claim is a lock (flock) on the file DIR/lock, in which its owner has written its process and host: that of
 src/launch/claim.c, so a `tutti train --out DIR` and a script keep each other out, too. The kernel releases it when the
-owner ends. So the file that a killed run has left keeps nobody out. Who releases a claim removes the file; a process
+owner ends, so the file of a killed run is no claim. The owner removes the file when it releases the claim; a process
 that has just opened it then has the lock of a file without a name, which it notices.
 """
 
