@@ -51,6 +51,7 @@ static tutti_status take_told(const char *told, int *threads, tutti_error *err)
     if (*threads == 0)
         *threads = theirs;
     setenv(TUTTI_LAUNCH_WORKERS, workers, 1);
+    unsetenv("OMP_NUM_THREADS"); /* bits may depend on it, so this machine's own does not count */
     return TUTTI_OK;
 }
 

@@ -97,13 +97,14 @@ static tutti_status find_others(tutti_elastic *m, tutti_follow_options *o, tutti
 static tutti_status write_about(tutti_elastic *m, const char *facts, tutti_error *err)
 {
     const char *workers = getenv(TUTTI_LAUNCH_WORKERS), *threads = getenv("OMP_NUM_THREADS");
+    const int number = threads != NULL ? atoi(threads) : 1;
     const size_t bytes = strlen(facts) + 256;
 
     m->about = tutti_alloc(bytes, 1);
     if (m->about == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for what this run is");
     snprintf(m->about, bytes, TUTTI_LAUNCH_SCRIPT " %.80s %d\n%s", workers,
-             threads != NULL ? atoi(threads) : 1, facts);
+             number > 0 ? number : 1, facts);
     return TUTTI_OK;
 }
 

@@ -213,7 +213,7 @@ tutti_status tutti_follower_next(tutti_follower *f, tutti_turn *turn, tutti_erro
             tutti_follower_linger(f);
             return TUTTI_OK;
         }
-        if (view.state == TUTTI_MEMBER && !view.majority && tutti_carrier_ended(f->carrier))
+        if ((view.state != TUTTI_MEMBER || !view.majority) && tutti_carrier_ended(f->carrier))
             return TUTTI_OK; /* this process was cut off in the last meeting */
         if (f->leaving && view.all_leave) /* the run ends, and this is what is left of it */
             return f->o.saves_at_leave || f->few != 0 ? tutti_follower_save(f, &view, err)

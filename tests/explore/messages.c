@@ -323,6 +323,10 @@ void x_depart(x_run *run, int rank, x_state state, const tutti_error *why)
     for (int o = 0; o < run->size && run->losses && state == X_LEFT; o++)
         if (run->ranks[o].loses_at[rank] > r->noticed_at)
             run->ranks[o].loses_at[rank] = r->noticed_at;
+    /* one that it has given up was sent that before, over the same connection */
+    for (int o = 0; o < run->size && run->losses && state == X_LEFT; o++)
+        if (r->lost[o] && run->ranks[o].refused_at > r->noticed_at)
+            run->ranks[o].refused_at = r->noticed_at - 1;
     run->due_at = run->now;
 }
 

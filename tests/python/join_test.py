@@ -125,6 +125,27 @@ def test_who_has_joined_writes_the_results_when_the_first_are_gone(tmp_path, und
     assert equal(run.model(), undisturbed)
 
 
+def test_who_misses_the_end_does_not_wait_for_those_that_are_gone(tmp_path, undisturbed):
+    """The one that has joined stands still behind the last barrier until the other one has ended without it."""
+    stops = """
+if "joined" in out:
+    import subprocess, tutti
+    def stops(self):
+        subprocess.Popen(["sh", "-c", f"sleep 6; kill -CONT {os.getpid()}"])
+        os.kill(os.getpid(), 19)
+        raise tutti.PeerError("rank 0 has left", 0)
+    tutti.engine.Engine.finish = stops
+"""
+    run = begun(tmp_path, 1, script=SCRIPT.replace("optimizer.finish(", stops[1:] + "optimizer.finish(", 1))
+    joined = join(tmp_path / "run.join", *same_script(tmp_path))
+    until(joined, r"^step \d+ \d+")
+    go(tmp_path)
+    run.end()
+    text = ends(joined, 0)  # --workers-timeout is 10 minutes
+    assert "no majority" not in text and "tutti: this worker has left the run" in text
+    assert equal(run.model(), undisturbed)
+
+
 def test_by_address_and_a_copy_of_the_pass(tmp_path, undisturbed):
     run = begun(tmp_path, 1, more=["--meet", "127.0.0.1"])
     copy = shutil.copy(tmp_path / "run.join", tmp_path / "copy")
