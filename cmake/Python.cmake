@@ -42,7 +42,7 @@ if(TUTTI_BUNDLE)
 endif()
 # Their licences ask that they come along. Debian's packages have them.
 foreach(package libjansson-dev libyaml-dev libxxhash-dev libhwloc-dev libsodium-dev liblapacke libblas3
-    libgfortran5 libdnnl-dev libgomp1 ocl-icd-libopencl1 liburing-dev libpng-dev libturbojpeg0-dev)
+    libgfortran5 libdnnl-dev libgomp1 ocl-icd-libopencl1 liburing-dev libpng-dev libturbojpeg0-dev libudev1)
   install(FILES ${CMAKE_SYSROOT}/usr/share/doc/${package}/copyright DESTINATION tutti/lib/licences RENAME ${package}.txt
     COMPONENT python OPTIONAL)
 endforeach()
