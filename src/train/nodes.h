@@ -10,8 +10,8 @@
 
 typedef struct tutti_run tutti_run;
 
-/* How it takes part. `most`, `about`, `say`, `save`, `saves_at_leave` and `mends` are the trainer's,
-   and so is the user of the follower's callbacks: leaves and listens get this one. */
+/* How it takes part. The trainer sets `most`, `about`, `say`, `save`, `saves_at_leave` and `mends`;
+   leaves and listens get this user. */
 typedef tutti_follow_options tutti_train_nodes;
 
 /* Trains until the run has ended (*ended), or until this process has left it. After
