@@ -22,7 +22,8 @@ from tutti.torch import _facts
 
 TUTTI = f"{build()}/bin/tutti"
 SCRIPT = ONE.replace("int(sys.argv[3])", "20").replace(
-    "time.sleep(delay)", "time.sleep(0 if os.path.exists(os.path.dirname(out) + '/go') else delay)")
+    'os.path.exists(out + ".came")', "os.path.exists(os.path.dirname(out) + '/go')")
+assert "/go" in SCRIPT
 STEPS = 20 * 5
 SLOW = 0.7  # seconds of a step: 70 for a run, more than it takes until a newcomer is there
 
