@@ -99,6 +99,7 @@ def test_the_one_that_has_joined_leaves_by_a_signal(tmp_path, undisturbed, numbe
     assert "lost" not in run.end() and equal(run.model(), undisturbed)
 
 
+@pytest.mark.slow
 def test_the_one_that_has_joined_is_killed_and_the_others_go_on(tmp_path, undisturbed):
     run = begun(tmp_path, 1)
     joined = join(tmp_path / "run.join", *same_script(tmp_path))
@@ -109,6 +110,7 @@ def test_the_one_that_has_joined_is_killed_and_the_others_go_on(tmp_path, undist
     assert equal(run.model(), undisturbed)
 
 
+@pytest.mark.slow
 def test_who_has_joined_writes_the_results_when_the_first_are_gone(tmp_path, undisturbed):
     """Of two one is killed, and comes back with a later rank than the one that has joined; the other leaves."""
     run = begun(tmp_path, 2)
@@ -126,6 +128,7 @@ def test_who_has_joined_writes_the_results_when_the_first_are_gone(tmp_path, und
     assert equal(run.model(), undisturbed)
 
 
+@pytest.mark.slow
 def test_who_misses_the_end_does_not_wait_for_those_that_are_gone(tmp_path, undisturbed):
     """The one that has joined stands still behind the last barrier until the other one has ended without it."""
     stops = """
@@ -150,6 +153,7 @@ if "joined" in out:
     assert equal(run.model(), undisturbed)
 
 
+@pytest.mark.slow
 def test_by_address_and_a_copy_of_the_pass(tmp_path, undisturbed):
     run = begun(tmp_path, 1, more=["--meet", "127.0.0.1"])
     copy = shutil.copy(tmp_path / "run.join", tmp_path / "copy")
@@ -162,6 +166,7 @@ def test_by_address_and_a_copy_of_the_pass(tmp_path, undisturbed):
     assert equal(run.model(), undisturbed)
 
 
+@pytest.mark.slow
 def test_nodes_listen_where_meet_says(tmp_path):
     """Each address of 127/8 is this machine's own."""
     run = begun(tmp_path, 2, more=["--meet", "127.0.0.7"])
