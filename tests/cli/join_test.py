@@ -393,6 +393,8 @@ class Join(Case):
         self.refused("the run at %s is of `tutti train`, whose workers need no command: tutti join %s" % (out, out),
                      "join", out, "--", "true")
         self.refused("there is no command behind --", "join", out, "--")
+        self.refused("meet is '127.0.0.1:77', but a worker that joins takes a free port", "join", out, "--meet",
+                     "127.0.0.1:77")
         run.terminate()
         self.ends(143, run, "other")
 
