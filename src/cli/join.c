@@ -95,8 +95,15 @@ tutti_status tutti_cli_member_host(tutti_cli_member *m, const char *meet, tutti_
     char host[256];
     int port;
 
-    if (meet[0] != 0)
-        return tutti_cli_split_address(meet, m->host, sizeof m->host, &port, err);
+    if (meet[0] != 0) {
+        TUTTI_TRY(tutti_fail_within(
+            err, tutti_cli_split_address(meet, m->host, sizeof m->host, &port, err), "meet"));
+        return port == 0 ? TUTTI_OK
+                         : tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                                      "meet is '%.80s', but a worker that joins takes a free port; "
+                                      "leave ':%d' out",
+                                      meet, port);
+    }
     TUTTI_TRY(tutti_cli_split_address(m->contacts[0], host, sizeof host, &port, err));
     tutti_launch_route(host, m->host, sizeof m->host);
     m->how.node.host = m->host;

@@ -84,6 +84,8 @@ static void begin_again(tutti_carrier *c, const tutti_node_note *note)
         return; /* it is known by now */
     *l = c->of[--c->n_of];
     tutti_fetch_lost(c->fetch, now, note->from);
+    if (is_asked_any(c, note->from))
+        c->beside_ns = now; /* else it would be passed over before it can answer */
     (void)tutti_fetch_add(c->fetch, now, note->from, NULL);
 }
 

@@ -65,9 +65,9 @@ tutti_status tutti_follower_drop(tutti_follower *f, bool keeps_part, tutti_error
 {
     const tutti_image *image = tutti_carrier_offered(f->carrier);
 
+    if (keeps_part && image != NULL && (!tutti_image_is_whole(image) || f->rest))
+        return TUTTI_OK; /* a whole of parts has this one's, which the others may not have got */
     f->rest = false;
-    if (keeps_part && image != NULL && !tutti_image_is_whole(image))
-        return TUTTI_OK;
     TUTTI_TRY(tutti_carrier_offer_beside(f->carrier, NULL, NULL, err));
     return tutti_carrier_offer(f->carrier, NULL, NULL, err);
 }
@@ -169,8 +169,10 @@ tutti_status tutti_follower_get_state(tutti_follower *f, const tutti_node_view *
     TUTTI_TRY(fetch(f, view, is_over_or_held, &image, err));
     if (image == NULL)
         return TUTTI_OK;
-    if (tutti_node_hold(f->node, image->step))
+    if (tutti_node_hold(f->node, image->step)) {
+        f->rest = false;
         return offer(f, image, err);
+    }
     tutti_image_close(image);
     return TUTTI_OK;
 }

@@ -160,8 +160,12 @@ static void take_line(elastic *e, const char *line)
     else if (sscanf(line, "%d in %d %llu", &k, &place, &epoch) == 3 && k >= 0 && k < e->n) {
         e->workers[k].in = e->placed = true;
         e->workers[k].place = place;
-        e->first = place == 0 || (e->first && epoch == e->newest);
-        e->newest = epoch;
+        if (epoch > e->newest)
+            e->first = false;
+        if (epoch >= e->newest) { /* else it was stopped, or has had no time to say so */
+            e->newest = epoch;
+            e->first = e->first || place == 0;
+        }
     }
     else if (sscanf(line, "%d at %63s", &k, address) == 2 && k >= 0 && k < e->n) {
         snprintf(e->workers[k].address, sizeof e->workers[k].address, "%s", address);
@@ -437,6 +441,17 @@ static void watch(elastic *e)
     read_tells(e);
 }
 
+/* All have ended with 0. */
+static void conclude_left(const elastic *e, const char *left, tutti_launch_result *result)
+{
+    if (!e->met)
+        result->exit_code = 1;
+    snprintf(result->text, sizeof result->text, "%s",
+             e->met ? left
+                    : "the command has ended without having taken part in the run: a script does by "
+                      "prepare(elastic=True)");
+}
+
 static void conclude_joined(const elastic *e, tutti_launch_result *result)
 {
     if (e->ended) {
@@ -450,13 +465,8 @@ static void conclude_joined(const elastic *e, tutti_launch_result *result)
     } else if (e->code != 0) {
         result->exit_code = e->code;
         snprintf(result->text, sizeof result->text, "%s", e->printed ? "" : e->why);
-    } else if (!e->met) {
-        result->exit_code = 1;
-        snprintf(result->text, sizeof result->text,
-                 "the command has ended without having taken part in the run: a script does by "
-                 "prepare(elastic=True)");
     } else
-        snprintf(result->text, sizeof result->text, "this worker has left the run");
+        conclude_left(e, "this worker has left the run", result);
 }
 
 static void conclude(const elastic *e, tutti_launch_result *result)
@@ -488,8 +498,7 @@ static void conclude(const elastic *e, tutti_launch_result *result)
                  "%s%s", e->why,
                  e->met ? "; no worker of this machine is left" : ", before all workers had met");
     } else
-        snprintf(result->text, sizeof result->text,
-                 "all workers of this machine have left the run; it goes on if there are others");
+        conclude_left(e, "all workers of this machine have left the run; it goes on if there are others", result);
 }
 
 /* ---- opening and closing ---- */

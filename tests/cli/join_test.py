@@ -1,6 +1,6 @@
 """Workers come, leave and are lost (train --workers, tutti join): real processes, and the model, byte for byte, of a
 run that nothing disturbs. The protocol is in explore/, what a process does in train/nodes."""
-import json, os, re, signal, unittest
+import json, os, re, signal, sys, unittest
 from command import *
 
 SHARES = 6
@@ -173,6 +173,27 @@ class Join(Case):
         self.processes.remove(run)
         self.ends(0, joined, "machine", "machine-joined")
         self.same_as_undisturbed(100, out, *zero)
+
+    def told_by_commands(self, name, *lines, code):
+        """A run of two commands, the first of which tells the launcher these lines, and fails if there are any."""
+        tells = "import os, sys; of = %r; os.write(int(os.environ['TUTTI_TELL']), of.encode()); sys.exit(of != '' and 5)"
+        told = "".join(line + "\n" for line in lines)
+        of = "import os, sys; os.environ['TUTTI_RANK'] == '0' or sys.exit(); " + tells % told
+        run = self.start(name, "run", "--workers", "1:2", "-n", "2", "--restarts", "0", "--pass",
+                         os.path.join(self.folder, name + ".join"), "--", sys.executable, "-c", of)
+        self.ends(code, run, name)
+        return self.said(name)
+
+    def test_a_command_that_takes_no_part_is_no_success(self):
+        self.assertIn("the command has ended without having taken part in the run", self.told_by_commands("plain", code=1))
+
+    def test_one_that_tells_its_epoch_late_hides_no_lost_results(self):
+        """Worker 0 is rank 0 of epoch 8, and is lost; worker 1 was stopped as it was to say that it is in epoch 7."""
+        at = "0 at 127.0.0.1:1", "1 at 127.0.0.1:2"
+        self.assertIn("the first worker was lost as the run ended",
+                      self.told_by_commands("late", *at, "0 in 0 8", "1 in 1 7", "1 ended", code=3))
+        self.assertIn("rank 0 at the end was a worker that has joined",
+                      self.told_by_commands("elsewhere", *at, "0 in 0 8", "1 in 1 9", "1 ended", code=0))
 
     def test_what_one_worker_refuses_ends_the_run(self):
         other = self.train("other", "--model", "mlp(hidden=8)", "--data", self.data, "--steps", "1", "-n", "1")
@@ -372,6 +393,8 @@ class Join(Case):
         self.refused("the run at %s is of `tutti train`, whose workers need no command: tutti join %s" % (out, out),
                      "join", out, "--", "true")
         self.refused("there is no command behind --", "join", out, "--")
+        self.refused("meet is '127.0.0.1:77', but a worker that joins takes a free port", "join", out, "--meet",
+                     "127.0.0.1:77")
         run.terminate()
         self.ends(143, run, "other")
 

@@ -18,6 +18,7 @@ typedef struct peer {
     tutti_node *node;
     tutti_carrier *carrier;
     _Atomic bool silent;         /* it drops what arrives */
+    _Atomic int hears;           /* requests until it is silent; 0: it does not become so */
     _Atomic uint64_t ranges, bytes; /* of state that have come as notes, and their bytes */
     _Atomic int offer_at;        /* with the request of that number it has another image on offer; 0: never */
     tutti_image *instead;
@@ -42,6 +43,8 @@ static void on_note(void *user, const tutti_node_note *note)
         offer((int)(p - peers), p->instead);
     if (!p->silent)
         assert_true(tutti_carrier_note(p->carrier, note));
+    if (p->hears > 0 && --p->hears == 0)
+        p->silent = true;
 }
 
 static void open_peer(int k, const tutti_run_id *run, const tutti_run_key *key)
@@ -336,6 +339,44 @@ static void those_that_are_no_members_any_more_are_asked(void **state)
     }
 }
 
+static bool is_silent_for_long(void *user)
+{
+    int64_t *const until = user;
+
+    if (*until != 0 && tutti_now_ns(rt) > *until) {
+        *until = 0;
+        offer(1, peers[1].instead);
+        peers[1].silent = false;
+    }
+    return false;
+}
+
+/* It has listed its part, is silent for longer than one that does not answer is waited for, and then has the whole. */
+static void one_of_those_that_has_the_whole_by_then_is_asked_again(void **state)
+{
+    const uint64_t holders[] = { tutti_node_id(peers[0].node), tutti_node_id(peers[2].node) },
+                   others[] = { tutti_node_id(peers[1].node) };
+    tutti_error err = { .rank = -1 };
+    tutti_image *image;
+    int64_t until;
+
+    (void)state;
+    for (int k = 0; k < FETCHES; k++)
+        offer(k, image_of(FETCHES, k, SHARDS));
+    if (fetch(NULL, NULL, &peers[1].instead, &err) != TUTTI_OK)
+        fail_msg("%s", err.text);
+    peers[1].hears = 1; /* that for its manifest */
+    until = tutti_now_ns(rt) + 3300 * MS;
+    if (tutti_carrier_fetch(peers[FETCHES].carrier,
+                            &(tutti_carried){ .of = state_of_test(), .holders = holders, .n = 2, .others = others,
+                                              .n_others = 1, .most = 1 << 20, .stall_ns = stall_ns,
+                                              .ends = is_silent_for_long, .user = &until },
+                            &image, &err) != TUTTI_OK)
+        fail_msg("%s", err.text);
+    assert_arrived(image, SHARDS);
+    assert_int_equal(until, 0);
+}
+
 static void one_that_has_left_is_needed_until_the_others_have_the_state(void **state)
 {
     const uint64_t members[] = { tutti_node_id(peers[1].node), tutti_node_id(peers[2].node) },
@@ -455,6 +496,7 @@ int main(void)
         cmocka_unit_test_setup(what_this_process_has_is_not_sent, begin_test),
         cmocka_unit_test_setup(ranges_are_those_of_the_manifest_that_was_sent, begin_test),
         cmocka_unit_test_setup(those_that_are_no_members_any_more_are_asked, begin_test),
+        cmocka_unit_test_setup(one_of_those_that_has_the_whole_by_then_is_asked_again, begin_test),
         cmocka_unit_test(one_that_has_left_is_needed_until_the_others_have_the_state),
         cmocka_unit_test_setup(states_that_differ_are_refused, begin_test),
         cmocka_unit_test_setup(one_that_has_it_later_answers_then, begin_test),

@@ -196,12 +196,15 @@ def test_another_script_is_refused_by_name_and_the_run_does_not_notice(tmp_path)
 
 
 def facts(width=6, out=2, kind=torch.optim.Adam, lr=0.01, dtype=torch.float32, frozen=False, apart=False, method="ddp",
-          batch=3, seed=1, **options):
+          batch=3, seed=1, transposed=False, **options):
     model = nn.Sequential(nn.Linear(4, width), nn.BatchNorm1d(width), nn.Linear(width, out)).to(dtype)
     model[0].bias.requires_grad_(not frozen)
+    if transposed:
+        model[0].weight.data = model[0].weight.data.t().contiguous().t()
     params = [p for p in model.parameters() if p.requires_grad]
     optimizer = kind([{"params": params[:1]}, {"params": params[1:]}] if apart else params, lr=lr)
-    given = {"elastic_shares": 4, "collective": None, "clip_norm": 0.0, "nonfinite": "stop", "steps": 0} | options
+    given = {"elastic_shares": 4, "collective": None, "clip_norm": 0.0, "nonfinite": "stop", "steps": 0,
+             "codec_cost": "off"} | options
     return _facts.of(model, optimizer, method, tutti.torch.sampler(56, batch, seed=seed), given)
 
 
@@ -222,6 +225,8 @@ def facts(width=6, out=2, kind=torch.optim.Adam, lr=0.01, dtype=torch.float32, f
     ({"clip_norm": 1.0}, {"clip_norm"}),
     ({"nonfinite": "skip"}, {"nonfinite"}),
     ({"collective": "ring"}, {"collective"}),
+    ({"codec_cost": "explain"}, {"codec_cost"}),
+    ({"transposed": True}, {"parameter 0.weight"}),
     ({"batch": 2}, {"sampler"}),
     ({"seed": 2}, {"sampler"}),
     ({}, set()),
@@ -230,6 +235,10 @@ def test_what_differs_between_scripts_is_in_the_facts(change, names):
     a, b = facts(), facts(**change)
     assert {name for name in a.keys() | b.keys() if a.get(name) != b.get(name)} == names
     assert all("\n" not in value and " at 0x" not in value for value in b.values())
+
+
+def test_another_version_of_the_library_is_in_the_facts():
+    assert facts()["version of tutti"] == tutti.__version__
 
 
 def test_the_command_line_has_to_go_with_the_run(tmp_path):

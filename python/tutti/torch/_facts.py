@@ -1,4 +1,7 @@
-"""What all workers of a run have in common, in lines that are compared before a newcomer is admitted."""
+"""What all workers of a run have in common, in lines that are compared before a newcomer is admitted.
+
+It is all that engines compare as they open (fingerprint.c), and more: when they do the others wait for the newcomer,
+and fail with it."""
 
 from __future__ import annotations
 
@@ -6,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+
+from .._library import library as _c
+from ._bind import memory_order
 
 if TYPE_CHECKING:
     from .sampler import BatchSampler
@@ -26,16 +32,22 @@ def _form(t: torch.Tensor) -> str:
     return f"{str(t.dtype).removeprefix('torch.')} {list(t.shape)}"
 
 
+def _order(t: torch.Tensor) -> str:
+    """How it lies in memory, if otherwise than usual, as channels_last."""
+    order = memory_order(t)
+    return "" if order in (None, tuple(range(t.dim()))) else f", memory order {list(order or ())}"
+
+
 def of(model: nn.Module, optimizer: torch.optim.Optimizer, method: str, sampler: BatchSampler,
        options: dict[str, Any]) -> dict[str, str]:
     """Returns them by name. options: the others of prepare()."""
-    facts = {"method": method}
+    facts = {"version of tutti": _c.tutti_version().decode(), "method": method}
     facts |= {name: _plain(options[name]) for name in (
-        "elastic_shares", "collective", "clip_norm", "nonfinite", "steps")}
+        "elastic_shares", "collective", "clip_norm", "nonfinite", "steps", "codec_cost")}
     facts["sampler"] = (f"{sampler.samples} samples, batch {sampler.batch}, seed {sampler.seed}, "
                         f"accumulate {sampler.accumulate}")
     for name, p in model.named_parameters():
-        facts[f"parameter {name}"] = _form(p) + ("" if p.requires_grad else ", frozen")
+        facts[f"parameter {name}"] = _form(p) + _order(p) + ("" if p.requires_grad else ", frozen")
     for name, b in model.named_buffers():
         facts[f"buffer {name}"] = _form(b)
     kind = type(optimizer)
