@@ -286,6 +286,10 @@ def refusals(rank, folder):
     refused("rank 1 has another module, method or codec than rank 0", sharded(net(0), mesh),
             f"diloco(period={5 if rank == 1 else 6})")
 
+    # the second rank of a host has no row of two of six parameters
+    refused("which are 4; give at most that" if rank % 2 else "the shards of another rank were refused",
+            sharded(odd(0), mesh), "diloco(period=6,fragments=6)")
+
     model = sharded(net(0), mesh)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     model, optimizer = tutti.torch.prepare(model, optimizer, "diloco", local_group=mesh.get_group())

@@ -117,10 +117,25 @@ class FsdpRun(HostsRun):
             Copies(hosts.between).broadcast([t for _, p in named if is_sharded(p) and (t := _local_of(p)).numel() > 0])
             whole = [p.data for _, p in self._frozen if not is_sharded(p)]
             Copies(hosts.world).broadcast([*whole, *(b for b in model.buffers() if b.numel() > 0)])
-            super().__init__(model, optimizer, method, _Shards(self._params), hosts, **options)
+            self._open(hosts, model, optimizer, method, _Shards(self._params), hosts, **options)
         except BaseException as e:
             hosts.give_up(e)
             raise
+
+    def _open(self, hosts: _local.Hosts, *arguments: Any, **options: Any) -> None:
+        """Ranks of a host have other tensors: some may have none of a parameter, and what is refused there would be
+        taken elsewhere. ValueError on all ranks, if it is so on one."""
+        refused = None
+        try:
+            super().__init__(*arguments, **options)
+        except ValueError as e:
+            refused = e
+        if hosts.world.reduce([float(refused is not None)], "max")[0] == 0:
+            return
+        if refused is not None:
+            raise refused
+        self.close()
+        raise ValueError("local_group: the shards of another rank were refused, whose ValueError says why")
 
     # ---- a pass ----
     def _trains(self) -> bool:
@@ -145,7 +160,7 @@ class FsdpRun(HostsRun):
         where = torch.device(self._params[0][1].device_mesh.device_type)  # type: ignore[attr-defined]  # a DTensor's
         wrong = torch.zeros((), device=where)
         for g in grads:
-            wrong += (~torch.isfinite(g.sum())).to(where)
+            wrong += (~torch.isfinite(g.sum(dtype=torch.float32))).to(where)
         with self._hosts.naming():
             dist.all_reduce(wrong, group=self._hosts.group)  # else some ranks of the host would wait for others
         if wrong.item() > 0:
