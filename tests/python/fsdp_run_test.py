@@ -193,6 +193,30 @@ def test_modules_types_and_codecs(tmp_path):
     assert on_hosts(features, str(tmp_path), transport="shm") == [[]] * 4
 
 
+def gathered_early(rank, folder):
+    """Values after a training, with and without unshard() before each forward. With a delay the method hands out values
+    at the beginning of a pass, after it."""
+    mesh, found = start(folder, rank), []
+    for early in (False, True):
+        model = sharded(net(rank // 2), mesh)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model, optimizer = tutti.torch.prepare(model, optimizer, "diloco(period=2,delay=1)",
+                                               local_group=mesh.get_group())
+        for k in range(7):
+            if early:
+                model.unshard(async_op=True)
+            F.cross_entropy(model(batch(rank, k)[0]), batch(rank, k)[1]).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        optimizer.finish()
+        found.append(whole(model))
+    return found[0] == found[1]
+
+
+def test_values_that_were_gathered_before_the_method_set_others_are_not_used(tmp_path):
+    assert on_hosts(gathered_early, str(tmp_path), transport="shm") == [True] * 4
+
+
 # ---- bytes and resuming ----
 def sent(rank, folder):
     """Bytes to the other host of the rounds of local-sgd, in the world of this local index, and in that of all."""
@@ -302,6 +326,19 @@ def refusals(rank, folder):
             wrong.append(str(e))
     else:
         wrong.append("a step without gradients")
+    optimizer.close()
+
+    model = sharded(net(0), mesh)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = tutti.torch.prepare(model, optimizer, "diloco", local_group=mesh.get_group())
+    model.load_state_dict({k: v.clone() for k, v in model.state_dict().items()}, assign=True)
+    try:
+        model(batch(rank, 0)[0])
+    except tutti.StateError as e:
+        if "'0.weight' has been replaced" not in str(e):
+            wrong.append(str(e))
+    else:
+        wrong.append("trains parameters that the optimizer has not")
     optimizer.close()
     return wrong
 

@@ -37,6 +37,8 @@ def _reshard(model: nn.Module) -> None:
     of_fsdp = sys.modules["torch.distributed.fsdp"].FSDPModule if "torch.distributed.fsdp" in sys.modules else ()
     for m in model.modules():
         if isinstance(m, of_fsdp):
+            for group in m._get_fsdp_state()._fsdp_param_groups:
+                group.wait_for_unshard()  # unshard(async_op=True): else a forward would take what it has gathered
             m.reshard()
 
 
@@ -143,6 +145,15 @@ class FsdpRun(HostsRun):
 
     def _check_training(self) -> None:
         super()._check_training()
+        if self.steps == 0 and self._pass is None and not self.within:
+            _reshard(self.model)
+            there = dict(self.model.named_parameters())
+            gone = [name for name, p in [*self._params, *self._frozen] if there.get(name) is not p]
+            if gone:
+                raise StateError(
+                    f"parameter '{gone[0]}' has been replaced in the module since prepare(), and neither method nor "
+                    "optimizer would see the new one; call load_state_dict(assign=True) before fully_shard and prepare"
+                )
         for name, p in self._frozen:
             if p.requires_grad:
                 raise ValueError(
