@@ -193,6 +193,32 @@ def test_modules_types_and_codecs(tmp_path):
     assert on_hosts(features, str(tmp_path), transport="shm") == [[]] * 4
 
 
+def accumulated(rank, folder):
+    """A step of one backward, and one of two whose gradients FSDP2 adds up, with and without its own sync."""
+    mesh, found = start(folder, rank), []
+    for passes, sync in ((1, True), (2, True), (2, False)):
+        model = sharded(net(rank // 2), mesh)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model, optimizer = tutti.torch.prepare(model, optimizer, "diloco(period=2)", local_group=mesh.get_group())
+        for k in range(4):
+            x, y = batch(rank, k)
+            for part in range(passes):
+                model.set_requires_gradient_sync(sync or part == passes - 1)
+                size = len(x) // passes
+                a, b = x[part * size : (part + 1) * size], y[part * size : (part + 1) * size]
+                (F.cross_entropy(model(a), b) / passes).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        optimizer.finish()
+        found.append(whole(model))
+    return [near(found[0], other) for other in found[1:]]
+
+
+@pytest.mark.slow
+def test_gradients_of_several_backwards_add_up_as_in_fsdp2(tmp_path):
+    assert on_hosts(accumulated, str(tmp_path), transport="shm") == [[True, True]] * 4
+
+
 def gathered_early(rank, folder):
     """Values after a training, with and without unshard() before each forward. With a delay the method hands out values
     at the beginning of a pass, after it."""
@@ -287,7 +313,7 @@ def refusals(rank, folder):
     both = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
 
     def refused(says, model, method="diloco", group=mesh, **options):
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
         group = group and group.get_group()
         try:
             tutti.torch.prepare(model, optimizer, method, local_group=group, **options)
@@ -299,6 +325,9 @@ def refusals(rank, folder):
 
     refused("'0.weight' is a DTensor, of which this rank has a shard; give prepare(local_group=)",
             sharded(net(0), mesh), group=None)
+    part = net(0)
+    fully_shard(part[0].requires_grad_(False), mesh=mesh)
+    refused("'0.weight' is a DTensor", part, group=None)
     refused("is sharded over ranks [0, 1, 2, 3], and local_group has ranks", sharded(net(0), every))
     refused("on a mesh of 2 dimensions, and the method is what works between hosts", sharded(net(0), both))
     part = net(0)
