@@ -37,8 +37,12 @@ def _reshard(model: nn.Module) -> None:
     of_fsdp = sys.modules["torch.distributed.fsdp"].FSDPModule if "torch.distributed.fsdp" in sys.modules else ()
     for m in model.modules():
         if isinstance(m, of_fsdp):
-            for group in m._get_fsdp_state()._fsdp_param_groups:
-                group.wait_for_unshard()  # unshard(async_op=True): else a forward would take what it has gathered
+            # ends an unshard(async_op=True): else a forward would take what it has gathered
+            groups = getattr(m._get_fsdp_state(), "_fsdp_param_groups", None)
+            for group in groups or ():
+                group.wait_for_unshard()
+            if groups is None:  # another PyTorch than 2.13 may have no such list; this gathers
+                m.unshard()
             m.reshard()
 
 
