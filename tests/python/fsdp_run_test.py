@@ -193,6 +193,56 @@ def test_modules_types_and_codecs(tmp_path):
     assert on_hosts(features, str(tmp_path), transport="shm") == [[]] * 4
 
 
+def accumulated(rank, folder):
+    """A step of one backward, and one of two whose gradients FSDP2 adds up, with and without its own sync."""
+    mesh, found = start(folder, rank), []
+    for passes, sync in ((1, True), (2, True), (2, False)):
+        model = sharded(net(rank // 2), mesh)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model, optimizer = tutti.torch.prepare(model, optimizer, "diloco(period=2)", local_group=mesh.get_group())
+        for k in range(4):
+            x, y = batch(rank, k)
+            for part in range(passes):
+                model.set_requires_gradient_sync(sync or part == passes - 1)
+                size = len(x) // passes
+                a, b = x[part * size : (part + 1) * size], y[part * size : (part + 1) * size]
+                (F.cross_entropy(model(a), b) / passes).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        optimizer.finish()
+        found.append(whole(model))
+    return [near(found[0], other) for other in found[1:]]
+
+
+@pytest.mark.slow
+def test_gradients_of_several_backwards_add_up_as_in_fsdp2(tmp_path):
+    assert on_hosts(accumulated, str(tmp_path), transport="shm") == [[True, True]] * 4
+
+
+def gathered_early(rank, folder):
+    """Values after a training, with and without unshard() before each forward. With a delay the method hands out values
+    at the beginning of a pass, after it."""
+    mesh, found = start(folder, rank), []
+    for early in (False, True):
+        model = sharded(net(rank // 2), mesh)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model, optimizer = tutti.torch.prepare(model, optimizer, "diloco(period=2,delay=1)",
+                                               local_group=mesh.get_group())
+        for k in range(7):
+            if early:
+                model.unshard(async_op=True)
+            F.cross_entropy(model(batch(rank, k)[0]), batch(rank, k)[1]).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        optimizer.finish()
+        found.append(whole(model))
+    return found[0] == found[1]
+
+
+def test_values_that_were_gathered_before_the_method_set_others_are_not_used(tmp_path):
+    assert on_hosts(gathered_early, str(tmp_path), transport="shm") == [True] * 4
+
+
 # ---- bytes and resuming ----
 def sent(rank, folder):
     """Bytes to the other host of the rounds of local-sgd, in the world of this local index, and in that of all."""
@@ -263,7 +313,7 @@ def refusals(rank, folder):
     both = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
 
     def refused(says, model, method="diloco", group=mesh, **options):
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
         group = group and group.get_group()
         try:
             tutti.torch.prepare(model, optimizer, method, local_group=group, **options)
@@ -275,6 +325,9 @@ def refusals(rank, folder):
 
     refused("'0.weight' is a DTensor, of which this rank has a shard; give prepare(local_group=)",
             sharded(net(0), mesh), group=None)
+    part = net(0)
+    fully_shard(part[0].requires_grad_(False), mesh=mesh)
+    refused("'0.weight' is a DTensor", part, group=None)
     refused("is sharded over ranks [0, 1, 2, 3], and local_group has ranks", sharded(net(0), every))
     refused("on a mesh of 2 dimensions, and the method is what works between hosts", sharded(net(0), both))
     part = net(0)
@@ -285,6 +338,10 @@ def refusals(rank, folder):
     refused("save state_dict()", sharded(net(0), mesh), checkpoint=folder)
     refused("rank 1 has another module, method or codec than rank 0", sharded(net(0), mesh),
             f"diloco(period={5 if rank == 1 else 6})")
+
+    # the second rank of a host has no row of two of six parameters
+    refused("which are 4; give at most that" if rank % 2 else "the shards of another rank were refused",
+            sharded(odd(0), mesh), "diloco(period=6,fragments=6)")
 
     model = sharded(net(0), mesh)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -298,6 +355,19 @@ def refusals(rank, folder):
             wrong.append(str(e))
     else:
         wrong.append("a step without gradients")
+    optimizer.close()
+
+    model = sharded(net(0), mesh)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = tutti.torch.prepare(model, optimizer, "diloco", local_group=mesh.get_group())
+    model.load_state_dict({k: v.clone() for k, v in model.state_dict().items()}, assign=True)
+    try:
+        model(batch(rank, 0)[0])
+    except tutti.StateError as e:
+        if "'0.weight' has been replaced" not in str(e):
+            wrong.append(str(e))
+    else:
+        wrong.append("trains parameters that the optimizer has not")
     optimizer.close()
     return wrong
 

@@ -126,14 +126,20 @@ def is_sharded(p: torch.Tensor) -> bool:
     return of_torch is not None and isinstance(p, of_torch.DTensor)
 
 
-def check_trainable(name: str, p: torch.Tensor, sharded: bool = False) -> None:
-    """Refuses a parameter that cannot be exchanged. sharded: DTensors can be."""
-    if is_sharded(p) and not sharded:
+def check_whole(name: str, p: torch.Tensor) -> None:
+    """Refuses a parameter of which each rank has a shard."""
+    if is_sharded(p):
         raise ValueError(
             f"parameter '{name}' is a DTensor, of which this rank has a shard; give prepare(local_group=) the group of "
             "its mesh, so that a method works between hosts, or let FSDP2 itself communicate through "
             "init_process_group('tutti')"
         )
+
+
+def check_trainable(name: str, p: torch.Tensor, sharded: bool = False) -> None:
+    """Refuses a parameter that cannot be exchanged. sharded: DTensors can be."""
+    if not sharded:
+        check_whole(name, p)
     if isinstance(p, nn.parameter.UninitializedParameter):
         raise TypeError(
             f"parameter '{name}' has no shape yet; run a forward pass of the lazy module before it is wrapped"
@@ -234,6 +240,8 @@ class Binding:
             raise ValueError("the module has no parameter that requires a gradient; there is nothing to exchange")
         for name, p in trained:
             check_trainable(name, p)
+        for name, p in self.frozen:
+            check_whole(name, p)
         tables, self.embeddings = _embeddings(module)
         others = [(name, b) for name, b in module.named_buffers()]
         shared = _overlapping(named + others)

@@ -37,6 +37,12 @@ def _reshard(model: nn.Module) -> None:
     of_fsdp = sys.modules["torch.distributed.fsdp"].FSDPModule if "torch.distributed.fsdp" in sys.modules else ()
     for m in model.modules():
         if isinstance(m, of_fsdp):
+            # ends an unshard(async_op=True): else a forward would take what it has gathered
+            groups = getattr(m._get_fsdp_state(), "_fsdp_param_groups", None)
+            for group in groups or ():
+                group.wait_for_unshard()
+            if groups is None:  # another PyTorch than 2.13 may have no such list; this gathers
+                m.unshard()
             m.reshard()
 
 
@@ -117,10 +123,25 @@ class FsdpRun(HostsRun):
             Copies(hosts.between).broadcast([t for _, p in named if is_sharded(p) and (t := _local_of(p)).numel() > 0])
             whole = [p.data for _, p in self._frozen if not is_sharded(p)]
             Copies(hosts.world).broadcast([*whole, *(b for b in model.buffers() if b.numel() > 0)])
-            super().__init__(model, optimizer, method, _Shards(self._params), hosts, **options)
+            self._open(hosts, model, optimizer, method, _Shards(self._params), hosts, **options)
         except BaseException as e:
             hosts.give_up(e)
             raise
+
+    def _open(self, hosts: _local.Hosts, *arguments: Any, **options: Any) -> None:
+        """Ranks of a host have other tensors: some may have none of a parameter, and what is refused there would be
+        taken elsewhere. ValueError on all ranks, if it is so on one."""
+        refused = None
+        try:
+            super().__init__(*arguments, **options)
+        except ValueError as e:
+            refused = e
+        if hosts.world.reduce([float(refused is not None)], "max")[0] == 0:
+            return
+        if refused is not None:
+            raise refused
+        self.close()
+        raise ValueError("local_group: the shards of another rank were refused, whose ValueError says why")
 
     # ---- a pass ----
     def _trains(self) -> bool:
@@ -128,6 +149,15 @@ class FsdpRun(HostsRun):
 
     def _check_training(self) -> None:
         super()._check_training()
+        if self.steps == 0 and self._pass is None and not self.within:
+            _reshard(self.model)
+            there = dict(self.model.named_parameters())
+            gone = [name for name, p in [*self._params, *self._frozen] if there.get(name) is not p]
+            if gone:
+                raise StateError(
+                    f"parameter '{gone[0]}' has been replaced in the module since prepare(), and neither method nor "
+                    "optimizer would see the new one; call load_state_dict(assign=True) before fully_shard and prepare"
+                )
         for name, p in self._frozen:
             if p.requires_grad:
                 raise ValueError(
@@ -145,7 +175,7 @@ class FsdpRun(HostsRun):
         where = torch.device(self._params[0][1].device_mesh.device_type)  # type: ignore[attr-defined]  # a DTensor's
         wrong = torch.zeros((), device=where)
         for g in grads:
-            wrong += (~torch.isfinite(g.sum())).to(where)
+            wrong += (~torch.isfinite(g.sum(dtype=torch.float32))).to(where)
         with self._hosts.naming():
             dist.all_reduce(wrong, group=self._hosts.group)  # else some ranks of the host would wait for others
         if wrong.item() > 0:
