@@ -201,6 +201,22 @@ static tutti_status check_kind(bool script, bool command, const char *where, tut
                       where, where);
 }
 
+/* Cuts the version off what a member has told of a run of `tutti train`. A worker of another one
+   would be admitted, and then no engine opens, nor do those of the others. */
+static tutti_status check_version(char *told, const char *where, tutti_error *err)
+{
+    char *const end = strchr(told, '\n');
+    const char *const theirs = end != NULL ? end + 1 : "an earlier version";
+
+    if (strcmp(theirs, tutti_version()) != 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "the workers of the run at %.200s have tutti %.40s, and this one has %s; "
+                          "all have the same version",
+                          where, theirs, tutti_version());
+    *end = '\0';
+    return TUTTI_OK;
+}
+
 /* Why no member may have answered, if this machine alone reaches them. */
 static const char *why_near(const char *contact)
 {
@@ -230,6 +246,8 @@ static tutti_status join_run(tutti_cli_member *m, const join_config *c, const ch
                                    m->contacts[0], why_near(m->contacts[0]));
     if (status == TUTTI_OK)
         status = check_kind(told[0] != '{', command != NULL, where, err);
+    if (status == TUTTI_OK && command == NULL)
+        status = check_version(told, where, err);
     if (status == TUTTI_OK && command != NULL) {
         const tutti_cli_join_script how = {
             .where = where, .told = told, .command = command, .threads = (int)c->threads

@@ -153,20 +153,27 @@ static tutti_status check(const tutti_train_config *c, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* The answer to newcomers: the options of config.json, and the directory of the results. */
+/* The answer to newcomers: the options of config.json, and the directory of the results; then, in a
+   line of its own, the version of the library, which engines compare: by then the others wait. */
 static tutti_status tell_about(tutti_run *run, char **text, tutti_error *err)
 {
     tutti_train_config stored = *run->config; /* the newcomer may be in any directory */
-    char data[8256], out[PATH_MAX];
+    char data[8256], out[PATH_MAX], *settings;
     json_t *object;
+    size_t bytes;
 
     TUTTI_TRY(tutti_train_data_stored(run, data, sizeof data, err));
     stored.data = data;
     object = tutti_train_config_object(&stored);
     json_object_set_new(object, "out",
                         json_string(realpath(stored.out, out) != NULL ? out : stored.out));
-    *text = json_dumps(object, JSON_COMPACT);
+    settings = json_dumps(object, JSON_COMPACT);
     json_decref(object);
+    bytes = settings != NULL ? strlen(settings) + strlen(tutti_version()) + 2 : 0;
+    *text = settings != NULL ? malloc(bytes) : NULL;
+    if (*text != NULL)
+        snprintf(*text, bytes, "%s\n%s", settings, tutti_version());
+    free(settings);
     return *text != NULL ? TUTTI_OK
                          : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for what this run is");
 }

@@ -393,6 +393,14 @@ class Join(Case):
         self.refused("the run at %s is of `tutti train`, whose workers need no command: tutti join %s" % (out, out),
                      "join", out, "--", "true")
         self.refused("there is no command behind --", "join", out, "--")
+        version = tutti("--version").stdout.split()[1]
+        binary, other = read(TUTTI), os.path.join(self.folder, "other-version")
+        with open(other, "wb") as f:
+            f.write(binary.replace(b"\0%s\0" % version.encode(), b"\0%s\0" % (b"9" * len(version))))
+        os.chmod(other, 0o755)
+        done = subprocess.run([other, "join", out], capture_output=True, text=True, env=clean_environment())
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("have tutti %s, and this one has %s; all have" % (version, "9" * len(version)), done.stderr)
         self.refused("meet is '127.0.0.1:77', but a worker that joins takes a free port", "join", out, "--meet",
                      "127.0.0.1:77")
         run.terminate()
