@@ -170,7 +170,7 @@ static tutti_status tell_about(tutti_run *run, char **text, tutti_error *err)
     settings = json_dumps(object, JSON_COMPACT);
     json_decref(object);
     bytes = settings != NULL ? strlen(settings) + strlen(tutti_version()) + 2 : 0;
-    *text = settings != NULL ? malloc(bytes) : NULL;
+    *text = settings != NULL ? tutti_alloc(bytes, 1) : NULL;
     if (*text != NULL)
         snprintf(*text, bytes, "%s\n%s", settings, tutti_version());
     free(settings);
@@ -207,7 +207,7 @@ tutti_status tutti_train_by_nodes(tutti_run *run, const tutti_train_nodes *how, 
     options.user = &t;
     if (status == TUTTI_OK)
         status = tutti_follower_open(&t.follower, run->rt, &options, err);
-    free(about);
+    tutti_free(about);
     tutti_run_key_wipe(&options.node.key);
     if (status == TUTTI_OK)
         status = train_in_epochs(&t, err);

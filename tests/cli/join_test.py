@@ -176,16 +176,17 @@ class Join(Case):
 
     def told_by_commands(self, name, *lines, code):
         """A run of two commands, the first of which tells the launcher these lines, and fails if there are any."""
-        tells = "import os, sys; of = %r; os.write(int(os.environ['TUTTI_TELL']), of.encode()); sys.exit(of != '' and 5)"
         told = "".join(line + "\n" for line in lines)
-        of = "import os, sys; os.environ['TUTTI_RANK'] == '0' or sys.exit(); " + tells % told
+        of = ("import os, sys; os.environ['TUTTI_RANK'] == '0' or sys.exit(); "
+              "os.write(int(os.environ['TUTTI_TELL']), %r); sys.exit(%d)") % (told.encode(), 5 if told else 0)
         run = self.start(name, "run", "--workers", "1:2", "-n", "2", "--restarts", "0", "--pass",
                          os.path.join(self.folder, name + ".join"), "--", sys.executable, "-c", of)
         self.ends(code, run, name)
         return self.said(name)
 
     def test_a_command_that_takes_no_part_is_no_success(self):
-        self.assertIn("the command has ended without having taken part in the run", self.told_by_commands("plain", code=1))
+        said = self.told_by_commands("plain", code=1)
+        self.assertIn("the command has ended without having taken part in the run", said)
 
     def test_one_that_tells_its_epoch_late_hides_no_lost_results(self):
         """Worker 0 is rank 0 of epoch 8, and is lost; worker 1 was stopped as it was to say that it is in epoch 7."""

@@ -351,7 +351,8 @@ static bool is_silent_for_long(void *user)
     return false;
 }
 
-/* It has listed its part, is silent for longer than one that does not answer is waited for, and then has the whole. */
+/* It has listed its part, is silent for longer than one that does not answer is waited for, and
+   then has the whole. */
 static void one_of_those_that_has_the_whole_by_then_is_asked_again(void **state)
 {
     const uint64_t holders[] = { tutti_node_id(peers[0].node), tutti_node_id(peers[2].node) },
