@@ -84,7 +84,7 @@ typedef struct elastic {
     bool met, ended;             /* a worker has joined; one has seen the end of the run */
     bool placed;                 /* a worker has reported an epoch */
     bool whole;                  /* rank 0 of an epoch has seen the end of the run */
-    unsigned long long newest;   /* epoch that a worker has said it is in */
+    unsigned long long newest;   /* the newest epoch that was reported */
     bool first;                  /* its rank 0 is a worker of this host */
     bool killed;                 /* all, since they did not leave in time */
     int64_t ended_at;

@@ -108,7 +108,8 @@ SHOWN = [
      r'"bench", "step"|"--with-peers"'),
     (r"docs/TESTING\.md", r"tools/gpu-pack .*|/tmp/pack/run\.sh.*", "tests/python/card_test.py",
      r"def test_pack_runs_where_there_is_nothing_else"),
-    (r"docs/OPTIONS\.md", r"tutti run --workers .*train\.py", "tests/python/elastic_test.py", r'"run", "--workers", "1:4"'),
+    (r"docs/OPTIONS\.md", r"tutti run --workers .*train\.py", "tests/python/elastic_test.py",
+     r'"run", "--workers", "1:4"'),
     (r"docs/CLUSTERS\.md", r"tutti join .*", "tests/cli/join_test.py", r'"join", out'),
     (r"docs/CLUSTERS\.md", r"tutti leave .*", "tests/cli/join_test.py", r'"leave", out'),
 ]
