@@ -65,7 +65,8 @@ class Doctor(Case):
         words = " ".join(page.split())
         for f in answer["findings"]:
             if f["name"] not in ("/dev/shm", "memory"): # other programs change them
-                self.assertIn(" ".join((f"{f['state']} {f['name']} {f['found']}").split()), words)
+                found = f["found"].partition(" (")[0] # what a resolver says differs from one time to another
+                self.assertIn(" ".join((f"{f['state']} {f['name']} {found}").split()), words)
             if f["mend"]:
                 self.assertIn("to mend it " + f["mend"], words)
         self.assertTrue(all(len(line) <= 80 or " " not in line[24:] for line in page.splitlines()), page)

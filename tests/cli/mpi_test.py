@@ -177,7 +177,7 @@ class MPI(Case):
             r = under(kind, 2, "train", *COMMON, "--data", self.data, "--transport", "mpi(implementation=%s)" % other,
                       "--out", out)
             self.assertNotEqual(r.returncode, 0)
-            self.assertIn("a world of 1", r.stderr)
+            self.assertIn("a world of 1", r.stderr, f"{kind} ended with {r.returncode}: {r.stdout}")
             self.assertFalse(os.path.exists(os.path.join(out, "model.safetensors")))
 
     def test_missing_mpi_launcher_error_explains_how_to_start(self):
