@@ -365,8 +365,8 @@ def test_a_script_that_fails_after_the_end_is_no_success(tmp_path):
 def test_rates_that_differ_from_the_others_are_refused(tmp_path):
     at = 'print(f"begins'
     script = SCRIPT.replace(at, "if 'TUTTI_JOIN' in os.environ:\n    optimizer.param_groups[0]['lr'] = 0.02\n" + at, 1)
-    run = Elastic(tmp_path, "rates", 2, delay=0.6, more=["--restarts", "1"], script=script)
-    for _ in range(2):
+    run = Elastic(tmp_path, "rates", 3, delay=0.6, more=["--restarts", "1"], script=script)
+    for _ in range(3):
         run.until(r"^begins")
     run.until(r"^step \d+ 2$")
     os.kill(run.pids()[1], signal.SIGKILL)
