@@ -701,20 +701,28 @@ static tutti_status dude(tutti_world *world, explore_case *c, tutti_error *err)
     return train(world, c, method, &(bounds){ .check = check_table }, err);
 }
 
-/* Every step was applied, in time or at most max_late rounds late, or dropped; and the model is
-   the sum of what was applied, by its weights. */
-static tutti_status check_oscars(tutti_engine *e, explore_case *c, tutti_error *err)
+/* The k-th look of each worker shows the same model. */
+static tutti_status check_agreed(const tutti_method *m, common *s, tutti_error *err)
 {
-    const tutti_method *const m = tutti_engine_method(e);
-    common *const s = shared_of(c);
     const int look = s->looks[m->rank]++;
-    double times[EXPLORE_RANKS];
 
     s->agreed[m->rank][look] = m->x[3];
     for (int r = 0; r < m->workers; r++)
         EXPLORE_EXPECT(s->looks[r] <= look || s->agreed[r][look] == m->x[3],
                        "workers %d and %d have %.9g and %.9g of the model that all are to have", m->rank, r,
                        (double)m->x[3], (double)s->agreed[r][look]);
+    return TUTTI_OK;
+}
+
+/* Every step was applied, in time or at most max_late rounds late, or dropped; and the model is
+   the sum of what was applied, by its weights. */
+static tutti_status check_oscars(tutti_engine *e, explore_case *c, tutti_error *err)
+{
+    const tutti_method *const m = tutti_engine_method(e);
+    common *const s = shared_of(c);
+    double times[EXPLORE_RANKS];
+
+    TUTTI_TRY(check_agreed(m, s, err));
     if (m->rank != 0)
         return TUTTI_OK;
     for (int r = 0; r < m->workers; r++) {
@@ -751,14 +759,9 @@ static tutti_status check_decoupled(tutti_engine *e, explore_case *c, tutti_erro
 {
     const tutti_method *const m = tutti_engine_method(e);
     common *const s = shared_of(c);
-    const int look = s->looks[m->rank]++;
     double times[EXPLORE_RANKS], merged = 0;
 
-    s->agreed[m->rank][look] = m->x[3];
-    for (int r = 0; r < m->workers; r++)
-        EXPLORE_EXPECT(s->looks[r] <= look || s->agreed[r][look] == m->x[3],
-                       "workers %d and %d have %.9g and %.9g of the model that all are to have", m->rank, r,
-                       (double)m->x[3], (double)s->agreed[r][look]);
+    TUTTI_TRY(check_agreed(m, s, err));
     if (m->rank != 0)
         return TUTTI_OK;
     for (int r = 0; r < m->workers; r++) {
