@@ -334,6 +334,8 @@ def refusals(rank, folder):
     fully_shard(part[0], mesh=mesh)
     refused("'2.weight' is not sharded, and others are", part)
     refused("the last of 2 ranks has no row", sharded(nn.Sequential(nn.Linear(3, 1)), mesh))
+    table = nn.Sequential(nn.Embedding(8, 4, sparse=True), nn.Linear(4, 2))
+    refused("module '0' is an embedding with sparse=True", sharded(table, mesh))
     refused("method 'powersgd' is not for shards", sharded(net(0), mesh), "powersgd")
     refused("save state_dict()", sharded(net(0), mesh), checkpoint=folder)
     refused("rank 1 has another module, method or codec than rank 0", sharded(net(0), mesh),

@@ -55,6 +55,12 @@ def _local_of(p: Any) -> torch.Tensor:
 
 def _check_sharding(model: nn.Module, ranks: list[int]) -> None:
     """ValueError: a parameter is not in one shard a rank of this group."""
+    for name, child in model.named_modules():
+        if isinstance(child, (nn.Embedding, nn.EmbeddingBag)) and child.sparse:
+            raise ValueError(
+                f"local_group: module '{name}' is an embedding with sparse=True, and FSDP2 reduces dense gradients; "
+                "make it with sparse=False"
+            )
     empty = True
     p: Any
     for name, p in model.named_parameters():
