@@ -60,6 +60,8 @@ static uint64_t members_of(const tutti_group *g)
 {
     uint64_t members = 0;
 
+    if (g->ranks == NULL)
+        return g->size > TUTTI_ACTIVITY_MEMBERS ? 0 : UINT64_MAX >> (64 - g->size);
     for (int k = 0; k < g->size; k++) {
         const int rank = tutti_group_rank(g, k);
         if (rank < 0 || rank >= TUTTI_ACTIVITY_MEMBERS)
@@ -67,6 +69,12 @@ static uint64_t members_of(const tutti_group *g)
         members |= UINT64_C(1) << rank;
     }
     return members;
+}
+
+/* Copies into a text that is all zeros. snprintf took a fifth of the time of a small collective. */
+static void put_text(char to[sizeof ((tutti_activity_entry *)0)->what], const char *from)
+{
+    memcpy(to, from, strnlen(from, sizeof ((tutti_activity_entry *)0)->what - 1));
 }
 
 int tutti_noted_enter(const tutti_group *g, tutti_collective kind, uint64_t call, size_t count)
@@ -82,7 +90,7 @@ int tutti_noted_enter(const tutti_group *g, tutti_collective kind, uint64_t call
     if (g->world->activity == NULL || g->size < 2)
         return -1;
     entry.members = members_of(g);
-    snprintf(entry.what, sizeof entry.what, "%s", tutti_collective_name(kind));
+    put_text(entry.what, tutti_collective_name(kind));
     return tutti_activity_enter(g->world->activity, &entry);
 }
 
@@ -92,6 +100,6 @@ int tutti_noted_wait(const tutti_world *world, int rank, const char *what)
 
     if (world->activity == NULL || rank < 0 || rank == world->rank)
         return -1;
-    snprintf(entry.what, sizeof entry.what, "%s", what);
+    put_text(entry.what, what);
     return tutti_activity_enter(world->activity, &entry);
 }

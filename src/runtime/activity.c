@@ -76,22 +76,49 @@ void tutti_activity_folder(tutti_activity *a, const char *directory)
 }
 
 /* A seqlock's writer: turn odd, the words, turn even. The fence keeps the words behind the odd
-   turn, the release keeps them before the even one. Nothing is written while another thread writes
-   here: that is possible for events, whose thread may have been stopped in between. */
-static void write_entry(activity_lock *to, const tutti_activity_entry *entry)
+   turn, the release keeps them before the even one. */
+static void write_words(activity_lock *to, uint64_t turn, const tutti_activity_entry *entry)
 {
-    uint64_t turn = atomic_load_explicit(&to->turn, memory_order_relaxed) & ~UINT64_C(1);
     uint64_t word[TUTTI_ACTIVITY_WORDS];
 
     memcpy(word, entry, sizeof word);
-    /* acquire: pairs with the release of the writer before */
-    if (!atomic_compare_exchange_strong_explicit(&to->turn, &turn, turn + 1, memory_order_acquire,
-                                                 memory_order_relaxed))
-        return;
     atomic_thread_fence(memory_order_release);
     for (int i = 0; i < TUTTI_ACTIVITY_WORDS; i++)
         atomic_store_explicit(&to->word[i], word[i], memory_order_relaxed);
     atomic_store_explicit(&to->turn, turn + 2, memory_order_release);
+}
+
+/* Writes a slot's entry. Only the thread that has the slot does, so no locked instruction is
+   needed: a call of a fraction of a microsecond is noted, too. */
+static void write_slot(activity_lock *to, const tutti_activity_entry *entry)
+{
+    const uint64_t turn = atomic_load_explicit(&to->turn, memory_order_relaxed);
+
+    atomic_store_explicit(&to->turn, turn + 1, memory_order_relaxed);
+    write_words(to, turn, entry);
+}
+
+/* The slot has no entry: the first word, which has the first letters of the text, is 0. */
+static void clear_slot(activity_lock *to)
+{
+    const uint64_t turn = atomic_load_explicit(&to->turn, memory_order_relaxed);
+
+    atomic_store_explicit(&to->turn, turn + 1, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release);
+    atomic_store_explicit(&to->word[0], 0, memory_order_relaxed);
+    atomic_store_explicit(&to->turn, turn + 2, memory_order_release);
+}
+
+/* Nothing is written while another thread writes here: it has claimed an event of the same place
+   and was stopped in between. */
+static void write_event(activity_lock *to, const tutti_activity_entry *entry)
+{
+    uint64_t turn = atomic_load_explicit(&to->turn, memory_order_relaxed) & ~UINT64_C(1);
+
+    /* acquire: pairs with the release of the writer before */
+    if (atomic_compare_exchange_strong_explicit(&to->turn, &turn, turn + 1, memory_order_acquire,
+                                                memory_order_relaxed))
+        write_words(to, turn, entry);
 }
 
 /* Returns the slot's entry. Only the thread that has the slot calls it. */
@@ -123,7 +150,7 @@ int tutti_activity_enter(tutti_activity *a, const tutti_activity_entry *what)
             !atomic_compare_exchange_strong_explicit(&a->record->taken[slot], &is_free, 1,
                                                      memory_order_acquire, memory_order_relaxed))
             continue;
-        write_entry(&a->record->now[slot], &entry);
+        write_slot(&a->record->now[slot], &entry);
         return slot;
     }
     return -1;
@@ -131,7 +158,6 @@ int tutti_activity_enter(tutti_activity *a, const tutti_activity_entry *what)
 
 void tutti_activity_leave(tutti_activity *a, int slot)
 {
-    static const tutti_activity_entry none;
     tutti_activity_entry entry;
     uint64_t k;
 
@@ -141,8 +167,8 @@ void tutti_activity_leave(tutti_activity *a, int slot)
     entry.ended_ns = now_ns();
     /* relaxed: it only hands out places */
     k = atomic_fetch_add_explicit(&a->record->n_events, 1, memory_order_relaxed);
-    write_entry(&a->record->event[k % TUTTI_ACTIVITY_EVENTS], &entry);
-    write_entry(&a->record->now[slot], &none);
+    write_event(&a->record->event[k % TUTTI_ACTIVITY_EVENTS], &entry);
+    clear_slot(&a->record->now[slot]);
     atomic_store_explicit(&a->record->taken[slot], 0, memory_order_release);
 }
 
@@ -156,7 +182,7 @@ void tutti_activity_client(tutti_activity *a, const char *what, int index, uint6
         return;
     snprintf(entry.what, sizeof entry.what, "%s", what);
     entry.since_ns = now_ns();
-    write_entry(&a->record->now[0], &entry);
+    write_slot(&a->record->now[0], &entry);
 }
 
 const void *tutti_activity_bytes(const tutti_activity *a, size_t *bytes)

@@ -13,7 +13,7 @@ _Static_assert(sizeof(tutti_activity_entry) % sizeof(uint64_t) == 0, "an entry i
 /* An entry under a seqlock. One writer at a time. */
 typedef struct activity_lock {
     _Atomic uint64_t turn;       /* odd: it is being written */
-    _Atomic uint64_t word[TUTTI_ACTIVITY_WORDS]; /* a tutti_activity_entry; all zero: none */
+    _Atomic uint64_t word[TUTTI_ACTIVITY_WORDS]; /* a tutti_activity_entry; word[0] is 0: none */
 } activity_lock;
 
 typedef struct activity_record {

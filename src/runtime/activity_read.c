@@ -86,7 +86,7 @@ tutti_status tutti_activity_read(tutti_activity_view *view, const void *first, c
 static void copy_words(uint64_t *to, const uint64_t *from, size_t bytes)
 {
     for (size_t i = 0; i < bytes / sizeof *to; i++)
-        to[i] = __atomic_load_n(&from[i], __ATOMIC_ACQUIRE); /* in order; pairs with write_entry */
+        to[i] = __atomic_load_n(&from[i], __ATOMIC_ACQUIRE); /* in order; pairs with write_words */
 }
 
 tutti_status tutti_activity_own(const tutti_activity *a, tutti_activity_view *view,
