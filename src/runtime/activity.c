@@ -76,30 +76,24 @@ void tutti_activity_folder(tutti_activity *a, const char *directory)
 }
 
 /* A seqlock's writer: turn odd, the words, turn even. The fence keeps the words behind the odd
-   turn, the release keeps them before the even one. */
-static void write_words(activity_lock *to, uint64_t turn, const tutti_activity_entry *entry)
+   turn, the release keeps them before the even one. Only the thread that has the slot writes to it
+   and to its past, so no locked instruction is needed: calls of a fraction of a microsecond are
+   noted, too. */
+static void write_entry(activity_lock *to, const tutti_activity_entry *entry)
 {
+    const uint64_t turn = atomic_load_explicit(&to->turn, memory_order_relaxed);
     uint64_t word[TUTTI_ACTIVITY_WORDS];
 
     memcpy(word, entry, sizeof word);
+    atomic_store_explicit(&to->turn, turn + 1, memory_order_relaxed);
     atomic_thread_fence(memory_order_release);
     for (int i = 0; i < TUTTI_ACTIVITY_WORDS; i++)
         atomic_store_explicit(&to->word[i], word[i], memory_order_relaxed);
     atomic_store_explicit(&to->turn, turn + 2, memory_order_release);
 }
 
-/* Writes a slot's entry. Only the thread that has the slot does, so no locked instruction is
-   needed: a call of a fraction of a microsecond is noted, too. */
-static void write_slot(activity_lock *to, const tutti_activity_entry *entry)
-{
-    const uint64_t turn = atomic_load_explicit(&to->turn, memory_order_relaxed);
-
-    atomic_store_explicit(&to->turn, turn + 1, memory_order_relaxed);
-    write_words(to, turn, entry);
-}
-
-/* The slot has no entry: the first word, which has the first letters of the text, is 0. */
-static void clear_slot(activity_lock *to)
+/* There is no entry now: the first word, which has the first letters of the text, is 0. */
+static void clear_entry(activity_lock *to)
 {
     const uint64_t turn = atomic_load_explicit(&to->turn, memory_order_relaxed);
 
@@ -107,18 +101,6 @@ static void clear_slot(activity_lock *to)
     atomic_thread_fence(memory_order_release);
     atomic_store_explicit(&to->word[0], 0, memory_order_relaxed);
     atomic_store_explicit(&to->turn, turn + 2, memory_order_release);
-}
-
-/* Nothing is written while another thread writes here: it has claimed an event of the same place
-   and was stopped in between. */
-static void write_event(activity_lock *to, const tutti_activity_entry *entry)
-{
-    uint64_t turn = atomic_load_explicit(&to->turn, memory_order_relaxed) & ~UINT64_C(1);
-
-    /* acquire: pairs with the release of the writer before */
-    if (atomic_compare_exchange_strong_explicit(&to->turn, &turn, turn + 1, memory_order_acquire,
-                                                memory_order_relaxed))
-        write_words(to, turn, entry);
 }
 
 /* Returns the slot's entry. Only the thread that has the slot calls it. */
@@ -150,7 +132,7 @@ int tutti_activity_enter(tutti_activity *a, const tutti_activity_entry *what)
             !atomic_compare_exchange_strong_explicit(&a->record->taken[slot], &is_free, 1,
                                                      memory_order_acquire, memory_order_relaxed))
             continue;
-        write_slot(&a->record->now[slot], &entry);
+        write_entry(&a->record->now[slot], &entry);
         return slot;
     }
     return -1;
@@ -159,16 +141,19 @@ int tutti_activity_enter(tutti_activity *a, const tutti_activity_entry *what)
 void tutti_activity_leave(tutti_activity *a, int slot)
 {
     tutti_activity_entry entry;
-    uint64_t k;
+    activity_past *past;
+    uint64_t n;
 
     if (a == NULL || slot < 0)
         return;
+    past = &a->record->past[slot];
+    n = atomic_load_explicit(&past->n, memory_order_relaxed);
     entry = entry_of(&a->record->now[slot]);
     entry.ended_ns = now_ns();
-    /* relaxed: it only hands out places */
-    k = atomic_fetch_add_explicit(&a->record->n_events, 1, memory_order_relaxed);
-    write_event(&a->record->event[k % TUTTI_ACTIVITY_EVENTS], &entry);
-    clear_slot(&a->record->now[slot]);
+    write_entry(&past->event[n % TUTTI_ACTIVITY_EVENTS], &entry);
+    atomic_store_explicit(&past->n, n + 1, memory_order_relaxed);
+    clear_entry(&a->record->now[slot]);
+    /* release: the next thread of this slot goes on from here */
     atomic_store_explicit(&a->record->taken[slot], 0, memory_order_release);
 }
 
@@ -182,7 +167,7 @@ void tutti_activity_client(tutti_activity *a, const char *what, int index, uint6
         return;
     snprintf(entry.what, sizeof entry.what, "%s", what);
     entry.since_ns = now_ns();
-    write_slot(&a->record->now[0], &entry);
+    write_entry(&a->record->now[0], &entry);
 }
 
 const void *tutti_activity_bytes(const tutti_activity *a, size_t *bytes)

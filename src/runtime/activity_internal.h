@@ -5,7 +5,7 @@
 #include <stdatomic.h>
 #include "activity.h"
 
-#define TUTTI_ACTIVITY_MAGIC UINT64_C(0x316f646974747574) /* "tuttido1": changes with the layout */
+#define TUTTI_ACTIVITY_MAGIC UINT64_C(0x326f646974747574) /* "tuttido2": changes with the layout */
 
 enum { TUTTI_ACTIVITY_WORDS = sizeof(tutti_activity_entry) / sizeof(uint64_t) };
 _Static_assert(sizeof(tutti_activity_entry) % sizeof(uint64_t) == 0, "an entry is whole words");
@@ -16,15 +16,22 @@ typedef struct activity_lock {
     _Atomic uint64_t word[TUTTI_ACTIVITY_WORDS]; /* a tutti_activity_entry; word[0] is 0: none */
 } activity_lock;
 
+/* The last things that ended in one slot, whose thread alone writes them: event k is at k modulo
+   TUTTI_ACTIVITY_EVENTS. One ring for all slots would need a locked instruction where a collective
+   ends, and that waits until the stores of the collective have reached the other core. */
+typedef struct activity_past {
+    _Atomic uint64_t n;          /* written so far */
+    activity_lock event[TUTTI_ACTIVITY_EVENTS];
+} activity_past;
+
 typedef struct activity_record {
     uint64_t magic, bytes;       /* of all this */
     tutti_activity_about about;
     _Atomic uint32_t has_folder; /* stored with release after `folder` was written */
     char folder[1024];
     _Atomic uint32_t taken[TUTTI_ACTIVITY_SLOTS]; /* 1: a thread has this slot */
-    _Atomic uint64_t n_events;   /* claimed so far; event k is at k modulo TUTTI_ACTIVITY_EVENTS */
     activity_lock now[TUTTI_ACTIVITY_SLOTS];
-    activity_lock event[TUTTI_ACTIVITY_EVENTS];
+    activity_past past[TUTTI_ACTIVITY_SLOTS];
 } activity_record;
 _Static_assert(sizeof(activity_record) % sizeof(uint64_t) == 0, "a record is whole words");
 #endif

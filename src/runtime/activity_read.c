@@ -43,12 +43,43 @@ static bool is_sane(const tutti_activity_about *about)
     return about->size >= 1 && about->rank >= 0 && about->rank < about->size && about->process > 0;
 }
 
+/* Keeps the last events by their ends, oldest first. Those of one slot come in order, and stay so. */
+static void insert_event(tutti_activity_view *view, const tutti_activity_entry *event)
+{
+    tutti_activity_entry *const events = view->events;
+    int at;
+
+    if (view->n_events == TUTTI_ACTIVITY_EVENTS) {
+        if (event->ended_ns < events[0].ended_ns)
+            return;
+        memmove(events, events + 1, (size_t)--view->n_events * sizeof *events);
+    }
+    for (at = view->n_events++; at > 0 && events[at - 1].ended_ns > event->ended_ns; at--)
+        events[at] = events[at - 1];
+    events[at] = *event;
+}
+
+static void read_past(tutti_activity_view *view, const activity_past *first,
+                      const activity_past *second)
+{
+    tutti_activity_entry event;
+    uint64_t n;
+    int torn = 0; /* older ones are whole */
+
+    memcpy(&n, (const void *)&first->n, sizeof n);
+    view->events_ever += n;
+    for (uint64_t k = 0; k < TUTTI_ACTIVITY_EVENTS; k++) {
+        const uint64_t at = (n + k) % TUTTI_ACTIVITY_EVENTS;
+        if (take(&first->event[at], &second->event[at], &event, &torn))
+            insert_event(view, &event);
+    }
+}
+
 tutti_status tutti_activity_read(tutti_activity_view *view, const void *first, const void *second,
                                  size_t bytes, tutti_error *err)
 {
     const activity_record *a = first, *b = second;
     uint32_t has_folder;
-    int torn = 0; /* of events: older ones are whole */
 
     memset(view, 0, sizeof *view);
     if (bytes != sizeof *a)
@@ -74,11 +105,8 @@ tutti_status tutti_activity_read(tutti_activity_view *view, const void *first, c
     }
     for (int k = 0; k < TUTTI_ACTIVITY_SLOTS; k++)
         view->n_now += take(&a->now[k], &b->now[k], &view->now[view->n_now], &view->changing);
-    memcpy(&view->events_ever, (const void *)&a->n_events, sizeof view->events_ever);
-    for (uint64_t k = 0; k < TUTTI_ACTIVITY_EVENTS; k++) {
-        const uint64_t at = (view->events_ever + k) % TUTTI_ACTIVITY_EVENTS;
-        view->n_events += take(&a->event[at], &b->event[at], &view->events[view->n_events], &torn);
-    }
+    for (int k = 0; k < TUTTI_ACTIVITY_SLOTS; k++)
+        read_past(view, &a->past[k], &b->past[k]);
     return TUTTI_OK;
 }
 
@@ -86,7 +114,7 @@ tutti_status tutti_activity_read(tutti_activity_view *view, const void *first, c
 static void copy_words(uint64_t *to, const uint64_t *from, size_t bytes)
 {
     for (size_t i = 0; i < bytes / sizeof *to; i++)
-        to[i] = __atomic_load_n(&from[i], __ATOMIC_ACQUIRE); /* in order; pairs with write_words */
+        to[i] = __atomic_load_n(&from[i], __ATOMIC_ACQUIRE); /* in order; pairs with write_entry */
 }
 
 tutti_status tutti_activity_own(const tutti_activity *a, tutti_activity_view *view,

@@ -92,6 +92,46 @@ static void the_last_events_are_kept_in_order(void **state)
     tutti_activity_close(a);
 }
 
+/* The clock of the ends has ticks of some milliseconds. */
+static void end_after_a_tick(tutti_activity *a, int slot)
+{
+    usleep(20000);
+    tutti_activity_leave(a, slot);
+}
+
+static void events_of_several_threads_are_one_list_by_their_ends(void **state)
+{
+    tutti_activity *a = opened();
+    tutti_activity_view view;
+    tutti_activity_entry e = entry_of(1);
+    int slot[2];
+
+    (void)state;
+    slot[0] = tutti_activity_enter(a, &e);
+    for (uint64_t n = 100; n < 300; n++) { /* in another slot, while the first goes on */
+        e = entry_of(n);
+        slot[1] = tutti_activity_enter(a, &e);
+        tutti_activity_leave(a, slot[1]);
+    }
+    assert_int_not_equal(slot[0], slot[1]);
+    end_after_a_tick(a, slot[0]);
+    e = entry_of(2); /* the first slot's next, which ends after one of the second */
+    slot[0] = tutti_activity_enter(a, &e);
+    e = entry_of(300);
+    end_after_a_tick(a, tutti_activity_enter(a, &e));
+    end_after_a_tick(a, slot[0]);
+    assert_int_equal(tutti_activity_own(a, &view, NULL), TUTTI_OK);
+    assert_true(view.n_now == 0 && view.n_events == TUTTI_ACTIVITY_EVENTS && view.events_ever == 203);
+    for (int k = 0; k < TUTTI_ACTIVITY_EVENTS - 3; k++)
+        assert_int_equal(view.events[k].call, 300 - (TUTTI_ACTIVITY_EVENTS - 3) + k);
+    assert_int_equal(view.events[TUTTI_ACTIVITY_EVENTS - 3].call, 1);
+    assert_int_equal(view.events[TUTTI_ACTIVITY_EVENTS - 2].call, 300);
+    assert_int_equal(view.events[TUTTI_ACTIVITY_EVENTS - 1].call, 2);
+    for (int k = 0; k < view.n_events; k++)
+        assert_whole(&view.events[k]);
+    tutti_activity_close(a);
+}
+
 static void without_a_free_slot_or_record_nothing_is_noted(void **state)
 {
     tutti_activity *a = opened();
@@ -201,6 +241,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_entered_is_read_until_it_ends),
         cmocka_unit_test(the_last_events_are_kept_in_order),
+        cmocka_unit_test(events_of_several_threads_are_one_list_by_their_ends),
         cmocka_unit_test(without_a_free_slot_or_record_nothing_is_noted),
         cmocka_unit_test(a_reader_takes_no_half_of_an_entry),
         cmocka_unit_test(damaged_bytes_are_refused_or_read_within_bounds),
