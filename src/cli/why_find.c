@@ -129,7 +129,10 @@ static tutti_status take_record(why_found *found, long pid, const char *path, tu
         return TUTTI_OK; /* it has ended meanwhile */
     rank->process = pid;
     if (read_record(found->rt, fd, rank, &why) != TUTTI_OK) {
-        if (found->damaged++ == 0)
+        /* other processes may have records of another version */
+        const bool asked = found->asked > 0 && !found->asked_damaged && is_below(pid, found->asked);
+        found->asked_damaged = found->asked_damaged || asked;
+        if (found->damaged++ == 0 || asked)
             snprintf(found->why_damaged, sizeof found->why_damaged, "process %ld: %.300s", pid,
                      why.text);
     } else if (is_itself(pid, (long)rank->view.about.process)) {
@@ -253,7 +256,7 @@ static tutti_status none_of_process(const why_found *found, long pid, tutti_erro
             err, TUTTI_ERR_USAGE, 0,
             "process %ld belongs to another user (number %ld), who alone can look into it", pid,
             (long)about.st_uid);
-    if (found->damaged > 0)
+    if (found->asked_damaged)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "no rank of a run can be read: %s",
                           found->why_damaged);
     return tutti_fail(
@@ -272,6 +275,7 @@ tutti_status tutti_why_find(why_found *found, const char *given, tutti_error *er
     tutti_status status;
 
     memset(found, 0, sizeof *found);
+    found->asked = pid;
     if (!process && folder == NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, errno,
                           "'%.300s' is neither the number of a process nor a directory", given);

@@ -18,7 +18,9 @@ typedef struct why_found {
     int n, room;
     int64_t now_ns;              /* when they were read */
     int damaged;                 /* records that cannot be read */
-    char why_damaged[400];       /* the sentence about the first */
+    bool asked_damaged;          /* one of them is of the process that was asked for, or below it */
+    char why_damaged[400];       /* the sentence about the first, or about that one */
+    long asked;                  /* the process; 0: a directory was */
 } why_found;
 
 /* ---- why_find.c ---- */

@@ -1,6 +1,6 @@
 """`tutti why`: what the ranks of a run are in and who holds it up, for runs that hang and runs that do
 not. MEMBER is a program of the library (member.c)."""
-import json, os, signal, subprocess, time, unittest
+import json, os, signal, subprocess, sys, time, unittest
 
 from command import *
 from gather_test import MEMBER
@@ -125,6 +125,20 @@ class Why(unittest.TestCase):
             self.assertIn(sentence, done.stderr)
         self.assertEqual(tutti("why").returncode, 2)
         self.assertEqual(tutti("why", 1, 2).returncode, 2)
+
+    def test_records_of_other_processes_that_cannot_be_read_are_none_of_this(self):
+        """As of another version of Tutti, which runs here, too."""
+        fd = os.memfd_create("tutti-activity")
+        os.write(fd, b"x" * 100)
+        other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+        try:
+            done = tutti("why", other.pid)
+        finally:
+            other.kill()
+            other.wait()
+            os.close(fd)
+        self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
+        self.assertIn("process %d is no rank of a run of Tutti" % other.pid, done.stderr)
 
     def test_damaged_records_are_said(self):
         """A process whose descriptor has the name of a record, but not its bytes."""
