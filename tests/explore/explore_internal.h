@@ -144,6 +144,7 @@ void x_pause(x_run *run, const char *at);
 void x_block(x_run *run, x_where where, const void *what, int64_t deadline_ns);
 void x_wake(x_run *run, x_fiber *f);
 x_fiber *x_fiber_open(x_run *run, int rank, const char *name, void (*body)(void *arg), void *arg);
+void x_fiber_close(x_fiber *f);   /* frees it, wherever it is */
 void x_kill(x_run *run, int rank);
 tutti_status x_schedule(x_run *run, tutti_error *err); /* until all have ended */
 void x_strategy(x_run *run, uint64_t seed, bool deaths);
