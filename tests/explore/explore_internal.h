@@ -3,6 +3,7 @@
 #ifndef TUTTI_TESTS_EXPLORE_INTERNAL_H
 #define TUTTI_TESTS_EXPLORE_INTERNAL_H
 #include "explore.h"
+#include <setjmp.h>
 #include <ucontext.h>
 
 enum { X_STACK = 1 << 19, X_EVENTS = 4096 };
@@ -15,12 +16,19 @@ typedef enum {
     X_ENDED, X_DEAD
 } x_where;
 
+/* Where a fiber or the scheduler stopped. */
+typedef struct x_place {
+    ucontext_t begin;            /* of one that has not stopped yet */
+    jmp_buf at;
+    bool stopped;
+} x_place;
+
 struct x_fiber {
     x_run *run;
     x_fiber *next;
     int rank, number;
     char name[16];
-    ucontext_t context;
+    x_place place;
     void *stack, *fake;          /* fake: the address sanitizer's */
     void (*body)(void *arg);
     void *arg;
@@ -87,7 +95,7 @@ struct x_run {
     x_rank ranks[EXPLORE_RANKS];
     x_fiber *fibers, *current;
     int n_fibers, n_monitors;
-    ucontext_t scheduler;
+    x_place scheduler;
     void *scheduler_fake;
     const void *scheduler_stack;
     size_t scheduler_bytes;
@@ -144,6 +152,7 @@ void x_pause(x_run *run, const char *at);
 void x_block(x_run *run, x_where where, const void *what, int64_t deadline_ns);
 void x_wake(x_run *run, x_fiber *f);
 x_fiber *x_fiber_open(x_run *run, int rank, const char *name, void (*body)(void *arg), void *arg);
+void x_fiber_close(x_fiber *f);   /* frees it, wherever it is */
 void x_kill(x_run *run, int rank);
 tutti_status x_schedule(x_run *run, tutti_error *err); /* until all have ended */
 void x_strategy(x_run *run, uint64_t seed, bool deaths);

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 /* What explore_run has prepared for x_run_ranks; the library calls the latter in between. */
 static struct {
@@ -122,8 +121,7 @@ tutti_status x_run_ranks(tutti_runtime *rt, const tutti_launch *launch,
     while (run->fibers != NULL) {
         x_fiber *const f = run->fibers;
         run->fibers = f->next;
-        munmap(f->stack, X_STACK);
-        free(f);
+        x_fiber_close(f);
     }
     free(run->events);
     free(run);
