@@ -154,13 +154,15 @@ class Quick(Case):
         self.assertRegex(one["date"], r"^\d{4}-\d\d-\d\d$")
         # calls 1, 3, 5 are mlp's: 10, 9, 9
         self.assertEqual(one["figures"]["mlp, 2 workers"], dict(value=9, unit="samples/s", noise=1 / 18, rounds=3))
-        self.assertEqual(list(one["figures"])[1:], [f"all-reduce on one host, {s}" for s in ("4 B", "64 KiB", "16 MiB")])
+        self.assertEqual(list(one["figures"])[1:],
+                         [f"all-reduce on one host, {s}" for s in ("4 B", "64 KiB", "16 MiB")])
         printed = self.quick(self.build("new", 18), "mlp", "allreduce", "codec", "--rounds", 3)
         found = self.table(printed)
         self.assertIn(f"Release: the record of tutti 1.2.3, measured {one['date']} at commit {one['commit']}", printed)
         self.assertNotIn("DIFFERS", printed)
         mlp, four = found["mlp, 2 workers"], found["all-reduce on one host, 4 B"]
-        self.assertEqual((mlp["release"], mlp["ratio"], mlp["noise"], mlp["reads as"]), ("9", "2.000", "5.6 %", "faster"))
+        self.assertEqual((mlp["release"], mlp["ratio"], mlp["noise"], mlp["reads as"]),
+                         ("9", "2.000", "5.6 %", "faster"))
         self.assertEqual((four["ratio"], four["reads as"]), ("0.500", "slower"))
         other = found["qsgd(bits=4), 1,000,000 values encoded"]
         self.assertEqual((other["release"], other["ratio"], other["reads as"]), ("-", "-", "-"))
@@ -186,8 +188,8 @@ class Quick(Case):
 
     def test_without_a_record_it_says_how_to_get_one(self):
         printed = self.quick(self.build("new", 10), "mlp", "--rounds", 3)
-        self.assertIn(f"Release: none, so there are no ratios. There is no record in {self.file}; `bench/quick --record`"
-                      " of a release writes it, and --against BUILD measures a build of one\n", printed)
+        self.assertIn(f"Release: none, so there are no ratios. There is no record in {self.file}; `bench/quick "
+                      "--record` of a release writes it, and --against BUILD measures a build of one\n", printed)
         row = self.table(printed)["mlp, 2 workers"]
         self.assertEqual((row["value"], row["release"], row["ratio"], row["noise"], row["reads as"]),
                          ("10", "-", "-", "0.0 %", "-"))
@@ -197,8 +199,8 @@ class Quick(Case):
             return lambda whole: whole["releases"][0]["figures"]["mlp, 2 workers"].update(values)
 
         sound = self.recorded()
-        new, sentence = self.build("new", 10), re.escape(f"bench/quick: the record of the last release, {self.file}, is "
-                                                         "damaged: ")
+        new, sentence = self.build("new", 10), re.escape(f"bench/quick: the record of the last release, {self.file}, "
+                                                         "is damaged: ")
         for change, why in ((figure(value=0), "'mlp, 2 workers' is {'value': 0"), (figure(value="8"), "'value': '8'"),
                             (figure(value=float("nan")), "'value': nan"), (figure(noise=-1), "'noise': -1"),
                             (figure(value=True), "'value': True"),
@@ -212,8 +214,8 @@ class Quick(Case):
             with open(self.file, "w") as f:
                 json.dump(whole, f)
             told = self.quick(new, "mlp", code=2)
-            self.assertRegex(told, f"^{sentence}.*{re.escape(why)}.*; take it from git again, or remove it and write one "
-                                   "with `bench/quick --record`\n$")
+            self.assertRegex(told, f"^{sentence}.*{re.escape(why)}.*; take it from git again, or remove it and write "
+                                   "one with `bench/quick --record`\n$")
         for text in (b"", b'{"releases": [', b"\xff\xfe", b"[]"):
             with open(self.file, "wb") as f:
                 f.write(text)
@@ -236,8 +238,8 @@ class Quick(Case):
     # ---- builds and words ----
     def test_builds_that_are_not_there_are_refused_before_any_work(self):
         new, nothing = self.build("new", 10), self.out("nothing")
-        self.assertEqual(self.quick(new, "--against", nothing, code=2), f"bench/quick: {nothing} is no build: it has no "
-                         "bin/tutti; `make release` makes build/release\n")
+        self.assertEqual(self.quick(new, "--against", nothing, code=2), f"bench/quick: {nothing} is no build: it has "
+                         "no bin/tutti; `make release` makes build/release\n")
         self.assertIn("is no build", self.quick(nothing, code=2))
         broken = self.build("broken", 10, then="exit 3\n")
         self.assertEqual(self.quick(new, "--against", broken, code=2), f"bench/quick: {broken}/bin/tutti does not run "
@@ -250,10 +252,11 @@ class Quick(Case):
         self.assertEqual(self.calls(), [])
 
     def test_a_figure_that_fails_is_named_and_the_others_are_measured(self):
-        for k, (then, why) in enumerate((('[ "$1" = train ] && { echo "first" >&2; echo "tutti: no memory" >&2; exit 1; }\n',
-                           r"`tutti train .*` ended with exit code 1: tutti: no memory"),
-                          ('[ "$1" = train ] && exit 0\n', r"its output has no such figure \(FileNotFoundError: .*"),
-                          ('[ "$1" = train ] && kill -9 $$\n', "ended with exit code -9: it says nothing"))):
+        cases = (('[ "$1" = train ] && { echo "first" >&2; echo "tutti: no memory" >&2; exit 1; }\n',
+                  r"`tutti train .*` ended with exit code 1: tutti: no memory"),
+                 ('[ "$1" = train ] && exit 0\n', r"its output has no such figure \(FileNotFoundError: .*"),
+                 ('[ "$1" = train ] && kill -9 $$\n', "ended with exit code -9: it says nothing"))
+        for k, (then, why) in enumerate(cases):
             new = self.build("new%d" % k, 10, then=then)
             printed = self.quick(new, "mlp", "codec", "--rounds", 3, code=1)
             self.assertRegex(printed, "(?m)^FAILED: mlp: .*" + why)
