@@ -6,7 +6,7 @@ import dataclasses, glob, itertools, json, math, os, re, resource, shutil, signa
 
 from command import clean_environment, summary
 from net import Bench as Hosts
-from record import ROOT, last_word
+from record import ROOT, changes, first_line, last_word
 
 LONGEST, GRACE = 60, 10  # seconds: of one command, and to end one
 STEP = "samples/s"
@@ -31,6 +31,14 @@ class Build:
         self.version = last_word(self.tutti, "version")
         if self.version is None:
             raise Failed(f"{self.tutti} does not run here: `{self.tutti} version` fails")
+        tree = first_line("git", "-C", self.folder, "rev-parse", "--show-toplevel")  # the clone that it was built in
+        self.commit = tree and first_line("git", "-C", tree, "rev-parse", "--short=10", "HEAD")
+        self.dirty = tree is not None and changes(tree)
+
+    def __str__(self):
+        if self.commit is None:
+            return f"tutti {self.version}"
+        return f"tutti {self.version}, commit {self.commit}{' with changes' if self.dirty else ''}"
 
     def library(self):
         found = [path for where in ("lib", "lib64", "lib/*-linux-gnu")
