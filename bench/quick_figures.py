@@ -21,7 +21,7 @@ class Late(Exception):
 
 
 class Build:
-    """A folder with bin/tutti, and what stands beside it."""
+    """A folder with bin/tutti, and the library and the package that belong to it."""
 
     def __init__(self, folder):
         self.folder = os.path.abspath(folder)

@@ -8,7 +8,7 @@ from command import *
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
 QUICK = os.path.join(ROOT, "bench/quick")
 
-# A build that notes its calls, and whose figures are numbers in a file of its own: a line a call, then the last one.
+# A build that notes its calls. Its figures are numbers in a file: a line a call, then the last one.
 BUILD = r"""#!/bin/sh
 here=$(dirname "$(dirname "$0")")
 echo "$here $*" >>"$here/../calls"
@@ -94,7 +94,7 @@ class Quick(Case):
         os.remove(self.folder + "/calls")
         return whole
 
-    # ---- a build beside another ----
+    # ---- two builds ----
     def test_ratios_are_of_pairs_in_turn_and_more_is_better(self):
         new, old = self.build("new", 10, 10, 12, 12, 40), self.build("old", 8, 5, 4, 3, 40, version="1.2.3")
         printed = self.quick(new, "mlp", "--against", old, "--rounds", 5)
@@ -178,7 +178,7 @@ class Quick(Case):
         self.assertRegex(printed, r"THE MACHINE DIFFERS: the record is of Abacus, 77 cores, \d+ GiB, ")
         row = self.table(printed)["mlp, 2 workers"]
         self.assertEqual((row["ratio"], row["reads as"]), ("2.000", "another machine"))
-        # the other machine's is kept beside a new one, which is taken then
+        # a new record is added to that of the other machine, and is read from then on
         self.quick(self.build("next", 4), "mlp", "--rounds", 3, "--record")
         with open(self.file) as f:
             self.assertEqual([r["machine"]["cpu"] == "Abacus" for r in json.load(f)["releases"]], [True, False])
