@@ -172,6 +172,11 @@ class Quick(Case):
         row = self.table(self.quick(self.build("new", 12), "mlp", "--rounds", 3))["mlp, 2 workers"]
         self.assertEqual((row["ratio"], row["noise"], row["reads as"]), ("1.200", "30.0 %", "within noise"))
 
+    def test_a_figure_that_the_record_has_in_another_unit_has_no_ratio(self):
+        self.recorded(**{"mlp, 2 workers": dict(unit="samples/min")})
+        row = self.table(self.quick(self.build("new", 12), "mlp", "--rounds", 3))["mlp, 2 workers"]
+        self.assertEqual((row["release"], row["ratio"], row["reads as"]), ("-", "-", "-"))
+
     def test_another_machine_is_named_and_its_ratios_are_not_read(self):
         self.recorded(lambda whole: whole["releases"][0]["machine"].update(cpu="Abacus", cores=77))
         printed = self.quick(self.build("new", 16), "mlp", "--rounds", 3)
@@ -181,10 +186,14 @@ class Quick(Case):
         # a new record is added to that of the other machine, and is read from then on
         self.quick(self.build("next", 4), "mlp", "--rounds", 3, "--record")
         with open(self.file) as f:
-            self.assertEqual([r["machine"]["cpu"] == "Abacus" for r in json.load(f)["releases"]], [True, False])
-        printed = self.quick(self.folder + "/new", "mlp", "--rounds", 3)
-        self.assertNotIn("DIFFERS", printed)
-        self.assertEqual(self.table(printed)["mlp, 2 workers"]["ratio"], "4.000")
+            whole = json.load(f)
+        self.assertEqual([r["machine"]["cpu"] == "Abacus" for r in whole["releases"]], [True, False])
+        for releases in (whole["releases"], whole["releases"][::-1]):
+            with open(self.file, "w") as f:
+                json.dump(dict(releases=releases), f)
+            printed = self.quick(self.folder + "/new", "mlp", "--rounds", 3)
+            self.assertNotIn("DIFFERS", printed)
+            self.assertEqual(self.table(printed)["mlp, 2 workers"]["ratio"], "4.000")
 
     def test_without_a_record_it_says_how_to_get_one(self):
         printed = self.quick(self.build("new", 10), "mlp", "--rounds", 3)
@@ -229,9 +238,11 @@ class Quick(Case):
 
     def test_what_failed_is_not_recorded(self):
         sound = self.recorded()
-        printed = self.quick(self.build("new", 0), "mlp", "--record", code=1)
-        self.assertIn("FAILED: mlp: a figure is 0\n", printed)
-        self.assertIn(f"{self.file} is as it was: a figure has failed\n", printed)
+        for build, why in ((self.build("zero", 0), "a figure is 0"),
+                           (self.build("one", 10, then='[ "$1" = train ] && exit 1\n'), "`tutti train ")):
+            printed = self.quick(build, "mlp", "codec", "--rounds", 1, "--record", code=1)
+            self.assertIn("FAILED: mlp: " + why, printed)
+            self.assertIn(f"{self.file} is as it was: a figure has failed\n", printed)
         with open(self.file) as f:
             self.assertEqual(json.load(f), sound)
 
