@@ -12,7 +12,8 @@ here = was=$$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' build/$(1)/CMakeCach
 configure = $(call here,$(firstword $(1))); $(CMAKE) --preset $(1) $(if $(VERBOSE),,>/dev/null) || { \
   echo "Not configured. If something is missing: 'make setup' installs it (Debian)." >&2; exit 1; }
 
-.PHONY: help setup setup-test release dev demo test check-long bench lint format docs site install packages clean
+.PHONY: help setup setup-test release dev demo test check-long bench bench-all lint format docs site \
+  install packages clean
 help:             ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
 
@@ -47,7 +48,11 @@ test: setup-test dev ## set up, build, run all tests but those of check-long
 check-long: setup-test dev ## what make test leaves out: cases of tests that other tests show, too
 	@ctest --preset dev -L '^long$$' -j $$(($(JOBS) + 2)); code=$$?; tools/skipped build/dev; exit $$code
 
-bench: setup release ## measure, with ratios
+# AGAINST=BUILD: a build of the last release, measured in turn with this one.
+bench: setup release ## at most 10 minutes: what a user meets first, with ratios to the last release
+	@bench/quick $(if $(AGAINST),--against "$(AGAINST)")
+
+bench-all: setup release ## hours: every figure, with ratios to peers; adds rows to bench/results
 	@bench/run
 
 lint: dev         ## clang-tidy, the house's own rules, ruff and mypy if they are there

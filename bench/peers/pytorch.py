@@ -2,7 +2,8 @@
 trainings alternately.
 
 usage: pytorch.py WHO MODEL SEED PLACE
-with torchrun's variables (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT) in the environment
+with torchrun's variables (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT) in the environment, and BENCH_PACKAGE for
+another folder of the package tutti than this tree's
 
 WHO    the wrapper of the model; nothing else differs:
          bare             none
@@ -36,7 +37,7 @@ import torch
 import torch.nn.functional as F
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [HERE, os.path.join(HERE, "../../python")]
+sys.path[:0] = [HERE, os.environ.get("BENCH_PACKAGE") or os.path.join(HERE, "../../python")]
 import nets  # noqa: E402
 
 DATA = os.environ.get("TUTTI_DATA", os.path.join(HERE, "../../data"))

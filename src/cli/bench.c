@@ -345,7 +345,7 @@ static void print_benchmarks(FILE *out)
     for (const tutti_command *c = tutti_cli_benchmarks; c->name != NULL; c++)
         fprintf(out, "  tutti bench %-9s %-36s %s\n", c->name, c->arguments, c->help);
     fprintf(out, "\n`tutti bench NAME --help` explains one. --json: rows for programs; `make "
-                 "bench` keeps them in bench/results.\n");
+                 "bench-all` keeps them in bench/results.\n");
 }
 
 int tutti_cli_bench(int argc, char **argv)
