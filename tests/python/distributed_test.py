@@ -320,6 +320,8 @@ KINDS = ("ddp", "ddp_sparse", "ddp_unused", "ddp_static", "ddp_hook", "ddp_join"
     ("ddp", 2), ("fsdp", 2), *(pytest.param(kind, n, marks=SLOW) for kind in KINDS for n in (2, 3, 4)
                                if (kind, n) not in (("ddp", 2), ("fsdp", 2)))])
 def test_scripts_train_as_on_gloo(tmp_path, kind, n):
+    if kind == "compiled":
+        forked.compiler()
     answers = on_ranks(n, trained, str(tmp_path), kind, ["gloo", "tutti"])
     for gloo, ours in answers:
         assert equal(gloo, ours, n)

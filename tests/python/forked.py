@@ -67,6 +67,12 @@ def _ended(pid: int, end: float) -> bool:
     return False
 
 
+def compiler() -> None:
+    """What torch.compile and torch.utils.checkpoint import when they are first called: here, or each child does."""
+    import torch._dynamo.backends.debugging  # noqa: F401
+    import torch._functorch.aot_autograd  # noqa: F401
+
+
 def ranks(n: int, function: Callable[..., Any], *arguments: Any, timeout: float = 120,
           killed: Sequence[int] = ()) -> list[dict[str, Any]]:
     """function(*arguments) on n ranks. Of each {"value": ...}, or {"error": type, "text": ...}, or {"exit": code}.

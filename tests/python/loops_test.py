@@ -6,6 +6,7 @@ import pytest
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 torch = pytest.importorskip("torch")
 
+import forked  # noqa: E402
 from prepare_test import alone, batch, loop, net, prepared, values  # noqa: E402
 
 import tutti.torch  # noqa: E402
@@ -70,6 +71,7 @@ def compiled(method, how):
 
 @pytest.mark.parametrize("method, how", [("ddp", "before"), ("ddp", "after"), ("d-psgd", "in place")])
 def test_a_compiled_module_trains_to_the_same_bits(method, how):
+    forked.compiler()
     assert alone(compiled, method, how, n=2) == alone(compiled, method, "", n=2)
 
 
