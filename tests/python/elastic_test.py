@@ -392,7 +392,6 @@ def test_a_loader_that_reads_ahead_is_refused(tmp_path):
     ({"sampler": None}, "needs sampler=tutti.torch.sampler"),
     ({"sampler": "placed"}, "without rank, workers, shares and parts"),
     ({"codec": "bf16"}, "codec= as yet"),
-    ({"checkpoint": "runs"}, "checkpoint= as yet"),
     ({"trace": "runs"}, "trace= as yet"),
     ({"servers": 1}, "servers= as yet"),
     ({}, "start it by `tutti run --workers FEWEST:MOST"),
