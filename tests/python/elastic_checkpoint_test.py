@@ -1,7 +1,7 @@
 """Goal: a script of prepare(elastic=True, checkpoint=DIR) whose workers are all lost, or all asked to leave, continues
-when it is started again, with any number of workers: with the bits of a run that nothing disturbs, and each sample of an
-epoch trained once. Method: runs of `tutti run --workers` as in elastic_test.py. Their model has a batch norm, dropout,
-Adam and a scheduler, so a sample that is trained twice or not at all changes bits."""
+when it is started again, with any number of workers: with the bits of a run that nothing disturbs, and each sample of
+an epoch trained once. Method: runs of `tutti run --workers` as in elastic_test.py. Their model has a batch norm,
+dropout, Adam and a scheduler, so a sample that is trained twice or not at all changes bits."""
 
 import os
 import re
@@ -15,9 +15,6 @@ import torch
 import tutti.torch
 from elastic_test import SCRIPT, STEPS, Elastic, equal, undisturbed  # noqa: F401 (a fixture)
 from processes import build
-
-ALL = f"rank 0 of \\d+|step \\d+ {STEPS}$"
-
 
 def saves(folder, **options):
     """The script, with checkpoints there."""
@@ -42,18 +39,23 @@ def starts_at(text):
     return {int(step) for step in re.findall(r"(?m)^begins \d+ (\d+)$", text)}
 
 
-@pytest.fixture
-def killed(tmp_path):
+@pytest.fixture(scope="module")
+def left(tmp_path_factory):
     """The folder of a run of three that were all killed within the second epoch, and has kept two checkpoints."""
-    folder = tmp_path / "saved"
-    run = Elastic(tmp_path, "killed", 3, delay=0.1, script=saves(folder, every=3, keep=2))
+    where = tmp_path_factory.mktemp("left")
+    run = Elastic(where, "killed", 3, delay=0.1, script=saves(where / "saved", every=3, keep=2))
     run.until(r"^step \d+ 8$")
     kill_all(run)
     assert not run.out.exists()
-    return folder
+    return where / "saved"
 
 
-@pytest.mark.parametrize("workers", [1, 3, 4])
+@pytest.fixture
+def killed(tmp_path, left):
+    return shutil.copytree(left, tmp_path / "saved")
+
+
+@pytest.mark.parametrize("workers", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 4))])
 def test_all_are_killed_and_it_continues_with_the_bits_of_a_run_without(tmp_path, killed, undisturbed, workers):  # noqa: F811
     done = subprocess.run([f"{build()}/bin/tutti", "check", str(newest(killed))], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -67,7 +69,7 @@ def test_all_are_killed_and_it_continues_with_the_bits_of_a_run_without(tmp_path
 
 def test_one_is_lost_after_it_has_continued(tmp_path, killed, undisturbed):  # noqa: F811
     """The newcomer's state has the steps of the checkpoint, too; and rank 0 has the folder's claim."""
-    run = Elastic(tmp_path, "again", 3, delay=0.6, script=saves(killed, every=3))
+    run = Elastic(tmp_path, "again", 3, delay=0.6, script=saves(killed, every=3), first=6)
     for _ in range(3):
         run.until(r"^begins \d+ 6$")
     run.until(r"^step \d+ 7$")
@@ -76,6 +78,31 @@ def test_one_is_lost_after_it_has_continued(tmp_path, killed, undisturbed):  # n
     assert int(run.until(r"^begins \d+ (\d+)")[1]) > 6
     text = run.end()
     assert text.count("ended") == 3 and equal(run.model(), undisturbed) and newest(killed).name == f"step-{STEPS:08d}"
+
+
+@pytest.mark.parametrize("victim", [1, pytest.param(0, marks=pytest.mark.slow)])
+def test_one_is_lost_within_a_save(tmp_path, undisturbed, victim):  # noqa: F811
+    """The others save the step again, and a newcomer does not know that it was saved."""
+    folder = tmp_path / "saved"
+    dies = f"""
+import signal
+from tutti.torch import _saved
+saves = _saved.save_module
+
+def save(run, directory):
+    saves(run, directory)
+    if run.world.rank == {victim} and run.first + run.steps == 6 and not os.path.exists(out + ".died"):
+        open(out + ".died", "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+_saved.save_module = save
+"""
+    at = "for epoch in range(epochs):"
+    run = Elastic(tmp_path, "within", 3, delay=0.1, script=saves(folder, every=3).replace(at, dies + at, 1))
+    text = run.end()
+    assert "killed by signal 9" in text and "Error" not in text and equal(run.model(), undisturbed)
+    done = subprocess.run([f"{build()}/bin/tutti", "check", str(folder / "step-00000006")], capture_output=True)
+    assert done.returncode == 0
 
 
 def test_sigterm_to_all_saves_the_step_at_which_it_comes(tmp_path, undisturbed):  # noqa: F811
@@ -91,6 +118,7 @@ def test_sigterm_to_all_saves_the_step_at_which_it_comes(tmp_path, undisturbed):
     assert starts_at(again.end()) == {step} and equal(again.model(), undisturbed)
 
 
+@pytest.mark.slow
 def test_sigterm_to_one_saves_nothing(tmp_path, undisturbed):  # noqa: F811
     folder = tmp_path / "saved"
     run = Elastic(tmp_path, "left", 2, delay=0.2, script=saves(folder))
@@ -112,6 +140,7 @@ def test_an_older_checkpoint_is_taken_where_the_newest_is_not_whole(tmp_path, ki
     assert starts_at(text) == {3} and equal(run.model(), undisturbed)
 
 
+@pytest.mark.slow
 def test_a_damaged_state_of_the_optimizer_is_refused_by_name(tmp_path, killed):
     path = killed / f"{newest(killed).name}-optimizer" / "rank-00000.safetensors"
     data = bytearray(path.read_bytes())
@@ -124,9 +153,9 @@ def test_a_damaged_state_of_the_optimizer_is_refused_by_name(tmp_path, killed):
 
 
 @pytest.mark.parametrize(("change", "why"), [
-    ("begins", "resume='' begins a run, and there are checkpoints of an earlier one"),
-    ("cut", "is of a run with sampler '?56 samples, batch 3, seed 1"),
-    ("rate", "group 0 of the optimizer has lr=0.02 here, and 0.01 "),
+    pytest.param("begins", "resume='' begins a run, and there are checkpoints of an earlier", marks=pytest.mark.slow),
+    pytest.param("cut", "is of a run with sampler '?56 samples, batch 3, seed 1", marks=pytest.mark.slow),
+    pytest.param("rate", "group 0 of the optimizer has lr=0.02 here, and 0.01 ", marks=pytest.mark.slow),
     ("fixed", "is of a run whose workers come and go; continue it by `tutti run --workers`"),
 ])
 def test_what_would_have_other_bits_is_refused(tmp_path, killed, change, why):

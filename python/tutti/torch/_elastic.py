@@ -24,7 +24,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import torch
 from torch import nn
@@ -447,10 +447,11 @@ class Elastic:
     def commit(self, step: int) -> bool:
         return self.members.commit(step - self.base)
 
-    def leave(self) -> None:
+    def leave(self) -> NoReturn:
         """Between two steps, when all leave. SystemExit."""
         self.members.leave()
-        self.renew()
+        while True:  # an epoch that begins before it has left is given up at once
+            self.renew()
 
     def renew(self) -> None:
         """The epoch has ended: gives its state to Members, and enters the next."""
@@ -534,8 +535,8 @@ class Elastic:
                 if name not in self.progress and other[name] != mine.get(name):
                     raise self._failed(StateError(
                         f"group {number} of the optimizer has {name}={mine.get(name)} here, and {other[name]} on the "
-                        "workers that this one has joined; what changes it, such as scheduler.step(), is to be called "
-                        "once at the end of each epoch of the samples"))
+                        "workers that this one has joined, or in the checkpoint; what changes it, such as "
+                        "scheduler.step(), is to be called once at the end of each epoch of the samples"))
 
     def settings(self) -> list[dict[str, Any]]:
         """Returns the groups of the optimizer without their parameters."""

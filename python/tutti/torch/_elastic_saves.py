@@ -12,6 +12,7 @@ goes through the epochs of the samples that are over, and are compared as those 
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import threading
 import time
@@ -38,25 +39,31 @@ class ElasticSaves(_preempt.Preemption):
         if not plan.wait:
             raise ValueError("Checkpoints(wait=False) with elastic=True: a thread would still write a step when its "
                              "epoch ends; leave wait out")
-        self._plan, self._elastic = plan, weakref.proxy(elastic)
-        self._directory = os.path.abspath(plan.directory)
+        # another folder in the process of one that has joined from elsewhere is another run's
+        resume = plan.resume if plan.resume in ("", "auto") else os.path.abspath(plan.resume)
+        self._plan = dataclasses.replace(plan, directory=os.path.abspath(plan.directory), resume=resume)
+        self._directory, self._elastic = os.fspath(self._plan.directory), weakref.proxy(elastic)
         self._run: ElasticRun
         self._claim = None
         self._newest, self._saved = "", -1
         self._asked = 0.0  # when this process was asked to leave
         self._waits = True  # for an epoch
         self._timer: threading.Timer | None = None
+        _preempt._of_run = weakref.ref(self)  # a forked child gives up its share of the claim
 
     def fingerprint(self) -> str:
+        """What all have in common, in a line."""
         return _preempt.fingerprint(self._plan).strip()
 
     # ---- signals ----
 
     def notes(self) -> bool:
         """Within a signal's handler. Returns whether this process asks the others before it leaves."""
-        if self._waits or self._asked:
-            return False
+        if self._asked:
+            return time.monotonic() - self._asked < _ALONE_S  # a launcher and its group may both send the first one
         self._asked = time.monotonic()
+        if self._waits:
+            self.waits()
         return True
 
     def waits(self) -> None:
@@ -111,12 +118,16 @@ class ElasticSaves(_preempt.Preemption):
 
     def close(self, forked: bool = False) -> None:
         """Of the run of one epoch: the claim stays."""
+        if forked:
+            self._drop()
 
     def ends(self) -> None:
         """This process takes part no more."""
         if self._timer is not None:
             self._timer.cancel()
         self._drop()
+        if _preempt._now() is self:
+            _preempt._of_run = None
 
     def also(self, objects: Mapping[str, Any]) -> None:
         raise StateError("also() under prepare(elastic=True): a script that comes or continues goes through the epochs "
