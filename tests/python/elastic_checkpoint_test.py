@@ -23,7 +23,7 @@ def saves(folder, **options):
 
 
 def kill_all(run):
-    """Launcher and workers, none of which can do anything about it."""
+    """Kills launcher and workers at once."""
     run.process.send_signal(signal.SIGSTOP)  # it would start workers again
     for pid in run.pids():
         os.kill(pid, signal.SIGKILL)
@@ -56,7 +56,7 @@ def killed(tmp_path, left):
 
 
 @pytest.mark.parametrize("workers", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 4))])
-def test_all_are_killed_and_it_continues_with_the_bits_of_a_run_without(tmp_path, killed, undisturbed, workers):  # noqa: F811
+def test_all_are_killed_and_it_continues_with_the_same_bits(tmp_path, killed, undisturbed, workers):  # noqa: F811
     done = subprocess.run([f"{build()}/bin/tutti", "check", str(newest(killed))], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     run = Elastic(tmp_path, "again", workers, script=saves(killed, every=3, keep=2))
@@ -69,7 +69,7 @@ def test_all_are_killed_and_it_continues_with_the_bits_of_a_run_without(tmp_path
 
 def test_one_is_lost_after_it_has_continued(tmp_path, killed, undisturbed):  # noqa: F811
     """The newcomer's state has the steps of the checkpoint, too; and rank 0 has the folder's claim."""
-    run = Elastic(tmp_path, "again", 3, delay=0.6, script=saves(killed, every=3), first=6)
+    run = Elastic(tmp_path, "again", 3, delay=2, script=saves(killed, every=3), first=6)
     for _ in range(3):
         run.until(r"^begins \d+ 6$")
     run.until(r"^step \d+ 7$")

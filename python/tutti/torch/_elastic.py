@@ -134,8 +134,8 @@ class ElasticRun(Run):
         for group, then in zip(state["param_groups"], rates.groups, strict=bool(rates.groups)):
             group |= {name: then[name] for name in then.keys() & group.keys() - self.elastic.progress}
         tensors, words = _saved.flat(state)
-        return tensors, words | {_saved.RATES_OF: str(rates.epoch), "progress": json.dumps(sorted(self.elastic.progress)),
-                                 "cut": json.dumps(self.elastic.cut)}
+        words["progress"] = json.dumps(sorted(self.elastic.progress))
+        return tensors, words | {_saved.RATES_OF: str(rates.epoch), "cut": json.dumps(self.elastic.cut)}
 
     def _pieces(self) -> dict[str, _abi.tutti_saved]:
         return {f"{p.state.decode()}/{p.tensor.decode()}@{p.begin}": p for p in self.engine.state()}
@@ -163,8 +163,8 @@ class ElasticRun(Run):
         path = _saved.optimizer_file(self, checkpoint)
         slots, words = _saved.read(path) if path.exists() else ({}, {})
         if _saved.RATES_OF not in words:
-            raise ValueError(f"checkpoint '{checkpoint}' is not of a run whose workers come and go; continue it without "
-                             "elastic=True, or begin in another folder")
+            raise ValueError(f"checkpoint '{checkpoint}' is not of a run whose workers come and go; continue it "
+                             "without elastic=True, or begin in another folder")
         theirs = json.loads(words["cut"])
         for name, mine in self.elastic.cut.items():
             if theirs.get(name) != mine:
