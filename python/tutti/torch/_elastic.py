@@ -24,7 +24,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import torch
 from torch import nn
@@ -32,10 +32,11 @@ from torch import nn
 from .. import _abi
 from .._members import Epoch, Members
 from ..errors import PeerError, StateError
-from . import _facts, _record, _saved, _state
+from . import _elastic_saves, _facts, _record, _saved, _state
 from ._run import Run, _traits, check, statistics_of
 
 if TYPE_CHECKING:
+    from . import _preempt
     from .sampler import BatchSampler
 
 _MIB = 1 << 20
@@ -62,11 +63,15 @@ class ElasticRun(Run):
 
     def __init__(self, elastic: Elastic, epoch: Epoch, **options: Any):
         self.elastic = elastic
-        self.first = epoch.step  # steps of the run before this epoch
+        self._entered = epoch.step  # by the nodes' count, which a run that continues begins at 0
+        self.first = elastic.base + epoch.step  # steps of the run before this epoch
         self._lost: PeerError | None = None  # why this epoch has ended
         self._agreed = 0  # steps of this epoch that all members are known to have made
         super().__init__(elastic.model, elastic.optimizer, elastic.method, world=epoch.world,
-                         commit=elastic.members.commit, **options)
+                         commit=elastic.commit, **options)
+
+    def _resume(self, checkpoint: _preempt.Checkpoints) -> None:
+        self.preempt = self.elastic.saves  # Elastic loads what there is
 
     # ---- passes and steps ----
 
@@ -117,16 +122,20 @@ class ElasticRun(Run):
         if step is None:
             raise StateError("a step has failed in the middle of its update, so this worker has no state of a whole "
                              "step") from self._lost
-        state = self.optimizer.state_dict()
-        rates = self.elastic.rates
+        tensors, words = self.of_torch()
+        words["base"] = str(self.elastic.base)
+        of_torch = {f"torch/{name}": t for name, t in sorted(tensors.items())}
+        of_engine = {f"tutti/{name}": _state.memory(p) for name, p in self._pieces().items()}
+        return step, _saved.packed(of_engine | of_torch, words)
+
+    def of_torch(self) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+        """The state of the optimizer, with the rates of the last update, and what a checkpoint is of."""
+        state, rates = self.optimizer.state_dict(), self.elastic.rates
         for group, then in zip(state["param_groups"], rates.groups, strict=bool(rates.groups)):
             group |= {name: then[name] for name in then.keys() & group.keys() - self.elastic.progress}
         tensors, words = _saved.flat(state)
-        words["rates of"] = str(rates.epoch)
-        of_torch = {f"torch/{name}": t for name, t in sorted(tensors.items())}
-        of_engine = {f"tutti/{name}": _state.memory(p) for name, p in self._pieces().items()}
         words["progress"] = json.dumps(sorted(self.elastic.progress))
-        return step, _saved.packed(of_engine | of_torch, words)
+        return tensors, words | {_saved.RATES_OF: str(rates.epoch), "cut": json.dumps(self.elastic.cut)}
 
     def _pieces(self) -> dict[str, _abi.tutti_saved]:
         return {f"{p.state.decode()}/{p.tensor.decode()}@{p.begin}": p for p in self.engine.state()}
@@ -143,6 +152,33 @@ class ElasticRun(Run):
             _state.memory(p).copy_(tensors[f"tutti/{name}"])
         self.engine.state_written()
         slots = {name.removeprefix("torch/"): t for name, t in tensors.items() if name.startswith("torch/")}
+        self.elastic.base = int(words["base"])
+        self.first = self.elastic.base + self._entered
+        self._unpack_torch(slots, words)
+        self._take_own()
+        self._go_on()
+
+    def load_here(self, checkpoint: str) -> None:
+        """Begins with a checkpoint. All members."""
+        path = _saved.optimizer_file(self, checkpoint)
+        slots, words = _saved.read(path) if path.exists() else ({}, {})
+        if _saved.RATES_OF not in words:
+            raise ValueError(f"checkpoint '{checkpoint}' is not of a run whose workers come and go; continue it "
+                             "without elastic=True, or begin in another folder")
+        theirs = json.loads(words["cut"])
+        for name, mine in self.elastic.cut.items():
+            if theirs.get(name) != mine:
+                raise ValueError(f"checkpoint '{checkpoint}' is of a run with {name} {theirs.get(name)}, and this one "
+                                 f"has {mine}, so its bits would be others; continue with the same, or begin in "
+                                 "another folder")
+        self.engine.load(checkpoint)
+        self._unpack_torch(slots, words)
+        _saved.load_module(self, checkpoint)
+        self._take_own()
+        self._go_on()
+        self.elastic.base = self.first = int(self.engine.figures()["steps"])
+
+    def _unpack_torch(self, slots: dict[str, torch.Tensor], words: dict[str, str]) -> None:
         found = _saved.unflat(slots, words)
         groups, theirs_of = self.optimizer.state_dict()["param_groups"], found["param_groups"]
         if len(groups) != len(theirs_of):
@@ -159,11 +195,9 @@ class ElasticRun(Run):
             for name, t in one.items():  # torch gives slots the type of their parameter
                 if isinstance(t, torch.Tensor) and self.optimizer.state[params[index]][name].dtype != t.dtype:
                     self.optimizer.state[params[index]][name] = t
-        self._take_own()
-        self._go_on()
         self.optimizer._opt_called = True  # type: ignore[attr-defined]  # torch's schedulers warn if no update came
         plain = [{k: v for k, v in group.items() if k != "params"} for group in found["param_groups"]]
-        self.elastic.rates = _Rates(int(words["rates of"]), plain)
+        self.elastic.rates = _Rates(int(words[_saved.RATES_OF]), plain)
 
     # ---- calls between steps ----
 
@@ -210,6 +244,8 @@ class ElasticRun(Run):
 
     def _end_together(self, results: Callable[[], Any] | None) -> None:
         self._between("finish()")
+        if self.preempt is not None:
+            self.preempt.finishes()
         if results is not None and self.world.rank == 0:
             results()
         self.world.barrier()  # before the engine's finish, after which it gives no state to a next epoch
@@ -264,6 +300,9 @@ class Elastic:
         self.model, self.optimizer, self.method, self.sampler = model, optimizer, method, sampler
         options["elastic_shares"] = self._shares(options["elastic_shares"])
         del options["local_group"]
+        plan = options["checkpoint"]
+        self.saves = None if plan is None else _elastic_saves.ElasticSaves(plan, self)
+        self.base = 0  # steps of the checkpoint with which the run has begun
         self._options = options | {"sampler": sampler}
         norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._NormBase)]
         self._counts = [m.num_batches_tracked for m in norms if m.num_batches_tracked is not None]
@@ -274,11 +313,13 @@ class Elastic:
         self.progress: set[str] = set()  # what the optimizer itself changes in its groups, as a count of steps
         self._rates: tuple[int, list[dict[str, Any]]] = (-1, [])  # an epoch of the samples, and the groups in it
         self._beginning = b""  # the state of step 0, if an epoch has ended before the first step
-        known = {id(t) for t in [*statistics_of(model), *self._counts]}
-        self._others = {name: (t, t._version) for name, t in model.named_buffers() if id(t) not in known}
+        self._note_buffers()
         self._tried = False  # whether the optimizer's state can be packed
         size = sum(t.numel() * t.element_size() for t in model.state_dict().values())
-        self.members = Members(16 * size + 64 * _MIB, _facts.of(model, optimizer, method, sampler, options))
+        facts = _facts.of(model, optimizer, method, sampler, options)
+        facts["checkpoint"] = "" if self.saves is None else self.saves.fingerprint()
+        self.cut = {name: facts[name] for name in ("method", "elastic_shares", "sampler")}
+        self.members = Members(16 * size + 64 * _MIB, facts)
         Elastic._taken = True
         self._listen()
         self.run: ElasticRun
@@ -299,7 +340,7 @@ class Elastic:
             raise ValueError("elastic=True takes a sampler without rank, workers, shares and parts: they would be by "
                              "worker")
         empty = {"codec": (None, "", "none"), "transport": (None,), "servers": (0,), "validation": (None,),
-                 "trace": (None,), "checkpoint": (None,), "loss_scale": (None,), "local_group": (None,)}
+                 "trace": (None,), "loss_scale": (None,), "local_group": (None,)}
         for name, usual in empty.items():
             if options[name] not in usual:
                 raise ValueError(f"elastic=True does not go with {name}= as yet; leave it out")
@@ -334,7 +375,8 @@ class Elastic:
 
         def leave(number: int, _frame: Any) -> None:
             if members.is_mine():
-                members.leave()
+                if self.saves is None or not self.saves.notes():
+                    members.leave()
             else:  # a child of this process
                 signal.signal(number, before[number])
                 os.kill(os.getpid(), number)
@@ -361,6 +403,8 @@ class Elastic:
 
     def _open_next(self) -> None:
         while True:
+            if self.saves is not None:
+                self.saves.waits()
             try:
                 epoch = self.members.next()
             except PeerError as e:  # too few are left, for too long
@@ -377,15 +421,37 @@ class Elastic:
                 self.members.over(epoch.step, None)
                 continue
             try:
-                self._compares = bool(epoch.state)
-                # without a step each has its own beginning, changed by passes that were dropped
-                if epoch.state or self._beginning:
-                    self.run.unpack(epoch.state or self._beginning)
-                self.count_batches(epoch.step)
+                self._begin(epoch)
+            except PeerError:  # of a meeting about checkpoints
+                self.run.close()
+                self.members.over(epoch.step, None)
+                continue
             except BaseException as e:
                 self.run.fail(e)
                 raise
             return
+
+    def _begin(self, epoch: Epoch) -> None:
+        """Takes over the state with which the epoch begins."""
+        found = "" if self.saves is None else self.saves.enters(self.run, begins=not epoch.state)
+        self._compares = bool(epoch.state or found)
+        # without a step each has its own beginning, changed by passes that were dropped
+        if epoch.state or (self._beginning and not found):
+            self.run.unpack(epoch.state or self._beginning)
+        if found and self.saves is not None:
+            self.run.load_here(found)
+            self._note_buffers()
+            self.saves.loaded(found, self.base)
+        self.count_batches(self.run.first)
+
+    def commit(self, step: int) -> bool:
+        return self.members.commit(step - self.base)
+
+    def leave(self) -> NoReturn:
+        """Between two steps, when all leave. SystemExit."""
+        self.members.leave()
+        while True:  # an epoch that begins before it has left is given up at once
+            self.renew()
 
     def renew(self) -> None:
         """The epoch has ended: gives its state to Members, and enters the next."""
@@ -395,10 +461,10 @@ class Elastic:
             self.run.fail(e)
             raise
         self.run.close()
-        self._beginning = state if step == 0 else b""
+        self._beginning = state if step == 0 else b""  # a run that continues loads its checkpoint again
         for p in self.model.parameters():
             p.grad = None
-        self.members.over(step, state)
+        self.members.over(step - self.base, state)
         self._enter()
 
     def count_batches(self, steps: int) -> None:
@@ -407,6 +473,11 @@ class Elastic:
         with torch.no_grad():
             for t, before in zip(self._counts, self._counted, strict=True):
                 t.fill_(before + steps * shares)
+
+    def _note_buffers(self) -> None:
+        """Those that stay as they are."""
+        known = {id(t) for t in [*statistics_of(self.model), *self._counts]}
+        self._others = {name: (t, t._version) for name, t in self.model.named_buffers() if id(t) not in known}
 
     def check_state(self) -> None:
         """After a step: others could not have what the state does not have."""
@@ -464,8 +535,8 @@ class Elastic:
                 if name not in self.progress and other[name] != mine.get(name):
                     raise self._failed(StateError(
                         f"group {number} of the optimizer has {name}={mine.get(name)} here, and {other[name]} on the "
-                        "workers that this one has joined; what changes it, such as scheduler.step(), is to be called "
-                        "once at the end of each epoch of the samples"))
+                        "workers that this one has joined, or in the checkpoint; what changes it, such as "
+                        "scheduler.step(), is to be called once at the end of each epoch of the samples"))
 
     def settings(self) -> list[dict[str, Any]]:
         """Returns the groups of the optimizer without their parameters."""
@@ -495,6 +566,8 @@ class Elastic:
     def close(self) -> None:
         """This process takes part no more. The others go on as soon as its worlds are closed."""
         self._listen_no_more()
+        if self.saves is not None:
+            self.saves.ends()
         self.members.close()
 
     def _failed(self, error: Exception) -> Exception:
@@ -514,4 +587,6 @@ class Elastic:
                 raise self._failed(StateError(_BEHIND.format(self.run.first)))
         self.run.close()
         self._listen_no_more()
+        if self.saves is not None:
+            self.saves.ends()
         self.members.end()

@@ -373,6 +373,10 @@ class Run(Steps):
             _saved.prune(self, *self._begun)
         self._begun = None
 
+    def of_torch(self) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+        """Returns the state of the torch optimizer, as a checkpoint has it."""
+        return _saved.flat(self.optimizer.state_dict())
+
     def save_here(self, directory: str, keep: int, wait: bool) -> None:
         """save(), where all workers are known to be between the same steps."""
         self._rest()

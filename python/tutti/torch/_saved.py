@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
           "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool}
 _HASHES = "tutti_hashes"
+RATES_OF = "rates of"  # a word of checkpoints of a run whose workers come and go
 _BY_ENGINE = "engine"  # the engine made the updates, and has the state of the optimiser
 DTYPES = {t: name for name, t in _TYPES.items()}
 
@@ -130,7 +131,7 @@ def unflat(tensors: dict[str, torch.Tensor], words: dict[str, str]) -> dict[str,
     return {"state": state, "param_groups": json.loads(words["param_groups"])}
 
 
-def _mine(run: Run, checkpoint: str) -> pathlib.Path:
+def optimizer_file(run: Run, checkpoint: str) -> pathlib.Path:
     rank = 0 if run.replicas_equal else run.world.rank
     return pathlib.Path(checkpoint + "-optimizer") / f"rank-{rank:05d}.safetensors"
 
@@ -213,9 +214,9 @@ def save(run: Run, directory: str, keep: int, wait: bool = True) -> None:
             pass
     if not run.only_serves and (run.world.rank == 0 or not run.replicas_equal):
         # before the checkpoint, so that each complete checkpoint has it
-        path = _mine(run, next_of(run, directory))
+        path = optimizer_file(run, next_of(run, directory))
         path.parent.mkdir(parents=True, exist_ok=True)
-        tensors, words = flat(run.optimizer.state_dict())
+        tensors, words = run.of_torch()
         write(path, tensors, words | {"by": _BY_ENGINE if run.itself else "torch"})
     if not run.only_serves:
         save_module(run, directory)
@@ -238,10 +239,13 @@ def prune(run: Run | Pipeline, directory: str, keep: int, before: int | None = N
 
 def load(run: Run, path: str) -> None:
     found = run.world.find_checkpoint(path)
-    mine = None if run.only_serves else _mine(run, found)
+    mine = None if run.only_serves else optimizer_file(run, found)
     theirs, by = None, ""
     if mine is not None and mine.exists():
         tensors, words = read(mine)
+        if RATES_OF in words:  # its rates are of the last update, not of what the script makes next
+            raise ValueError(f"checkpoint '{found}' is of a run whose workers come and go; continue it by `tutti run "
+                             "--workers` and prepare(elastic=True)")
         theirs, by = unflat(tensors, words), words.get("by", "")
     if theirs is None or not _moments.to_engine(run, found, theirs):
         run.engine.load(found)

@@ -244,8 +244,8 @@ def prepare(model: nn.Module, optimizer: torch.optim.Optimizer, method: str = "d
     codec_report: steps between measurements of what the codec loses, which the record (trace=) has; 0: never.
     checkpoint: a folder, or tutti.torch.Checkpoints(folder, every=N, ...). At SIGTERM, under Slurm at SIGUSR1 too, all
         ranks save there after the same step and end with 128 + signal. If there is a checkpoint in it the run continues
-        from it: optimizer.figures()["steps"] is the number of steps made. Needs finish().
-
+        from it: optimizer.figures()["steps"] is the number of steps made. Needs finish(). With elastic=True all save
+        if all get SIGTERM, and end with 0.
     local_group: a process group of the ranks of this one's host: gradients are summed in it, by NCCL or Gloo, in every
         step, and the method works between hosts. Each rank exchanges its shard with one rank of each other host
         (_local.py). For ddp, qsgd, nuqsgd, local-sgd and diloco. world stays that of all ranks. Of a module that
