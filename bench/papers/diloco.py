@@ -12,7 +12,7 @@ nothing. 8 workers, 100 Mbit/s and 1 ms from each to each.
 waiting     gpt on Moby Dick, STEP seconds a step, which is what 32 samples take on a core of the
             machine of the part `step`. Of the time from the end of the first period to that of the last:
             the share in which a worker waits for an exchange. Streaming as published: delay 1, mix 0.5,
-            outer rate 0.4, periods 30 and 100, in float32 and through e3m0; `ddp` and diloco in one
+            outer rate 0.4, strided, periods 30 and 100, five fragments, in float32 and through e3m0; `ddp` and diloco in one
             piece beside it, without a bound. What the samples are does not change the time, so each
             worker has one a step.
 sparseloco  mlp(hidden=256) on samples of MNIST, 16 a worker and step, period 30: bytes that all
@@ -34,7 +34,7 @@ from gossip import Papers, last, main  # noqa: E402
 
 N = 8
 PLATFORM = f"cluster(n={N},rate=100Mbps,latency=1ms)"
-STREAMING = "diloco(period=%d,fragments=4,order=strided,delay=1,mix=0.5,outer=sgd(lr=0.4,momentum=0.9,nesterov=true))"
+STREAMING = "diloco(period=%d,fragments=5,order=strided,delay=1,mix=0.5,outer=sgd(lr=0.4,momentum=0.9,nesterov=true))"
 GATHER = ("--codec", "e3m0", "--collective", "allgather")
 PLAIN = "diloco(period=30,outer=none)"
 # name, method, and what else it is trained with
