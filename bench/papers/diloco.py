@@ -6,25 +6,27 @@ file alone prints them:
 
     bench/papers/diloco.py [FIGURE ...] [--jobs N] [--quick] [--keep] [--date YYYY-MM-DD]
 
-TUTTI names another command than that of the release. Virtual time: other work on the machine changes
-nothing. 8 workers, 100 Mbit/s and 1 ms from each to each.
+TUTTI names another command than that of the release. Virtual time: other work on the machine
+changes nothing. 8 workers, 100 Mbit/s and 1 ms from each to each.
 
 waiting     gpt on Moby Dick, STEP seconds a step, which is what 32 samples take on a core of the
-            machine of the part `step`. Of the time from the end of the first period to that of the last:
-            the share in which a worker waits for an exchange. Streaming as published: delay 1, mix 0.5,
-            outer rate 0.4, strided, periods 30 and 100, five fragments, in float32 and through e3m0; `ddp` and diloco in one
-            piece beside it, without a bound. What the samples are does not change the time, so each
-            worker has one a step.
+            machine of the part `step`. Of the time from the end of the first period to that of the
+            last: the share in which a worker waits for an exchange. Streaming as published: delay
+            1, mix 0.5, outer rate 0.4, strided, periods 30 and 100; five fragments, of which the
+            largest takes 0.44 s. In float32 and through e3m0. `ddp` and diloco in one piece beside
+            it, without a bound. The average at the end of a run is not in it. What the samples are
+            does not change the time, so each worker has one a step.
 sparseloco  mlp(hidden=256) on samples of MNIST, 16 a worker and step, period 30: bytes that all
-            workers send, and the loss on the test samples after STEPS steps, three seeds. SparseLoCo
-            as published (decay 0.95, no outer optimiser), where each message goes to all, and with an
-            owner of each tensor. diloco as published (Nesterov, 0.7, 0.9), and local-sgd, the plain mean.
-            All have one grid of learning rates, constant; the best is that of the least mean loss.
-            The ratio is the mean to the worst of diloco's seeds: at most 1 is no worse within seeds.
-time        the same model, grid and seeds, 50 ms a step: virtual seconds until the test loss is LOSS, of
-            ddp's. Steps until an evaluation has it (every EVERY steps), at the rate for which these
-            are fewest, times the seconds of a step, from a run without evaluations, since these send
-            models. No bound: as found.
+            workers send, and the loss on the test samples after STEPS steps, three seeds.
+            SparseLoCo as published (decay 0.95, no outer optimiser), where each message goes to
+            all, and with an owner of each tensor. diloco as published (Nesterov, 0.7, 0.9), and
+            local-sgd, the plain mean. All have one grid of learning rates, constant; the best is
+            that of the least mean loss. The ratio is the mean to the worst of diloco's seeds: at
+            most 1 is no worse within seeds.
+time        the same model, grid and seeds, 50 ms a step: virtual seconds until the test loss is
+            LOSS, of ddp's. Steps until an evaluation has it (every EVERY steps), at the rate for
+            which these are fewest, times the seconds of a step, from a run without evaluations,
+            since these send models. No bound: as found.
 
 Where the best rate is at the border of the grid the figure is skipped, which is reported."""
 import math, os, statistics, subprocess, sys
