@@ -237,8 +237,8 @@ class Join(Case):
         self.assertEqual(epochs, [(4, 0), (3, after["step"])])
 
     def test_who_cannot_leave_is_told_why(self):
-        self.refused("it takes the directory or the pass of a run, or HOST:PORT of a member, and the number of a worker",
-                     "leave")
+        self.refused("it takes the directory or the pass of a run, or HOST:PORT of a member, and the number of a "
+                     "worker", "leave")
         self.refused("'two' is no number of a worker", "leave", "127.0.0.1:1", "two")
         run, out = self.begin("only", 100000, "--workers", "1:3", "-n", "1", "--meet", "127.0.0.1")
         self.refused("worker 0 is the only one, and the run would end without its results", "leave", out, "0")
