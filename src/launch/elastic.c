@@ -246,16 +246,6 @@ static void decide(elastic *e, int k, bool meant, char *text, size_t bytes)
     snprintf(text, bytes, "; the run goes on, and it is started again in %d s", wait_ms / 1000);
 }
 
-/* What the exit code of a command that joins may mean: Tutti's own, or the command's. */
-static const char *what_of_code(int number)
-{
-    return number == REFUSED ? "; it has refused its command line, or the run has refused it, as a "
-                               "line above says, or the code is the command's own"
-           : number == LOST  ? "; too few others were left, as a line above says, or the code is the "
-                               "command's own; `tutti join` brings it back while the run goes on"
-                             : "";
-}
-
 static void on_loss(elastic *e, int k, int status)
 {
     worker *w = &e->workers[k];
@@ -284,11 +274,14 @@ static void on_loss(elastic *e, int k, int status)
         e->code = killed ? LOST : number;
         if (e->options->joins)
             snprintf(e->why, sizeof e->why, "this worker was lost: %.80s%s", why.text,
-                     killed ? "" : what_of_code(number));
+                     killed || number != LOST
+                         ? ""
+                         : "; too few others were left, as a line above says, or the code is the "
+                           "command's own; `tutti join` brings it back while the run goes on");
         else
             snprintf(e->why, sizeof e->why, "worker %d was lost: %.250s", k, why.text);
     }
-    e->printed = e->printed || (k == 0 && !killed && number == REFUSED && !e->options->joins);
+    e->printed = e->printed || (k == 0 && !killed && number == REFUSED);
     if (e->options->joins)
         return;
     if (!killed && number == REFUSED && w->started_again == 0) {
@@ -476,7 +469,7 @@ static void conclude_joined(const elastic *e, tutti_launch_result *result)
                  e->killed ? "; it had not left the run, and was killed" : "");
     } else if (e->code != 0) {
         result->exit_code = e->code;
-        snprintf(result->text, sizeof result->text, "%s", e->why);
+        snprintf(result->text, sizeof result->text, "%s", e->printed ? "" : e->why);
     } else
         conclude_left(e, "this worker has left the run", result);
 }
