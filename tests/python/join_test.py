@@ -240,7 +240,7 @@ def test_what_differs_between_scripts_is_in_the_facts(change, names):
 def test_a_command_that_ends_by_a_code_of_tuttis_is_told(tmp_path):
     """The script has printed nothing. Code 3 is also that of a worker that is left alone."""
     run = begun(tmp_path, 1)
-    for code, what in (1, "\n"), (2, "; it has refused its command line, or"), (3, "; too few others were left, as a"):
+    for code, what in (1, "\n"), (3, "; too few others were left, as a"):
         text = ends(join(tmp_path / "run.join", sys.executable, "-c", f"import sys; sys.exit({code})"), code)
         assert re.search(rf"\Atutti: this worker was lost: process \d+ exited with code {code}{what}", text), text
     go(tmp_path)
