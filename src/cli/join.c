@@ -21,8 +21,8 @@ typedef struct join_config {
 
 const tutti_option tutti_cli_join_options[] = {
     { "key", TUTTI_TEXT, TUTTI_AT(join_config, key), 0, 0, 0, "",
-      "with ADDRESS: the file `join` of the run's --out, or a copy of it, which you alone can read; "
-      "none: TUTTI_RUN_ID, and TUTTI_RUN_KEY or TUTTI_RUN_KEY_FILE" },
+      "with ADDRESS: the file `join` of the run's --out, or that of its --pass, or a copy, which you "
+      "alone can read; none: TUTTI_RUN_ID, and TUTTI_RUN_KEY or TUTTI_RUN_KEY_FILE" },
     { "meet", TUTTI_TEXT, TUTTI_AT(join_config, meet), 0, 0, 0, "",
       "address by which the others reach this machine; none: that of the route to ADDRESS" },
     { "data", TUTTI_TEXT, TUTTI_AT(join_config, data), 0, 0, 0, "",
@@ -315,7 +315,7 @@ int tutti_cli_join(int argc, char **argv)
         return EXIT_DONE;
     }
     if (argc != 2 || argv[1][0] == '-')
-        return tutti_cli_usage("join", "it takes the directory of a run, or HOST:PORT of a member");
+        return tutti_cli_usage("join", "it takes the directory or the pass of a run, or HOST:PORT of a member");
     if (command != NULL && command[0] == NULL)
         return tutti_cli_usage("join", "there is no command behind --; tutti join PASS -- python train.py");
     tutti_cli_keep_running();

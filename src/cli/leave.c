@@ -14,8 +14,8 @@ typedef struct leave_config {
 
 const tutti_option tutti_cli_leave_options[] = {
     { "key", TUTTI_TEXT, TUTTI_AT(leave_config, key), 0, 0, 0, "",
-      "with ADDRESS: the file `join` of the run's --out, or a copy of it, which you alone can read; "
-      "none: TUTTI_RUN_ID, and TUTTI_RUN_KEY or TUTTI_RUN_KEY_FILE" },
+      "with ADDRESS: the file `join` of the run's --out, or that of its --pass, or a copy, which you "
+      "alone can read; none: TUTTI_RUN_ID, and TUTTI_RUN_KEY or TUTTI_RUN_KEY_FILE" },
     { "json", TUTTI_BOOL, TUTTI_AT(leave_config, json), 0, 0, 1, NULL,
       "print one JSON object: epoch, its first step, the workers with rank and address" },
     { 0 }
@@ -87,12 +87,14 @@ static tutti_status leave(const leave_config *c, const char *where, int64_t rank
 
 static void print_help(void)
 {
-    printf("tutti leave OUT|ADDRESS [RANK] [--key FILE] [--json]\n\n");
+    printf("tutti leave OUT|PASS|ADDRESS [RANK] [--key FILE] [--json]\n\n");
     tutti_cli_wrap(stdout, "", 0,
-                   "Has worker RANK of a run of `tutti train --workers FEWEST:MOST` leave it after "
-                   "its step, as SIGTERM to its process would, and waits until the others go on "
-                   "without it. Without RANK the workers are listed. OUT is the directory of the "
-                   "run, on this machine or one that both see. ADDRESS is HOST:PORT of any member.");
+                   "Has worker RANK of a run of `tutti train --workers FEWEST:MOST` or `tutti run "
+                   "--workers FEWEST:MOST` leave it after its step, as SIGTERM to its process would, "
+                   "and waits until the others go on without it. Without RANK the workers are "
+                   "listed. OUT is the directory of a run of `tutti train`, on this machine or one "
+                   "that both see, and PASS the file of --pass of `tutti run`, or a copy of it. "
+                   "ADDRESS is HOST:PORT of any member.");
     printf("\n  option               type   default                    meaning\n");
     tutti_cli_print_options(stdout, tutti_cli_leave_options, true);
 }
@@ -113,8 +115,8 @@ int tutti_cli_dismiss(int argc, char **argv)
         return EXIT_DONE;
     }
     if (argc < 2 || argc > 3 || argv[1][0] == '-')
-        return tutti_cli_usage("leave", "it takes the directory of a run, or HOST:PORT of a member, "
-                                        "and the number of a worker");
+        return tutti_cli_usage("leave", "it takes the directory or the pass of a run, or HOST:PORT of "
+                                        "a member, and the number of a worker");
     if (argc == 3 && (rank = rank_of(argv[2])) < 0)
         return tutti_cli_usage("leave", "'%.40s' is no number of a worker", argv[2]);
     return leave(&c, argv[1], rank, &err) == TUTTI_OK ? EXIT_DONE : tutti_cli_fail(&err);

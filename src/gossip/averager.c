@@ -116,6 +116,8 @@ struct tutti_averager {
     bool clocks;                 /* a clock grants rounds */
     bool begun;                  /* the client has allowed rounds to start; under the lock */
     int64_t ended_ns;            /* when the last round ended; under the lock */
+    int64_t left_ns;             /* clock, declared: how much of the pause was left when the run
+                                    became quiescent. The clock stands still until it goes on */
     bool *gone;                  /* [workers]: lost, as agreed by all. Written at quiescence */
     /* of the thread of the service `tell` */
     int *others;                 /* [workers]: the recipients of a grant */
@@ -194,6 +196,8 @@ tutti_status tutti_averager_declare_clock(tutti_averager **out, tutti_method *m,
     if (*out != NULL) {
         (*out)->clocks = true;
         (*out)->pause_ns = pause_ns;
+        tutti_declare_value(plan, "averager.left", TUTTI_OWN_ZERO, &(*out)->left_ns,
+                            sizeof (*out)->left_ns);
     }
     return status;
 }
@@ -253,6 +257,10 @@ static tutti_status quiesce(void *self, tutti_error *err)
     tutti_averager *a = self;
 
     tutti_copy(a->m->device, a->m->n, a->s, a->m->x);
+    if (a->clocks) {
+        const int64_t left_ns = a->ended_ns + a->pause_ns - tutti_now_ns(a->m->rt);
+        a->left_ns = left_ns > 0 ? left_ns : 0;
+    }
     if (a->clocks && a->m->workers > 1)
         tutti_metric(a->m, "rounds", -1, (double)a->round);
     if (a->mixer == NULL)
@@ -269,6 +277,8 @@ static tutti_status averager_resume(void *self, tutti_error *err)
     (void)err;
     tutti_copy(a->m->device, a->m->n, a->m->x, a->s);
     a->granted = a->handed = a->round;
+    if (a->clocks)
+        a->ended_ns = tutti_now_ns(a->m->rt) + a->left_ns - a->pause_ns;
     for (int r = 0; a->gone != NULL && r < a->m->workers; r++) {
         a->gone[r] = !tutti_engine_has(a->m->engine, r);
         a->made[r] = a->round;

@@ -26,8 +26,8 @@
      the run                      sooner than members, which may have to make the end again. It may
                                   do more, and is not disturbed in that.
      no member is left            newcomers are asked to leave, and none is started.
-     all workers have ended       so has the launcher. 0 if rank 0 of an epoch has seen the end, or
-                                  was none of this host, and none has failed after that.
+     all workers have ended       so has the launcher. 0 if rank 0 of the newest epoch has seen the
+                                  end, or was none of this host, and none has failed after that.
 
    `tutti join` uses it for one worker, which is a newcomer of a run elsewhere. */
 #include <errno.h>
@@ -61,6 +61,7 @@ typedef struct worker {
     bool newcomer;               /* it was started again */
     bool in;                     /* it has reported an epoch */
     int place;                   /* its rank there */
+    unsigned long long epoch;    /* that epoch */
     bool done;                   /* it has seen the end of the run, and ends by itself */
     char address[64];            /* "": it has not joined */
     launch_stopped stopped;
@@ -83,7 +84,7 @@ typedef struct elastic {
     char **environment[2];       /* of founders, of newcomers */
     bool met, ended;             /* a worker has joined; one has seen the end of the run */
     bool placed;                 /* a worker has reported an epoch */
-    bool whole;                  /* rank 0 of an epoch has seen the end of the run */
+    bool whole;                  /* rank 0 of the newest epoch has seen the end of the run */
     unsigned long long newest;   /* the newest epoch that was reported */
     bool first;                  /* its rank 0 is a worker of this host */
     bool killed;                 /* all, since they did not leave in time */
@@ -95,8 +96,7 @@ typedef struct elastic {
     char why[300];               /* how */
     int code_after;              /* likewise, of the first that has seen the end of the run before */
     char why_after[300];
-    bool printed;                /* worker 0 has refused the run, or one that joins was left alone, and
-                                    printed the reason */
+    bool printed;                /* worker 0 has refused the run, and printed the reason */
 } elastic;
 
 static void say(const elastic *e, const char *line)
@@ -160,8 +160,9 @@ static void take_line(elastic *e, const char *line)
     else if (sscanf(line, "%d in %d %llu", &k, &place, &epoch) == 3 && k >= 0 && k < e->n) {
         e->workers[k].in = e->placed = true;
         e->workers[k].place = place;
-        if (epoch > e->newest)
-            e->first = false;
+        e->workers[k].epoch = epoch;
+        if (epoch > e->newest) /* its rank 0 writes the results again */
+            e->first = e->whole = false;
         if (epoch >= e->newest) { /* else it was stopped, or has had no time to say so */
             e->newest = epoch;
             e->first = e->first || place == 0;
@@ -173,7 +174,8 @@ static void take_line(elastic *e, const char *line)
         write_pass(e);
     } else if (strstr(line, " ended") != NULL && sscanf(line, "%d", &k) == 1 && k >= 0 && k < e->n) {
         e->workers[k].done = true;
-        e->whole = e->whole || !e->workers[k].in || e->workers[k].place == 0;
+        e->whole = e->whole || !e->workers[k].in ||
+                   (e->workers[k].place == 0 && e->workers[k].epoch == e->newest);
         if (!e->ended)
             e->ended_at = tutti_now_ns(e->rt);
         e->ended = true;
@@ -271,12 +273,15 @@ static void on_loss(elastic *e, int k, int status)
     if (e->code == 0) {
         e->code = killed ? LOST : number;
         if (e->options->joins)
-            snprintf(e->why, sizeof e->why, "this worker was lost: %.250s", why.text);
+            snprintf(e->why, sizeof e->why, "this worker was lost: %.80s%s", why.text,
+                     killed || number != LOST
+                         ? ""
+                         : "; too few others were left, as a line above says, or the code is the "
+                           "command's own; `tutti join` brings it back while the run goes on");
         else
             snprintf(e->why, sizeof e->why, "worker %d was lost: %.250s", k, why.text);
     }
-    e->printed = e->printed || (k == 0 && !killed && number == REFUSED) ||
-                 (e->options->joins && !killed && number == LOST);
+    e->printed = e->printed || (k == 0 && !killed && number == REFUSED);
     if (e->options->joins)
         return;
     if (!killed && number == REFUSED && w->started_again == 0) {

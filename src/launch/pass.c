@@ -129,7 +129,7 @@ static tutti_status parse(tutti_launch_pass *pass, char *text, tutti_error *err)
     if (!has[0] || !has[1])
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "it is no pass: lines that begin with 'run ' and 'key ' are missing; "
-                          "give the file `join` of the run's --out");
+                          "give the file `join` of the run's --out, or that of its --pass");
     return TUTTI_OK;
 }
 

@@ -102,11 +102,11 @@ static const tutti_option decoupled_options[] = {
     { "quorum", TUTTI_TEXT, TUTTI_AT(decoupled, quorum), 0, 0, 0, "all",
       "answers that a merge waits for: a number, or all; 1: no worker waits for another" },
     { "grace", TUTTI_REAL, TUTTI_AT(decoupled, grace), 1, 0, 1e6, NULL,
-      "how long the quorum then waits for the others, in steps; has an effect with a quorum below "
-      "all" },
+      "how long the quorum then waits for the others, in steps; for a quorum below the number of "
+      "workers" },
     { "report", TUTTI_INT, TUTTI_AT(decoupled, report), 1, 1, 1000000, NULL,
-      "steps between two reports of a worker, in which it learns of merges; has an effect with a "
-      "quorum below all" },
+      "steps between two reports of a worker, in which it learns of merges; for a quorum below the "
+      "number of workers" },
     { "weights", TUTTI_CHOICE, TUTTI_AT(decoupled, weights), PACE, 0, 2, "pace|samples|uniform",
       "what an answer counts: its samples times samples a step; its samples; all the same" },
     { "merge", TUTTI_CHOICE, TUTTI_AT(decoupled, merge), MEAN, 0, 1, "mean|rda",
@@ -370,12 +370,12 @@ static tutti_status read_quorum(const tutti_method *m, tutti_error *err)
                           "method 'decoupled-diloco': quorum is %ld, but there are %d workers; "
                           "give at most that, or all",
                           n, m->workers);
-    if (all && (s->grace != 1 || s->report != 1))
+    if ((all || (n == m->workers && n > 1)) && (s->grace != 1 || s->report != 1))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'decoupled-diloco': %s has no effect with quorum=all, since a "
+                          "method 'decoupled-diloco': %s has no effect with quorum=%.20s, since a "
                           "merge waits for all in any case; omit it, or give a quorum below the "
                           "%d workers",
-                          s->grace != 1 ? "grace" : "report", m->workers);
+                          s->grace != 1 ? "grace" : "report", s->quorum, m->workers);
     s->needed = (int)n;
     return TUTTI_OK;
 }

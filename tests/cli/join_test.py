@@ -196,6 +196,17 @@ class Join(Case):
         self.assertIn("rank 0 at the end was a worker that has joined",
                       self.told_by_commands("elsewhere", *at, "0 in 0 8", "1 in 1 9", "1 ended", code=0))
 
+    def test_results_of_an_older_epoch_hide_no_loss_in_the_newest(self):
+        """Worker 1, rank 0 of epoch 7, has written the results. Worker 0 makes the end again as rank 0 of epoch 8, and
+        is lost as it writes them once more."""
+        at = "0 at 127.0.0.1:1", "1 at 127.0.0.1:2"
+        lost = "the first worker was lost as the run ended"
+        self.assertIn(lost, self.told_by_commands("again", *at, "0 in 1 7", "1 in 0 7", "1 ended", "0 in 0 8", code=3))
+        self.assertIn(lost, self.told_by_commands("before", *at, "0 in 1 7", "1 in 0 7", "0 in 0 8", "1 ended", code=3))
+        self.assertIn("worker 0 failed after the end of the run",
+                      self.told_by_commands("both", *at, "0 in 1 7", "1 in 0 7", "1 ended", "0 in 0 8", "0 ended",
+                                            code=5))
+
     def test_what_one_worker_refuses_ends_the_run(self):
         other = self.train("other", "--model", "mlp(hidden=8)", "--data", self.data, "--steps", "1", "-n", "1")
         out = self.out("refused")
@@ -226,7 +237,8 @@ class Join(Case):
         self.assertEqual(epochs, [(4, 0), (3, after["step"])])
 
     def test_who_cannot_leave_is_told_why(self):
-        self.refused("it takes the directory of a run, or HOST:PORT of a member, and the number of a worker", "leave")
+        self.refused("it takes the directory or the pass of a run, or HOST:PORT of a member, and the number of a "
+                     "worker", "leave")
         self.refused("'two' is no number of a worker", "leave", "127.0.0.1:1", "two")
         run, out = self.begin("only", 100000, "--workers", "1:3", "-n", "1", "--meet", "127.0.0.1")
         self.refused("worker 0 is the only one, and the run would end without its results", "leave", out, "0")
@@ -376,7 +388,7 @@ class Join(Case):
         out = self.out("nothing")
         self.refused("by which a run is joined; if it is not there, no run whose workers may come and go (--workers) "
                      "is under way, or it has ended", "join", out + "/")
-        self.refused("it takes the directory of a run, or HOST:PORT of a member", "join")
+        self.refused("it takes the directory or the pass of a run, or HOST:PORT of a member", "join")
         self.refused("needs TUTTI_RUN_ID, which all members share", "join", "127.0.0.1:1")
         readable = os.path.join(self.folder, "readable")
         with open(readable, "w") as f:

@@ -285,6 +285,23 @@ class Resume(Case):
                              (method, n, name, where))
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_a_clock_of_averagings_goes_on_from_where_it_stood(self):
+        """A checkpoint within the pause of bagua's clock: the next averaging comes after the rest of it, to the bit."""
+        for n, pause, where in (6, 3, ()), (6, 3, ("--slow", "0:1.31,*:2.2:0.4")), (3, 25, ("--step-time", 0.001)):
+            common = ("-n", n, "--batch", 6, "--method", "bagua(algorithm=async,sync_interval_ms=%d)" % pause, "--seed",
+                      10, "--model", "quadratic(dim=50)", "--steps", 40, "--checkpoint-every", 10, "--checkpoint-keep",
+                      9, "--transport", "sim", "--optimizer", "sgd(lr=0.02)", "--final-eval", "off", "--quiet", *where)
+            whole = self.train("clock%d%d" % (n, len(where)), *common)
+            left = []
+            for name in sorted(os.listdir(os.path.join(whole, "checkpoints"))):
+                checkpoint = os.path.join(whole, "checkpoints", name)
+                left += integers(states(checkpoint)["averager.left"])
+                resumed = self.train("%s-%d%d" % (name, n, len(where)), *common, "--resume", checkpoint)
+                self.assertEqual(self.model(whole), self.model(resumed), (n, pause, name, where))
+            self.assertTrue(all(0 <= ns <= pause * 1000000 for ns in left), left)
+            self.assertGreater(max(left), 0, "no checkpoint fell into a pause")
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_tuned_run_resumes_with_the_tuners_state(self):
         """In virtual time a setting takes as long whenever it is tried, so all later decisions are the same."""
         common = ("--model", "mlp(hidden=48)", "--data", self.data, "-n", 4, "--batch", 8, "--steps", 60, "--seed", 3,

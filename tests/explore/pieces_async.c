@@ -783,12 +783,14 @@ static tutti_status decoupled(tutti_world *world, explore_case *c, tutti_error *
 {
     static const char *const weights[] = { "pace", "samples", "uniform" };
     const int quorum = 1 + (int)explore_draw(c, "quorum", (uint64_t)c->ranks);
+    const bool all = quorum == c->ranks; /* neither has an effect then, and both are refused */
     char method[160];
 
     snprintf(method, sizeof method,
              "decoupled-diloco(period=%d,outer=none,quorum=%d,grace=%g,report=%d,weights=%s,merge=%s)",
-             1 + (int)explore_draw(c, "period", 4), quorum, (double)explore_draw(c, "grace", 3),
-             1 + (int)explore_draw(c, "report", 3), weights[explore_draw(c, "weights", TUTTI_LENGTH(weights))],
+             1 + (int)explore_draw(c, "period", 4), quorum, all ? 1 : (double)explore_draw(c, "grace", 3),
+             all ? 1 : 1 + (int)explore_draw(c, "report", 3),
+             weights[explore_draw(c, "weights", TUTTI_LENGTH(weights))],
              explore_draw(c, "merge", 3) == 0 ? "rda" : "mean");
     return train(world, c, method, &(bounds){ .check = check_decoupled, .many = true }, err);
 }

@@ -44,7 +44,10 @@ for epoch in range(epochs):
         model(data.tensors[0])
         model.train()
     scheduler.step()
-optimizer.finish(lambda: torch.save(model.state_dict(), out))
+def results():
+    torch.save(model.state_dict(), out + ".new")
+    os.replace(out + ".new", out)
+optimizer.finish(results)
 print(f"ended {os.getpid()}\\n", end="", flush=True)  # one write
 """
 EPOCHS, STEPS = 4, 4 * 5  # 56 samples, 4 shares of 3
@@ -138,14 +141,14 @@ def test_what_is_dropped_of_the_first_step_leaves_nothing_in_the_module(tmp_path
 @pytest.mark.parametrize("where", ["before", pytest.param("within", marks=pytest.mark.slow)])
 def test_rank_0_is_lost_while_the_others_are_in_finish(tmp_path, undisturbed, where):
     """Another one writes the results."""
-    end = "optimizer.finish(lambda: torch.save(model.state_dict(), out))"
+    end = "optimizer.finish(results)"
     dies = """
 def save():
     if not os.path.exists(out + ".died"):
         open(out + ".died", "w").close()
         time.sleep(1)
         os.kill(os.getpid(), 9)
-    torch.save(model.state_dict(), out)
+    results()
 
 if "before" in sys.argv and optimizer.world.rank == 0:
     save()
@@ -246,7 +249,7 @@ def test_a_script_that_fails_on_all_workers_ends_soon(tmp_path):
 
 @pytest.mark.slow
 def test_a_script_without_finish_is_told(tmp_path):
-    script = SCRIPT.replace("optimizer.finish(lambda: torch.save(model.state_dict(), out))\n", "", 1)
+    script = SCRIPT.replace("optimizer.finish(results)\n", "", 1)
     run = Elastic(tmp_path, "forgot", 1, script=script, more=["--restarts", "0"])
     assert "has trained and ends without optimizer.finish()" in run.end(1)
 
@@ -255,8 +258,11 @@ def test_a_forked_child_ends_by_a_signal(tmp_path):
     at = "for epoch in range(epochs):"
     forks = """
 import multiprocessing
-child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(100,))
+fork = multiprocessing.get_context("fork")
+runs = fork.Event()  # Python forgets a signal that comes in the midst of a fork
+child = fork.Process(target=lambda: (runs.set(), time.sleep(100)))
 child.start()
+runs.wait()
 child.terminate()
 child.join(20)
 print(f"child {child.exitcode}\\n", end="", flush=True)

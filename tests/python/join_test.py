@@ -237,6 +237,16 @@ def test_what_differs_between_scripts_is_in_the_facts(change, names):
     assert all("\n" not in value and " at 0x" not in value for value in b.values())
 
 
+def test_a_command_that_ends_by_a_code_of_tuttis_is_told(tmp_path):
+    """The script has printed nothing. Code 3 is also that of a worker that is left alone."""
+    run = begun(tmp_path, 1)
+    for code, what in (1, "\n"), (3, "; too few others were left, as a"):
+        text = ends(join(tmp_path / "run.join", sys.executable, "-c", f"import sys; sys.exit({code})"), code)
+        assert re.search(rf"\Atutti: this worker was lost: process \d+ exited with code {code}{what}", text), text
+    go(tmp_path)
+    assert "lost" not in run.end()
+
+
 def test_another_version_of_the_library_is_in_the_facts():
     assert facts()["version of tutti"] == tutti.__version__
 

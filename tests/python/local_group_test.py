@@ -1,5 +1,6 @@
 """Hosts with Gloo inside and Tutti between (local_group=): 2 hosts of 2 ranks, as 4 processes of this machine."""
 
+import json
 import os
 import sys
 import time
@@ -277,8 +278,17 @@ def logged(folder, rank, local, way, port):
     return there and got == ([1, 2, 3] if rank == 0 else [])
 
 
+def traced(folder):
+    """Has the trace of this local index all passes of both hosts?"""
+    with open(f"{folder}/trace.json") as f:
+        spans = [(e["pid"], e["name"]) for e in json.load(f) if e["ph"] == "X"]
+    passes = [[name for pid, name in spans if pid == host and name in ("forward", "backward")] for host in range(2)]
+    return passes == [["forward", "backward"] * 3] * 2
+
+
 def test_a_wrapper_of_hosts_does_what_a_flat_one_does(tmp_path):
     assert on_hosts(features, str(tmp_path), free_port()) == [[]] * 4
+    assert [traced(tmp_path / way / f"local-{k}") for way in ("wrapper", "prepare") for k in range(2)] == [True] * 4
 
 
 # ---- refusals ----

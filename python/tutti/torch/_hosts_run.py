@@ -60,11 +60,16 @@ class HostsRun(Run):
         self.model, self._statistics = model, statistics_of(model)
         # before FSDP2's hook, which gathers values: the method may have others for this pass
         self._hooks.append(model.register_forward_pre_hook(self._before_forward, prepend=True))
+        if self.record is not None:
+            super()._hook_spans(self.record)
         opened(self)
 
     @property
     def whole(self) -> World:
         return self._hosts.world
+
+    def _hook_spans(self, record: _record.Record) -> None:
+        """The shards have no forward: the script's model has, once it is `model`."""
 
     # ---- what a subclass has ----
     def _trained(self) -> list[nn.Parameter]:

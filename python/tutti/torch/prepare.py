@@ -156,7 +156,8 @@ class Optimizer(torch.optim.Optimizer):
         zero(stage=3) each worker keeps its part of the model until close(): forwards without training and
         model.state_dict() gather the values, on all workers.
         results: only with elastic=True: writes what the run is for. It is called on rank 0 before any worker has
-        finished, and again, there or on another one, if a worker is lost meanwhile."""
+        finished, and again, there or on another one, if a worker is lost meanwhile. So it writes a file under another
+        name, and renames it (os.replace)."""
         if results is not None:
             raise ValueError("finish(results) is for prepare(elastic=True); elsewhere write them after finish(), on "
                              "rank 0")
