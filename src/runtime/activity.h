@@ -81,7 +81,7 @@ typedef struct tutti_activity_view {
     tutti_activity_entry now[TUTTI_ACTIVITY_SLOTS]; /* [n_now], the client's first */
     int n_now;
     int changing;                /* entries that were being written; they are left out */
-    tutti_activity_entry events[TUTTI_ACTIVITY_EVENTS]; /* [n_events], by their ends, oldest first */
+    tutti_activity_entry events[TUTTI_ACTIVITY_EVENTS]; /* [n_events], by end, oldest first */
     int n_events;
     uint64_t events_ever;
 } tutti_activity_view;

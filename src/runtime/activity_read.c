@@ -43,7 +43,8 @@ static bool is_sane(const tutti_activity_about *about)
     return about->size >= 1 && about->rank >= 0 && about->rank < about->size && about->process > 0;
 }
 
-/* Keeps the last events by their ends, oldest first. Those of one slot come in order, and stay so. */
+/* Keeps the last events by their ends, oldest first. Those of one slot come in order and stay
+   so. */
 static void insert_event(tutti_activity_view *view, const tutti_activity_entry *event)
 {
     tutti_activity_entry *const events = view->events;

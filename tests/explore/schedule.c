@@ -172,7 +172,7 @@ static void tell_all(const x_run *run, char *text, size_t bytes)
 
 /* ---- switching ---- */
 /* swapcontext does the same, and asks the kernel about signals twice, which would be a fifth of all
-   time. The sanitizer, which has a longjmp of its own, and that of _FORTIFY_SOURCE would take it for
+   time. The sanitizer has a longjmp of its own, and so has _FORTIFY_SOURCE: both would take it for
    one within a stack. */
 #define SWAPS_CONTEXTS (SANITIZED_ADDRESS || __USE_FORTIFY_LEVEL > 0)
 static void change(x_place *from, x_place *to)
