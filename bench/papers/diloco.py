@@ -107,11 +107,11 @@ class Diloco(Papers):
         return self.found[key]
 
     def plainly(self, form):
-        """Bytes that all send in STEPS steps, their seconds: of a run without evaluations."""
+        """Bytes that all send in STEPS steps, their seconds, the command: of a run without evaluations."""
         never = 10 * self.STEPS
-        summary, _, _ = self.train(*self.words(form, self.RATES[2], 1, self.STEPS), "--report-every", never,
+        summary, _, command = self.train(*self.words(form, self.RATES[2], 1, self.STEPS), "--report-every", never,
                                    "--eval-every", never, "--final-eval", "off")
-        return summary["bytes_sent_total"], summary["wall_seconds"]
+        return summary["bytes_sent_total"], summary["wall_seconds"], command
 
     def best(self, form, what, merit=last, merit_name="loss"):
         got = self.tuned(f"{form[0]}, {what}", self.RATES, lambda rate, seed: self.learning(form, rate, seed), merit,
@@ -123,16 +123,14 @@ class Diloco(Papers):
 
     def sparseloco(self):
         where, forms = f"mlp(hidden=256), {N} workers", (DILOCO, MEAN, *SPARSE)
-        sent = dict(zip(forms, (sent for sent, _ in self.all(self.plainly, [(form,) for form in forms]))))
+        plain = dict(zip(forms, self.all(self.plainly, [(form,) for form in forms])))
+        sent = {form: plain[form][0] for form in forms}
         worst = None
         for form in forms:
             got = self.best(form, f"after {self.STEPS} steps")
             if form in SPARSE:
-                command = "tutti train " + " ".join(map(str, self.words(form, self.RATES[2], 1, self.STEPS)))
-                for place, name in self.places.items():
-                    command = command.replace(place, name)
-                self.row(f"{form[0]}, {where}: times fewer bytes than diloco", sent[DILOCO] / sent[form], "", command,
-                         bytes=sent[form], diloco_bytes=sent[DILOCO])
+                self.row(f"{form[0]}, {where}: times fewer bytes than diloco", sent[DILOCO] / sent[form], "",
+                         plain[form][2], bytes=sent[form], diloco_bytes=sent[DILOCO])
             if got is None:
                 continue
             losses, command, facts = got

@@ -277,8 +277,10 @@ static tutti_status averager_resume(void *self, tutti_error *err)
     (void)err;
     tutti_copy(a->m->device, a->m->n, a->m->x, a->s);
     a->granted = a->handed = a->round;
-    if (a->clocks)
-        a->ended_ns = tutti_now_ns(a->m->rt) + a->left_ns - a->pause_ns;
+    if (a->clocks) { /* a checkpoint may have been written with another pause */
+        const int64_t left_ns = a->left_ns < 0 ? 0 : a->left_ns < a->pause_ns ? a->left_ns : a->pause_ns;
+        a->ended_ns = tutti_now_ns(a->m->rt) + left_ns - a->pause_ns;
+    }
     for (int r = 0; a->gone != NULL && r < a->m->workers; r++) {
         a->gone[r] = !tutti_engine_has(a->m->engine, r);
         a->made[r] = a->round;

@@ -167,6 +167,18 @@ class Quick(Case):
         other = found["qsgd(bits=4), 1,000,000 values encoded"]
         self.assertEqual((other["release"], other["ratio"], other["reads as"]), ("-", "-", "-"))
 
+    def test_a_figure_of_the_same_release_is_added_to_the_others_of_the_record(self):
+        build = self.build("one", 10)
+        self.quick(build, "mlp", "allreduce", "--rounds", 3, "--record")
+        self.quick(self.build("again", 12), "mlp", "--rounds", 3, "--record")
+        with open(self.file) as f:
+            (one,) = json.load(f)["releases"]
+        self.assertEqual((len(one["figures"]), one["figures"]["mlp, 2 workers"]["value"]), (4, 12))
+        self.quick(self.build("later", 12, version="9.9.0"), "mlp", "--rounds", 3, "--record")
+        with open(self.file) as f:
+            (one,) = json.load(f)["releases"]
+        self.assertEqual(len(one["figures"]), 1)
+
     def test_noise_of_the_record_counts_too(self):
         self.recorded(**{"mlp, 2 workers": dict(value=10, noise=0.3)})
         row = self.table(self.quick(self.build("new", 12), "mlp", "--rounds", 3))["mlp, 2 workers"]

@@ -56,6 +56,18 @@ def test_a_killed_run_keeps_nobody_out_and_is_waited_for(tmp_path):
     assert other.returncode == -signal.SIGKILL
 
 
+def test_a_claim_of_the_same_run_is_told_from_that_of_another(tmp_path):
+    first = _claim.Claim(str(tmp_path), run="one")
+    with pytest.raises(_claim.OfThisRun, match="a run that is under way"):
+        _claim.Claim(str(tmp_path), wait=0, run="one")
+    for other in "two", "on", "":
+        with pytest.raises(ValueError) as e:
+            _claim.Claim(str(tmp_path), wait=0, run=other)
+        assert type(e.value) is ValueError
+    first.close()
+    _claim.Claim(str(tmp_path), wait=0, run="two").close()
+
+
 def test_a_forked_child_does_not_keep_it(tmp_path):
     first = _claim.Claim(str(tmp_path))
     out, into = os.pipe()

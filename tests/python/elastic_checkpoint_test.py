@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import tutti.torch
+from tutti.torch import _claim
 from elastic_test import SCRIPT, STEPS, Elastic, equal, undisturbed  # noqa: F401 (a fixture)
 from processes import build
 
@@ -185,6 +186,24 @@ def test_a_second_run_of_the_folder_is_refused_before_its_first_step(tmp_path):
     text = second.end(1)
     assert "a run that is under way writes its checkpoints to" in text and not re.search(r"(?m)^begins", text)
     kill_all(first)
+
+
+@pytest.mark.slow
+def test_a_folder_that_another_run_takes_while_rank_0_changes_is_not_written(tmp_path):
+    """A claim ends with its process. Until the next rank 0 has one, the folder is free."""
+    folder = tmp_path / "saved"
+    run = Elastic(tmp_path, "first", 3, delay=0.3, more=("--restarts", "0"), script=saves(folder, every=2))
+    run.until(r"^step \d+ 3$")
+    owner = int(re.match(r"process (\d+) on host .*\nrun \S+\n$", (folder / "lock").read_text())[1])
+    (folder / "lock").unlink()
+    claim = _claim.Claim(str(folder), wait=0)
+    there = sorted(os.listdir(folder))
+    os.kill(owner, signal.SIGKILL)
+    text = run.end(None)
+    assert run.process.returncode != 0 and not run.out.exists()
+    assert f"writes its checkpoints to '{folder}' (process {os.getpid()} on host" in text
+    assert sorted(os.listdir(folder)) == there
+    claim.close()
 
 
 @pytest.mark.parametrize(("plan", "why"), [

@@ -19,11 +19,17 @@ import warnings
 _DIES_S = 3.0  # a run that was killed may take so long to end
 
 
-class Claim:
-    """Claims the folder, and makes it. ValueError: another run has it, or it cannot be written."""
+class OfThisRun(ValueError):
+    """A process of the same run has the claim."""
 
-    def __init__(self, directory: str, wait: float = _DIES_S):
+
+class Claim:
+    """Claims the folder, and makes it. ValueError: another run has it, or it cannot be written. run: a name that the
+    processes of a run have in common, in the second line of the file."""
+
+    def __init__(self, directory: str, wait: float = _DIES_S, run: str = ""):
         self._directory, self._path = directory, os.path.join(directory, "lock")
+        self._run = run
         self._made = not os.path.exists(directory)
         self._fd, self._pid = -1, os.getpid()
         until = time.monotonic() + wait
@@ -40,11 +46,12 @@ class Claim:
             self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            owner = os.pread(self._fd, 200, 0).decode(errors="replace").partition("\n")[0] or "another process"
+            owner, run, *_ = [*os.pread(self._fd, 1000, 0).decode(errors="replace").split("\n"), "", ""]
+            owner = owner or "another process"
             self._drop()
             if not last:
                 return False
-            raise ValueError(
+            raise (OfThisRun if self._run and run == f"run {self._run}" else ValueError)(
                 f"a run that is under way writes its checkpoints to '{self._directory}' ({owner}); wait for its end, "
                 "or give this one another folder"
             ) from None
@@ -61,7 +68,8 @@ class Claim:
             self._drop()
             return False
         os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, f"process {os.getpid()} on host '{platform.node()}'\n".encode(errors="replace"), 0)
+        run = f"run {self._run}\n" if self._run else ""
+        os.pwrite(self._fd, f"process {os.getpid()} on host '{platform.node()}'\n{run}".encode(errors="replace"), 0)
         return True
 
     def _is_there(self) -> bool:

@@ -69,7 +69,7 @@ class ElasticSaves(_preempt.Preemption):
     def waits(self) -> None:
         """This process waits for the next epoch, which may not come."""
         self._waits = True
-        if self._asked:
+        if self._asked and self._timer is None:
             self._timer = threading.Timer(_ALONE_S, self._elastic.members.leave)
             self._timer.daemon = True
             self._timer.start()
@@ -78,10 +78,10 @@ class ElasticSaves(_preempt.Preemption):
 
     def enters(self, run: ElasticRun, begins: bool) -> str:
         """The next epoch has begun. begins: without a state of the run. Returns the checkpoint to load; "": none."""
+        self._waits = False  # first: a signal that comes now begins no timer
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._waits = False
         self._run = weakref.proxy(run)
         if run.world.rank > 0:
             self._drop()
@@ -97,13 +97,15 @@ class ElasticSaves(_preempt.Preemption):
             self._take_claim(begins)
             return f"found:{self._look()}" if begins else ""
         except (ValueError, CorruptError) as e:
-            return f"{type(e).__name__}:{e}"
+            return f"{'CorruptError' if isinstance(e, CorruptError) else 'ValueError'}:{e}"
 
     def _take_claim(self, begins: bool) -> None:
+        if self._claim is not None:
+            return
         try:
-            if self._claim is None:
-                self._claim = _claim.Claim(self._directory, *(() if begins else (_CLAIM_S,)))
-        except ValueError:  # of a worker that stands still, if the run has begun: it cannot save alone
+            run = os.environ.get("TUTTI_RUN_ID", "")
+            self._claim = _claim.Claim(self._directory, *(() if begins else (_CLAIM_S,)), run=run)
+        except _claim.OfThisRun:  # a worker of this run that stands still has it: it cannot save alone
             if begins:
                 raise
 
@@ -158,6 +160,9 @@ class ElasticSaves(_preempt.Preemption):
             self._saved, self._newest = steps, f"{self._directory}/step-{steps:08d}"
         run.engine.doing(was)
         if asked:
+            saved_there = f"{self._directory}/step-{self._saved:08d}"  # by others, before this one came
+            if not self._newest and self._saved >= 0 and os.path.isdir(saved_there):
+                self._newest = saved_there
             there = f"continues from checkpoint '{self._newest}'" if self._newest else "begins again"
             self._say(f"ends since all workers are asked to leave; started again, the script {there}")
             self._elastic.leave()
