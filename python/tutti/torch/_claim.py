@@ -16,7 +16,7 @@ import platform
 import time
 import warnings
 
-_DIES_S = 3.0  # a run that was killed may take so long to end
+DIES_S = 3.0  # a run that was killed may take so long to end
 
 
 class OfThisRun(ValueError):
@@ -27,7 +27,7 @@ class Claim:
     """Claims the folder, and makes it. ValueError: another run has it, or it cannot be written. run: a name that the
     processes of a run have in common, in the second line of the file."""
 
-    def __init__(self, directory: str, wait: float = _DIES_S, run: str = ""):
+    def __init__(self, directory: str, wait: float = DIES_S, run: str = ""):
         self._directory, self._path = directory, os.path.join(directory, "lock")
         self._run = run
         self._made = not os.path.exists(directory)

@@ -104,7 +104,8 @@ class ElasticSaves(_preempt.Preemption):
             return
         try:
             run = os.environ.get("TUTTI_RUN_ID", "")
-            self._claim = _claim.Claim(self._directory, *(() if begins else (_CLAIM_S,)), run=run)
+            wait = _claim.DIES_S if begins else _CLAIM_S
+            self._claim = _claim.Claim(self._directory, wait, run)
         except _claim.OfThisRun:  # a worker of this run that stands still has it: it cannot save alone
             if begins:
                 raise
