@@ -71,10 +71,10 @@ static uint64_t members_of(const tutti_group *g)
     return members;
 }
 
-/* Copies into a text that is all zeros. snprintf took a fifth of the time of a small collective. */
-static void put_text(char to[sizeof ((tutti_activity_entry *)0)->what], const char *from)
+/* `what` of the entry is all zeros. snprintf took a fifth of the time of a small collective. */
+static void set_what(tutti_activity_entry *entry, const char *what)
 {
-    memcpy(to, from, strnlen(from, sizeof ((tutti_activity_entry *)0)->what - 1));
+    memcpy(entry->what, what, strnlen(what, sizeof entry->what - 1));
 }
 
 int tutti_noted_enter(const tutti_group *g, tutti_collective kind, uint64_t call, size_t count)
@@ -90,7 +90,7 @@ int tutti_noted_enter(const tutti_group *g, tutti_collective kind, uint64_t call
     if (g->world->activity == NULL || g->size < 2)
         return -1;
     entry.members = members_of(g);
-    put_text(entry.what, tutti_collective_name(kind));
+    set_what(&entry, tutti_collective_name(kind));
     return tutti_activity_enter(g->world->activity, &entry);
 }
 
@@ -100,6 +100,6 @@ int tutti_noted_wait(const tutti_world *world, int rank, const char *what)
 
     if (world->activity == NULL || rank < 0 || rank == world->rank)
         return -1;
-    put_text(entry.what, what);
+    set_what(&entry, what);
     return tutti_activity_enter(world->activity, &entry);
 }
