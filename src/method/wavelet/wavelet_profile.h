@@ -1,7 +1,7 @@
 /* wavelet_profile.h: the profile of a micro-batch of method wavelet: seconds and bytes of each
    part, and what follows from them. A part is the forward or the backward of a unit of the model:
    first the forwards, then the backwards in reverse order (tutti/method/pipeline.h, tick and tock).
-   wavelet.c uses it and wavelet_profile.c implements it. The client thread makes all calls.
+   waves.c uses it and wavelet_profile.c implements it. The client thread makes all calls.
 
    The offset between two micro-batches and the predicted peak of memory follow from the profile of
    the first WAVELET_MEASURED_MOST micro-batches. Then the profile is settled: the offset is fixed,
