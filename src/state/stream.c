@@ -8,8 +8,9 @@
    first, so a full disk is found before the work and not after it. The last bytes, less than a
    block, are written by the caller when the threads have finished.
 
-   In: one thread reads the next pieces while the caller hashes this one. It reads through the page
-   cache, since all workers of a host read the same file when they resume.
+   In: a few threads read the next pieces while the caller hashes this one. They read through the
+   page cache, since all workers of a host read the same file when they resume. One thread alone
+   would wait for the disk after each of the kernel's readaheads, which are small.
 
    Small files, and all files of runtimes without parallel files (simulation, exploration, the
    tests' files in memory), are written and read by one call after the other: the same bytes.
@@ -21,7 +22,7 @@
 
 enum {
     OUT_LANES = 4, OUT_BLOCKS = OUT_LANES + 2, OUT_BLOCK = 1 << 20,
-    IN_PIECES = 4, IN_PIECE = 1 << 20,
+    IN_LANES = 3, IN_PIECES = IN_LANES + 3, IN_PIECE = 1 << 20,
     LEAST = 8 << 20           /* bytes of a file for which threads are worth their start */
 };
 
@@ -218,62 +219,76 @@ struct tutti_state_in {
     const tutti_tensor_file *file;
     const tutti_state_extent *extents; /* [n] */
     size_t n;
-    size_t extent;            /* the extent that is being read; used by who reads */
-    uint64_t at;              /* bytes of it that have been read; likewise */
     uint8_t *pieces;          /* [IN_PIECES][IN_PIECE] */
-    size_t bytes[IN_PIECES];  /* [slots]: size of the piece in it */
     bool given;               /* the caller has a piece; used by the caller */
-    tutti_monitor *monitor;   /* protects `read` to `why`; NULL: the caller reads */
-    tutti_thread *thread;
-    uint64_t read, used;      /* pieces read, and pieces that the caller has finished with */
-    bool ending;              /* no more pieces are needed */
-    tutti_status status;      /* why no more pieces will be read; TUTTI_CLOSED: the end */
-    tutti_error why;
+    tutti_monitor *monitor;   /* protects the rest; NULL: the caller reads */
+    tutti_thread *lane[IN_LANES];
+    size_t extent;            /* the extent that the next piece begins in */
+    uint64_t at;              /* bytes of it that are in earlier pieces */
+    uint64_t taken, used;     /* pieces begun, and pieces that the caller has finished with */
+    size_t bytes[IN_PIECES];  /* [slots]: size of the piece in it */
+    bool read[IN_PIECES];     /* [slots]: the piece was read, or could not be */
+    tutti_status status[IN_PIECES]; /* [slots]: the result */
+    bool ending;              /* no more pieces will be begun: all are, one failed, or it closes */
+    tutti_error why;          /* of the failed piece with the lowest number */
+    uint64_t failed;          /* its number; UINT64_MAX: none */
 };
 
-static tutti_status read_piece(tutti_state_in *i, uint64_t number, tutti_error *err)
+/* Sets *of to the range of the next piece. False: there is none. */
+static bool take_piece(tutti_state_in *i, tutti_state_extent *of)
 {
-    const size_t slot = (size_t)(number % IN_PIECES);
     const tutti_state_extent *e;
-    size_t bytes;
 
     while (i->extent < i->n && i->at == i->extents[i->extent].bytes) {
         i->extent++;
         i->at = 0;
     }
     if (i->extent == i->n)
-        return TUTTI_CLOSED;
+        return false;
     e = &i->extents[i->extent];
-    bytes = e->bytes - i->at < IN_PIECE ? (size_t)(e->bytes - i->at) : IN_PIECE;
-    TUTTI_TRY(
-        tutti_file_read(i->file->file, e->offset + i->at, i->pieces + slot * IN_PIECE, bytes, err));
-    i->bytes[slot] = bytes;
-    i->at += bytes;
-    return TUTTI_OK;
+    of->offset = e->offset + i->at;
+    of->bytes = e->bytes - i->at < IN_PIECE ? e->bytes - i->at : IN_PIECE;
+    i->at += of->bytes;
+    return true;
 }
 
 static tutti_status run_in(void *arg, tutti_error *err)
 {
     tutti_state_in *i = arg;
-    tutti_status status = TUTTI_OK;
+    tutti_state_extent of;
 
     (void)err;
     tutti_lock(i->monitor);
-    while (status == TUTTI_OK) {
-        const uint64_t number = i->read;
+    for (;;) {
         tutti_error why = { .rank = -1 };
-        while (number - i->used == IN_PIECES && !i->ending)
+        tutti_status status;
+        uint64_t number;
+        size_t slot;
+        while (i->taken - i->used == IN_PIECES && !i->ending)
             tutti_wait(i->monitor, TUTTI_FOREVER, NULL);
+        i->ending = i->ending || !take_piece(i, &of);
         if (i->ending)
             break;
+        number = i->taken++;
+        slot = (size_t)(number % IN_PIECES);
+        i->read[slot] = false;
         tutti_unlock(i->monitor);
-        status = read_piece(i, number, &why);
+        status = tutti_file_read(i->file->file, of.offset, i->pieces + slot * IN_PIECE,
+                                 (size_t)of.bytes, &why);
         tutti_lock(i->monitor);
-        i->status = status;
-        i->why = why;
-        i->read += status == TUTTI_OK;
+        i->bytes[slot] = (size_t)of.bytes;
+        i->status[slot] = status;
+        i->read[slot] = true;
+        if (status != TUTTI_OK) {
+            i->ending = true;
+            if (number < i->failed) {
+                i->failed = number;
+                i->why = why;
+            }
+        }
         tutti_wake(i->monitor);
     }
+    tutti_wake(i->monitor);
     tutti_unlock(i->monitor);
     return TUTTI_OK;
 }
@@ -300,11 +315,11 @@ tutti_status tutti_state_in_open(tutti_state_in **out, tutti_runtime *rt,
     i->file = file;
     i->extents = extents;
     i->n = n;
-    if (ahead) {
+    i->failed = UINT64_MAX;
+    if (ahead)
         status = tutti_monitor_open(&i->monitor, rt, err);
-        if (status == TUTTI_OK)
-            status = tutti_thread_open(&i->thread, rt, "tutti-read", run_in, i, err);
-    }
+    for (int k = 0; k < IN_LANES && ahead && status == TUTTI_OK; k++)
+        status = tutti_thread_open(&i->lane[k], rt, "tutti-read", run_in, i, err);
 out:
     if (status == TUTTI_OK)
         *out = i;
@@ -313,35 +328,48 @@ out:
     return status;
 }
 
+/* By the caller itself, one piece after the other. */
+static tutti_status read_next(tutti_state_in *i, size_t *bytes, tutti_error *err)
+{
+    tutti_state_extent of;
+
+    if (!take_piece(i, &of))
+        return TUTTI_CLOSED;
+    *bytes = (size_t)of.bytes;
+    return tutti_file_read(i->file->file, of.offset, i->pieces, *bytes, err);
+}
+
+/* Waits for the next piece, that of *slot. */
+static tutti_status await_next(tutti_state_in *i, size_t *slot, tutti_error *err)
+{
+    tutti_status status;
+
+    tutti_lock(i->monitor);
+    i->used += i->given;
+    tutti_wake(i->monitor);
+    *slot = (size_t)(i->used % IN_PIECES);
+    while (i->used < i->taken ? !i->read[*slot] : !i->ending)
+        tutti_wait(i->monitor, TUTTI_FOREVER, NULL);
+    status = i->used < i->taken ? i->status[*slot] : TUTTI_CLOSED;
+    if (status != TUTTI_OK && status != TUTTI_CLOSED && err != NULL)
+        *err = i->why; /* all pieces before it were given, so it is the first that failed */
+    tutti_unlock(i->monitor);
+    return status;
+}
+
 tutti_status tutti_state_in_next(tutti_state_in *i, const uint8_t **piece, size_t *bytes,
                                  tutti_error *err)
 {
-    tutti_status status = TUTTI_OK;
-    uint64_t number;
+    size_t slot = 0;
+    tutti_status status;
 
     *piece = NULL;
     *bytes = 0;
-    if (i->thread == NULL) {
-        number = 0;
-        status = read_piece(i, 0, err);
-    } else {
-        tutti_lock(i->monitor);
-        i->used += i->given;
-        tutti_wake(i->monitor);
-        number = i->used;
-        while (i->read == number && i->status == TUTTI_OK)
-            tutti_wait(i->monitor, TUTTI_FOREVER, NULL);
-        if (i->read == number) {
-            status = i->status;
-            if (err != NULL)
-                *err = i->why;
-        }
-        tutti_unlock(i->monitor);
-    }
+    status = i->monitor == NULL ? read_next(i, &i->bytes[0], err) : await_next(i, &slot, err);
     i->given = status == TUTTI_OK;
     if (status == TUTTI_OK) {
-        *piece = i->pieces + number % IN_PIECES * IN_PIECE;
-        *bytes = i->bytes[number % IN_PIECES];
+        *piece = i->pieces + slot * IN_PIECE;
+        *bytes = i->bytes[slot];
     }
     return status;
 }
@@ -350,13 +378,15 @@ void tutti_state_in_close(tutti_state_in *i)
 {
     if (i == NULL)
         return;
-    if (i->thread != NULL) {
+    if (i->monitor != NULL) {
         tutti_lock(i->monitor);
         i->ending = true;
         tutti_wake(i->monitor);
         tutti_unlock(i->monitor);
-        tutti_thread_join(i->thread, NULL);
     }
+    for (int k = 0; k < IN_LANES; k++)
+        if (i->lane[k] != NULL)
+            tutti_thread_join(i->lane[k], NULL);
     tutti_monitor_close(i->monitor);
     tutti_free(i->pieces);
     tutti_free(i);
