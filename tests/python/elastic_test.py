@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import tutti.torch
-from processes import ROOT, build
+from processes import build, environment
 
 SCRIPT = """
 import os, sys, time
@@ -65,8 +65,7 @@ class Elastic:
         self.process = subprocess.Popen(
             [f"{build()}/bin/tutti", "run", "--workers", "1:4", "-n", str(n), "--pass", str(folder / f"{name}.join"),
              *more, "--", sys.executable, str(path), str(self.out), str(delay), str(EPOCHS)],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ | {
-                "PYTHONPATH": str(ROOT / "python"), "TUTTI_LIBRARY": str(build() / "lib/libtutti.so")})
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment())
 
     def until(self, what):
         """Reads lines up to one that has this form."""

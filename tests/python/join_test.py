@@ -17,7 +17,7 @@ from torch import nn
 import tutti.torch
 from elastic_test import SCRIPT as ONE
 from elastic_test import Elastic, equal
-from processes import ROOT, build
+from processes import build, environment
 from tutti.torch import _facts
 
 TUTTI = f"{build()}/bin/tutti"
@@ -37,8 +37,7 @@ def undisturbed(tmp_path_factory):
 
 def join(where, *words, cwd=None, options=()):
     return subprocess.Popen([TUTTI, "join", *options, str(where), *(["--"] if words else []), *map(str, words)],
-                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=cwd, env=os.environ | {
-                                "PYTHONPATH": str(ROOT / "python"), "TUTTI_LIBRARY": str(build() / "lib/libtutti.so")})
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=cwd, env=environment())
 
 
 def same_script(folder):

@@ -1,11 +1,15 @@
-"""Halves the start of a test's processes: PyTorch's optimizers import torch._dynamo only where something else has.
+"""Shortens the start and the end of a test's processes. Python runs this file where this folder is in PYTHONPATH.
 
-They ask it not to be traced (torch/_compile.py, torch/optim/optimizer.py). To a process that has not imported it, and
-so compiles nothing, the answer makes no difference, but the import takes as long as all the rest of PyTorch.
-Python runs this file in each process that has this folder in PYTHONPATH.
+PyTorch's optimizers import torch._dynamo only where something else has. They ask it not to be traced
+(torch/_compile.py, torch/optim/optimizer.py). To a process that has not imported it, and so compiles nothing, the
+answer makes no difference, but the import takes as long as all the rest of PyTorch.
+
+And the garbage collector does not look at what the import of PyTorch has made: not while it is imported, nor later, nor
+at the process's end, where that would take a third of an import's time. What a script makes after it is collected.
 """
 
 import functools
+import gc
 import importlib.abc
 import importlib.machinery
 import sys
@@ -65,12 +69,30 @@ class _Loader(importlib.abc.Loader):
             setattr(module, self._name, self._change(getattr(module, self._name)))
 
 
+def _uncollected(execute):
+    """exec_module of a loader: what it makes, and what there was before, is the garbage collector's no more."""
+
+    def inner(module):
+        enabled = gc.isenabled()
+        gc.disable()
+        try:
+            execute(module)
+            gc.freeze()
+        finally:
+            if enabled:
+                gc.enable()
+
+    return inner
+
+
 class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(self, fullname, path, target=None):
-        if fullname not in _DECORATORS:
+        if fullname != "torch" and fullname not in _DECORATORS:
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
-        if spec is not None:
+        if spec is not None and fullname == "torch":
+            spec.loader.exec_module = _uncollected(spec.loader.exec_module)
+        elif spec is not None:
             spec.loader = _Loader(spec.loader, *_DECORATORS[fullname])
         return spec
 
