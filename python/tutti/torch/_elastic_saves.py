@@ -129,7 +129,7 @@ class ElasticSaves(_preempt.Preemption):
         if self._timer is not None:
             self._timer.cancel()
         self._drop()
-        if _preempt._now() is self:
+        if _preempt._of_this_process() is self:
             _preempt._of_run = None
 
     def also(self, objects: Mapping[str, Any]) -> None:
