@@ -41,7 +41,7 @@ class Param:
     dtype: str = "fp32"  # of the client's memory: "fp32", "bf16" or "fp16"
     values: int | None = None  # address of the client's memory; None: the engine's memory is used
     gradient: int | None = None  # likewise
-    row_sparse: bool = False  # a table, of which a pass has gradients for some rows only
+    row_sparse: bool = False  # a table; a pass has gradients of some of its rows
     asks_rows: bool = False  # a pass names the rows that it will read (rows_acquire)
 
 
@@ -122,8 +122,8 @@ class Engine(Owner):
             setattr(o, name, value)
         return o
 
-    # Each of the next makes a function of type `kind` for C, which calls `function`. C cannot pass an exception on: it
-    # is kept in _raised, and _calling() raises it when the call of the engine has returned.
+    # Each of these makes a function of type `kind` for C, which calls `function`. C cannot pass an
+    # exception on: _calling() raises it when the call of the engine has returned.
     def _initial(self, kind: type, function: Callable[[int, int], None]) -> object:
         def call(_user: object, tensor: int, values: Any) -> None:
             try:
@@ -301,7 +301,7 @@ class Engine(Owner):
         try:
             self._calling(_c.tutti_engine_step, hold.at)
         except Exception:  # raised by the call, which has waited for all exchanges
-            # KeyboardInterrupt, SystemExit and the like are no Exception: they may come before the call
+            # KeyboardInterrupt and the like are no Exception: they may come before the call
             hold.under_way = False
             raise
         hold.under_way = False
@@ -339,7 +339,7 @@ class Engine(Owner):
         """Returns whether the method has ended the run before it had what more() was asked for."""
         return bool(_c.tutti_engine_ended(self._at))
 
-    # -- who computes which samples --
+    # -- shares of the batch --
     def reshare(self, batch_of: Sequence[int]) -> None:
         """Gives the workers new shares of the batch. All ranks, between steps; the sum stays."""
         check(_c.tutti_engine_reshare, self._at, (ctypes.c_int64 * len(batch_of))(*batch_of))

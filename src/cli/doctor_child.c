@@ -1,5 +1,5 @@
-/* doctor_child.c: calls a function in a child process, since the call may crash or never return, and
-   gives back what it has printed. */
+/* doctor_child.c: calls a function in a child process, since the call may crash or never return,
+   and gives back what it has printed. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -26,9 +26,9 @@ static _Noreturn void run_child(const int *ends, pid_t parent, void (*run)(void 
     _exit(0);
 }
 
-/* Reads what the child prints, until nobody has the pipe open any longer. What has no room in
-   out->text is read and dropped, so that the child is never blocked by a full pipe. false: the pipe
-   was still open at the time `until`. */
+/* Reads what the child prints, until the last process that could write to the pipe has closed it.
+   What is longer than out->text is read and dropped: a full pipe would block the child. false: the
+   pipe was still open at the time `until`. */
 static bool read_answer(tutti_runtime *rt, int fd, int64_t until, tutti_doctor_answer *out)
 {
     char rest[4096];
@@ -68,7 +68,7 @@ void tutti_doctor_ask(tutti_runtime *rt, int64_t limit_ns, void (*run)(void *use
         run_child(ends, parent, run, user);
     close(ends[1]);
     if (child > 0) {
-        setpgid(child, child); /* as the child does itself: the group exists whoever is first */
+        setpgid(child, child); /* as the child does, since either may be first */
         out->late = !read_answer(rt, ends[0], tutti_now_ns(rt) + limit_ns, out);
         if (out->late)
             kill(-child, SIGKILL);

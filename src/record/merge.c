@@ -14,8 +14,8 @@ enum { CLOCKS = 256 };
 
 /* ---- names of files ---- */
 
-/* Sets name to that of a rank's file. The two forms are told apart here, so that the compiler sees
-   each as a constant and can check it. */
+/* Sets name to that of a rank's file. Each of the two forms is given to snprintf as a constant,
+   which the compiler can check. */
 static void put_name(char name[64], const char *form, int rank)
 {
     snprintf(name, 64,
@@ -105,7 +105,7 @@ static void take_clock(const char *line, size_t length, tutti_record_clock *cloc
     const json_t *args = json_object_get(o, "args");
 
     if (json_is_object(args)) {
-        *n -= *n == CLOCKS; /* no room: it replaces the last one */
+        *n -= *n == CLOCKS; /* all are used: it replaces the last one */
         clocks[(*n)++] = (tutti_record_clock){
             .reference = (int)json_integer_value(json_object_get(args, "reference")),
             .at_ns = json_integer_value(json_object_get(args, "at_ns")),

@@ -241,7 +241,7 @@ static tutti_status evaluate_one(tutti_nn *nn, const tutti_nn_task *task,
     return status;
 }
 
-/* The third phase: sets the bytes of activations of each worker. If the passes of a worker before it
+/* The third phase: sets the bytes of activations of each worker. If the passes of an earlier worker
    (`like`) are of the same kind, it has that one's figure, with its own stage's memory in place. */
 static tutti_status open_networks(tutti_train_plan *plan, const tutti_train_config *c,
                                   const tutti_nn_task *task, bool evaluates, tutti_error *err)
@@ -286,7 +286,7 @@ static tutti_status open_networks(tutti_train_plan *plan, const tutti_train_conf
     return status;
 }
 
-/* The same for a network of which only a file of measurements is known (measured.h): it has them. */
+/* The same for a measured network (measured.h): its file has them. */
 static tutti_status take_activations(tutti_train_plan *plan, const tutti_train_config *c,
                                      tutti_runtime *rt, tutti_error *err)
 {

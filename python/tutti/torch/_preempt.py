@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from .ddp import DistributedDataParallel
 
 _PATH_MOST = 4096
-# A second signal ends the process at once. One that comes within this time is the first one again: a launcher and its
-# process group may both send it.
+# A second signal ends the process at once. One that comes within this time is the first one again:
+# a launcher and its process group may both send it.
 _ECHO_S = 1.0
 _KINDS = {"dict": dict, "counter": collections.Counter, "list": list, "tuple": tuple}
 
@@ -130,8 +130,8 @@ class _Signals:
     def _note(self, number: int, _frame: object) -> None:
         if self.first == 0:
             self.first, self._since = number, time.monotonic()
-            # A DataLoader's workers that were spawned get the signal, too, and die of it. The DataLoader's handler of
-            # SIGCHLD would raise here, and the step before the checkpoint would fail.
+            # A DataLoader's workers that were spawned get the signal, too, and die of it. The
+            # DataLoader's handler of SIGCHLD would raise here, and the step would fail.
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         elif time.monotonic() - self._since >= _ECHO_S:
             signal.signal(number, signal.SIG_DFL)
@@ -141,7 +141,8 @@ class _Signals:
         for number, before in self._before.items():
             if signal.getsignal(number) == self._note:
                 if forked and number != signal.SIGTERM:
-                    # Slurm sends SIGUSR1 to all processes of a step: a forked worker of a DataLoader survives it
+                    # Slurm sends SIGUSR1 to all processes of a step: forked workers of a
+                    # DataLoader ignore it
                     before = signal.SIG_IGN
                 elif before is None:  # a handler that was not installed by Python, which cannot be put back
                     before = signal.SIG_DFL
@@ -187,7 +188,7 @@ def _ignore_launchers(_: object) -> None:
 
 
 os.register_at_fork(after_in_child=_forked)
-# Called later than _forked(), when current_process() is the child. Its first argument must only live as long.
+# Called later than _forked(), when current_process() is the child; _Signals only has to be there.
 multiprocessing.util.register_after_fork(_Signals, _ignore_launchers)
 
 
@@ -381,7 +382,7 @@ class Preemption:
             if isinstance(o, torch.optim.Optimizer):
                 self._optimizers.append(o)
                 self._settings.append(self._groups(o))
-        # A scheduler sets the rate when it is made, so before this call: the loaded one is put back.
+        # A scheduler has set the rate when it was made: the loaded one is put back.
         for optimizer, settings in zip(self._optimizers, self._settings, strict=True):
             for group, of in zip(optimizer.param_groups, settings, strict=True):
                 group.update(copy.deepcopy(of))
