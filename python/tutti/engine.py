@@ -37,12 +37,12 @@ class Param:
 
     name: str
     shape: tuple[int, ...]
-    unit: int = 0
+    unit: int = 0  # layer group, from the input: 0, 1, ...
     dtype: str = "fp32"  # of the client's memory: "fp32", "bf16" or "fp16"
     values: int | None = None  # address of the client's memory; None: the engine's memory is used
     gradient: int | None = None  # likewise
-    row_sparse: bool = False
-    asks_rows: bool = False
+    row_sparse: bool = False  # a table; a pass has gradients of some of its rows
+    asks_rows: bool = False  # a pass names the rows that it will read (rows_acquire)
 
 
 class Event(NamedTuple):
@@ -58,14 +58,16 @@ class Engine(Owner):
     """An engine: one method on one world. params: in the order in which gradients become ready.
 
     options: members of tutti_engine_options by name; texts as str, arrays as sequences. initial(tensor, address),
-    evaluate() -> float, update(factor) and values() are callbacks, and model is a model.Stages. An exception in a
-    callback is raised by the call of the engine during which the callback was called.
+    evaluate() -> float, update(factor), values() and commit(step) -> bool are callbacks, and model is a model.Stages.
+    An exception in a callback is raised by the call of the engine during which the callback was called.
+
+    A method here without a docstring, NAME, is tutti_engine_NAME of tutti.h.
     """
 
     def __init__(self, world: World, params: Sequence[Param], **options: Any):
-        self._raised: BaseException | None = None
-        self._kept: list[object] = []
-        self._signals = Signals()
+        self._raised: BaseException | None = None  # the first exception of a callback during this call of the engine
+        self._kept: list[object] = []  # what the options point to, as long as the engine may read it
+        self._signals = Signals()  # of this call of the engine
         self._calls_back = any(callable(value) or isinstance(value, Stages) for value in options.values())
         self._options = self._options_of(options)
         hold = Held(_c.tutti_engine_close, world._hold)
@@ -88,7 +90,7 @@ class Engine(Owner):
             to.row_sparse, to.asks_rows = p.row_sparse, p.asks_rows
             for k, d in enumerate(shape[:4]):
                 to.dim[k] = d
-            for d in shape[4:]:  # the engine knows four dimensions and reads the first two
+            for d in shape[4:]:  # tutti_param has four; a tensor is a matrix of the first by all others
                 to.dim[3] *= d
             for member in ("values", "gradient"):
                 address = getattr(p, member)
@@ -106,7 +108,7 @@ class Engine(Owner):
                 raise TypeError(f"Engine: there is no option '{name}'")
             if value is None:
                 continue
-            if callable(value):
+            if callable(value):  # by the method here that makes a function for C of it: _initial, _evaluate ...
                 value = getattr(self, "_" + name)(kinds[name], value)
                 self._kept.append(value)
             elif isinstance(value, str):
@@ -120,6 +122,8 @@ class Engine(Owner):
             setattr(o, name, value)
         return o
 
+    # Each of these makes a function of type `kind` for C, which calls `function`. C cannot pass an
+    # exception on: _calling() raises it when the call of the engine has returned.
     def _initial(self, kind: type, function: Callable[[int, int], None]) -> object:
         def call(_user: object, tensor: int, values: Any) -> None:
             try:
@@ -133,6 +137,8 @@ class Engine(Owner):
         return kind(call)
 
     def _guarded(self, function: Callable[..., None]) -> Callable[..., int]:
+        """Returns a function with the arguments and the result of a callback that can fail: (user, ..., error)."""
+
         def call(_user: object, *arguments: Any) -> int:
             try:
                 self._signals.begin()
@@ -166,15 +172,16 @@ class Engine(Owner):
     def _update(self, kind: type, function: Callable[[float], None]) -> object:
         return kind(self._guarded(function))
 
-    _values = _update
+    _values = _update  # the option values, which has no arguments; not values() below
 
     def _failed(self, e: BaseException, error: Any) -> int:
+        """Keeps the exception, and returns it to C as a status and a text."""
         self._signals.within = False
         self._raised = self._raised or e
         if error:
             error[0].status = _abi.TUTTI_ERR_STATE
             error[0].rank = -1
-            error[0].text = (f"{type(e).__name__}: {e}").encode()[:479]
+            error[0].text = (f"{type(e).__name__}: {e}").encode()[: _abi.tutti_error.text.size - 1]
         return _abi.TUTTI_ERR_STATE
 
     def _calling(self, call: Callable[..., int], *arguments: object) -> bool:
@@ -193,7 +200,9 @@ class Engine(Owner):
     # -- its memory --
     def _memory(self, address: Any, count: int) -> ctypes.Array[ctypes.c_float]:
         if not address:
-            raise ValueError(f"rank {self.rank} only serves, and has no such memory")
+            raise ValueError(
+                f"rank {self.rank} has no such memory now: it only serves, or its method holds it in pieces"
+            )
         memory = (ctypes.c_float * count).from_address(ctypes.addressof(address.contents))
         setattr(memory, "_hold", self._hold)  # the engine stays while this can be read
         return memory
@@ -213,16 +222,19 @@ class Engine(Owner):
         return int(_c.tutti_engine_handed(self._at))
 
     def vectors(self) -> list[tuple[int, int]]:
-        """Returns address and bytes of all values and of all gradients, as far as the engine has them as a whole."""
+        """Returns address and bytes of all values, and of all gradients, each if the engine has them in one piece."""
+        self._mine()
         size = ctypes.sizeof(ctypes.c_float) * self.method.n
         return [(ctypes.addressof(v.contents), size) for v in (self.method.x, self.method.g) if v]
 
     def gradients(self) -> ctypes.Array[ctypes.c_float]:
         """Returns a view of all gradients, one tensor after another."""
+        self._mine()
         return self._memory(self.method.g, self.method.layout.contents.used)
 
     def firsts(self) -> list[int]:
         """Returns the index in gradients() at which each tensor begins."""
+        self._mine()
         return [self.method.layout.contents.tensor[k].first for k in range(len(self.params))]
 
     def client_state(self) -> ctypes.Array[ctypes.c_float] | None:
@@ -231,6 +243,7 @@ class Engine(Owner):
         return self._memory(at, self._options.own_values) if at else None
 
     def _count(self, tensor: int) -> int:
+        """Returns the number of elements of a tensor."""
         self._mine()
         if not 0 <= tensor < len(self.params):
             raise IndexError(f"tensor {tensor}; there are {len(self.params)}")
@@ -258,8 +271,9 @@ class Engine(Owner):
         check(_c.tutti_engine_rows_acquire, self._at, tensor, self._ids(ids), len(ids))
 
     def _announce(self, call: Callable[..., int], *arguments: object) -> None:
+        """Calls a function of the engine that announces a gradient. Its exchange may begin with it."""
         hold = self._mine()
-        hold.under_way = True
+        hold.under_way = True  # until step() has waited for all exchanges: see Held
         check(call, hold.at, *arguments)
 
     def grad_ready(self, tensor: int) -> None:
@@ -286,14 +300,15 @@ class Engine(Owner):
         hold = self._mine()
         try:
             self._calling(_c.tutti_engine_step, hold.at)
-        except Exception:  # the call has waited for all exchanges; an interrupt may come before the call
+        except Exception:  # raised by the call, which has waited for all exchanges
+            # KeyboardInterrupt and the like are no Exception: they may come before the call
             hold.under_way = False
             raise
         hold.under_way = False
 
     def drive(self, until: int) -> None:
-        """With a method that runs the passes of stages itself: trains until the run has `until` steps, and calls the
-        option model meanwhile."""
+        """With a pipeline-schedule method, which runs the passes by itself: trains until the run has `until` steps, and
+        calls the stages of the option `model` meanwhile."""
         self._calling(_c.tutti_engine_drive, self._at, until)
 
     def lr(self, lr: float) -> None:
@@ -311,6 +326,7 @@ class Engine(Owner):
         return more.value
 
     def more(self, until: int) -> bool:
+        """Returns whether there is another step before the run has `until` steps (asynchronous: gradients)."""
         return self._more(_c.tutti_engine_more, until)
 
     def more_epochs(self, epochs: int) -> bool:
@@ -320,21 +336,27 @@ class Engine(Owner):
         return self._more(_c.tutti_engine_more_samples, samples)
 
     def ended(self) -> bool:
+        """Returns whether the method has ended the run before it had what more() was asked for."""
         return bool(_c.tutti_engine_ended(self._at))
 
+    # -- shares of the batch --
     def reshare(self, batch_of: Sequence[int]) -> None:
+        """Gives the workers new shares of the batch. All ranks, between steps; the sum stays."""
         check(_c.tutti_engine_reshare, self._at, (ctypes.c_int64 * len(batch_of))(*batch_of))
 
     def takes(self) -> int:
-        """Returns whether the method decides how many samples a step has; 0: no; 1, 2, 3: tutti_engine_takes."""
+        """Returns 0 if each step has `batch` samples; else the method decides how many: 1, 2, 3 of
+        tutti_engine_takes."""
         return int(_c.tutti_engine_takes(self._at))
 
     def share(self) -> _abi.tutti_share:
+        """Returns the shares as they are now. What it points to is the engine's."""
         found: _abi.tutti_share = _c.tutti_engine_share(self._at).contents
         return found
 
     # -- the model --
     def finish(self) -> None:
+        """Makes the final model, equal on all workers. Other workers must call it, too."""
         self._calling(_c.tutti_engine_finish, self._at)
 
     def eval_begin(self) -> None:
@@ -353,9 +375,13 @@ class Engine(Owner):
             self.eval_end()
 
     def apart(self) -> float:
+        """Within shown(), and after finish(): the distance of this worker's own model from the common one. Overwrites
+        gradients."""
         return float(_c.tutti_engine_apart(self._at))
 
     def swap(self) -> bool:
+        """Within shown(), and after finish(): puts this worker's own model in place of the common one, or back. False:
+        nothing was done, since they are equal. Overwrites gradients."""
         return bool(_c.tutti_engine_swap(self._at))
 
     def save(self, directory: str | os.PathLike[str], facts: str = "{}", keep: int = 0, wait: bool = True) -> None:
@@ -385,7 +411,7 @@ class Engine(Owner):
             _c.tutti_checkpoint_close(at)
 
     def whole(self) -> int | None:
-        """Returns the steps that its state is of; None: not of a whole number of steps (tutti_engine_whole)."""
+        """Returns after how many steps its state is; None: it is within a step."""
         step = ctypes.c_uint64()
         return step.value if _c.tutti_engine_whole(self._at, step) else None
 
@@ -405,18 +431,22 @@ class Engine(Owner):
         return bool(_c.tutti_engine_fault_tolerant(self._at))
 
     def has(self, worker: int) -> bool:
+        """Returns whether this worker still takes part."""
         return bool(_c.tutti_engine_has(self._at, worker))
 
     def part(self) -> None:
+        """Leaves the other ranks: waits until all are done, so that none takes another's end for a loss."""
         check(_c.tutti_engine_part, self._at)
 
     # -- figures --
     def figures(self) -> dict[str, int | float]:
+        """Returns what tutti_figures has of this rank, but the histogram of staleness."""
         f = _abi.tutti_figures()
         _c.tutti_engine_figures(self._at, f)
         return {name: getattr(f, name) for name in members(_abi.tutti_figures) if name != "staleness"}
 
     def heard(self) -> dict[str, int | float]:
+        """Returns what worker 0 has received about the current phase of more() (tutti_engine_received)."""
         h = _abi.tutti_received()
         _c.tutti_engine_received(self._at, h)
         return {name: getattr(h, name) for name in members(_abi.tutti_received)}

@@ -11,10 +11,11 @@ The import is needed: Lightning 2.6 finds a strategy's name in its registries, a
 Under `tutti run` the strategies bring the ClusterEnvironment that has the ranks of its launcher. Lightning itself would
 take the ranks of a second host for those of the first, and within Slurm the places of Slurm's step.
 
-Both strategies are Lightning's DDPStrategy and differ from it in few places. Of it they override _setup_model (of the
-Trainer's), setup_module (of Fabric's), _get_process_group_backend, reduce or all_reduce, on_exception and teardown.
-They read _ddp_kwargs, root_device, lightning_module, model, process_group_backend, determine_ddp_device_ids() (Fabric:
-_determine_ddp_device_ids()). PreparedStrategy has the list of what more it overrides.
+All strategies are subclasses of Lightning's DDPStrategy and differ from it in few places. Of it they override
+_setup_model, reduce, on_exception, teardown (for the Trainer), setup_module, all_reduce (for Fabric) and
+_get_process_group_backend. They read _ddp_kwargs, root_device, lightning_module, model, process_group_backend,
+determine_ddp_device_ids() (Fabric: _determine_ddp_device_ids()). PreparedStrategy has the list of what more it
+overrides.
 
 Lightning is installed as `lightning`, and as `pytorch_lightning` with `lightning_fabric`. These have classes and
 registries of their own. The strategies here are for those that the script has imported.
@@ -38,18 +39,20 @@ from .torch import DistributedDataParallel, Optimizer, prepare
 from .torch import distributed as _backend  # noqa: F401 (registers it)
 
 _PACKAGES = (("lightning.pytorch", "lightning.fabric"), ("pytorch_lightning", "lightning_fabric"))
-_NAMES = {"tutti": "popen", "tutti_spawn": "spawn", "tutti_fork": "fork", "tutti_notebook": "fork"}
+_START_METHODS = {"tutti": "popen", "tutti_spawn": "spawn", "tutti_fork": "fork", "tutti_notebook": "fork"}
 
 
 def _modules() -> tuple[Any, Any, Any]:
-    """Lightning's modules: strategies for the Trainer, those for Fabric, environments."""
+    """Returns Lightning's modules: strategies for the Trainer, those for Fabric, environments. They are of the package
+    that the script has imported, else of one that is installed."""
     imported = [names for names in _PACKAGES if names[1] in sys.modules]
     installed = [names for names in _PACKAGES if importlib.util.find_spec(names[0].partition(".")[0]) is not None]
-    for trainer, fabric in imported + installed:
-        names = (f"{trainer}.strategies", f"{fabric}.strategies", f"{fabric}.plugins.environments")
-        trainers, fabrics, environments = map(importlib.import_module, names)
-        return trainers, fabrics, environments
-    raise ImportError("tutti.lightning needs Lightning, which is not installed: pip install lightning")
+    if not imported + installed:
+        raise ImportError("tutti.lightning needs Lightning, which is not installed: pip install lightning")
+    trainer, fabric = (imported + installed)[0]
+    names = (f"{trainer}.strategies", f"{fabric}.strategies", f"{fabric}.plugins.environments")
+    trainers, fabrics, environments = map(importlib.import_module, names)
+    return trainers, fabrics, environments
 
 
 _trainer, _fabric, _environments = _modules()
@@ -108,8 +111,8 @@ class TuttiEnvironment(ClusterEnvironment):
 
 
 def _reduced(by: Callable[..., Any], tensor: Any, group: dist.ProcessGroup | None, reduce_op: Any) -> Any:
-    """by(tensor, group, reduce_op). The mean of integers is the quotient of their sum, as Lightning makes it over Gloo;
-    it asks all other backends for AVG, which the backend "tutti" refuses of integers."""
+    """Returns by(tensor, group, reduce_op), which is Lightning's reduction. Of integers Lightning makes the mean from
+    the sum over Gloo only, and asks other backends for AVG, which "tutti" refuses of integers. So it is made here."""
     is_mean = isinstance(reduce_op, str) and reduce_op.lower() in ("mean", "avg")
     if not is_mean or not isinstance(tensor, torch.Tensor) or tensor.is_floating_point() or tensor.is_complex():
         return by(tensor, group, reduce_op)
@@ -118,7 +121,7 @@ def _reduced(by: Callable[..., Any], tensor: Any, group: dist.ProcessGroup | Non
 
 
 class _Tutti:
-    """What both strategies have, before Lightning's class."""
+    """What the strategies for the Trainer and for Fabric have in common: a mixin, before Lightning's class."""
 
     _ddp_kwargs: dict[str, Any]
     cluster_environment: Any
@@ -139,7 +142,8 @@ class _Tutti:
             self.cluster_environment = TuttiEnvironment()
 
     def _get_process_group_backend(self) -> str:
-        """For barriers, metrics, objects. Tensors on a GPU keep the backend that torch has for them."""
+        """The backend of the process group for barriers, metrics and objects. With tensors on a GPU it is the one that
+        Lightning takes for them."""
         own = self.process_group_backend is None and self.root_device.type == "cpu"
         return "tutti" if own else str(super()._get_process_group_backend())  # type: ignore[misc]  # Lightning's
 
@@ -148,7 +152,7 @@ class _Tutti:
 
     @classmethod
     def register_strategies(cls, strategy_registry: Any) -> None:
-        for name, start in _NAMES.items():
+        for name, start in _START_METHODS.items():
             strategy_registry.register(
                 name, cls, description=f"DDP by Tutti, processes by '{start}'", override=True, start_method=start
             )
@@ -190,7 +194,7 @@ class _Steps(Optimizer):
     """A prepared optimizer as Lightning steps it: by a closure that has forward and backward in it."""
 
     def step(self, closure: Callable[[], Any] | None = None, **more: Any) -> Any:
-        if closure is None or self._run.again:
+        if closure is None or self._run.again:  # the method computes gradients again: it calls the closure by itself
             return super().step(closure, **more)
         with torch.enable_grad():
             loss = closure()
@@ -199,6 +203,7 @@ class _Steps(Optimizer):
 
     @property
     def is_over(self) -> bool:
+        """Returns whether the run is finished or closed: the module has its model for good."""
         return self._run.finished or self._run.ended
 
 
@@ -221,12 +226,13 @@ class PreparedStrategy(TuttiStrategy):
     def __init__(self, method: str, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, method=method, **kwargs)
         self._prepared: _Steps | None = None
-        self._evaluation: contextlib.ExitStack | None = None  # while Lightning validates
+        self._evaluation: contextlib.ExitStack | None = None  # has evaluate() open while Lightning validates
 
     def configure_ddp(self) -> None:
-        """The module stays what it is."""
+        """Overrides DDPStrategy's, which would wrap the module: prepare() leaves it as it is."""
 
     def _check(self, trainer: Any) -> None:
+        """Refuses what a prepared run cannot do."""
         given, counts = self._ddp_kwargs, trainer.accumulate_grad_batches
         for wrong, why in (
             (not self.lightning_module.automatic_optimization, "manual optimization: a step() is a whole step of it"),
@@ -272,7 +278,7 @@ class PreparedStrategy(TuttiStrategy):
         if self._prepared is None or self._prepared.is_over or self._evaluation is not None:
             now: dict[str, Any] = super().lightning_module_state_dict()
             return now
-        with self._prepared.evaluate():
+        with self._prepared.evaluate():  # the common model is there within this only, so it is copied
             state = super().lightning_module_state_dict()
             return {name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in state.items()}
 

@@ -20,7 +20,7 @@
 
 /* Parses one item of the list, [at, end): writes the pattern of its names, and the workers of
    each. */
-static tutti_status item(const char *at, const char *end, char *names, size_t bytes, long *workers,
+static tutti_status parse_item(const char *at, const char *end, char *names, size_t bytes, long *workers,
                          tutti_error *err)
 {
     const char *colon = end;
@@ -44,6 +44,7 @@ static tutti_status item(const char *at, const char *end, char *names, size_t by
     return TUTTI_OK;
 }
 
+/* Returns the end of the item at `at`: the next comma that is not in brackets, or the text's. */
 static const char *item_end(const char *at)
 {
     for (int depth = 0; *at != '\0' && (depth > 0 || *at != ','); at++)
@@ -51,7 +52,8 @@ static const char *item_end(const char *at)
     return at;
 }
 
-/* All names of the list, to hosts if that is not NULL; *n and *workers count. */
+/* Counts the hosts of a list and their workers, and writes the hosts. hosts NULL: counts only, for
+   the caller to take memory; names that stand twice are found when they are written. */
 static tutti_status expand(const char *text, tutti_launch_host *hosts, int *n, int *workers,
                            tutti_error *err)
 {
@@ -63,7 +65,7 @@ static tutti_status expand(const char *text, tutti_launch_host *hosts, int *n, i
         long each;
         tutti_status status;
         end = item_end(at);
-        TUTTI_TRY(item(at, end, names, sizeof names, &each, err));
+        TUTTI_TRY(parse_item(at, end, names, sizeof names, &each, err));
         for (int64_t i = 0;
              (status = tutti_launch_host_at(names, i, name, sizeof name, err)) == TUTTI_OK; i++) {
             if (name[0] == '-' || strstr(name, "@-") != NULL) /* ssh would take it for an option */
@@ -118,6 +120,7 @@ tutti_status tutti_launch_split_command(const char *text, size_t more, const cha
                                         size_t *n, tutti_error *err)
 {
     const size_t length = strlen(text), most = length / 2 + 1;
+    /* one piece of memory: the pointers, `more` of the caller's, a NULL, the words' bytes */
     const char **list = tutti_alloc(1, (most + more + 1) * sizeof *list + length + 1);
     char *to, quote = '\0';
     bool within = false;
@@ -160,7 +163,8 @@ tutti_status tutti_launch_split_command(const char *text, size_t more, const cha
     return TUTTI_OK;
 }
 
-/* A UDP socket that is connected has asked for the route; nothing is sent. */
+/* Connecting a UDP socket sends nothing: it makes the kernel choose the route, and with it this
+   host's address. Port 9 stands for any. */
 void tutti_launch_route(const char *host, char *text, size_t bytes)
 {
     const char *name = strrchr(host, '@');

@@ -24,12 +24,15 @@
 #include "launch_internal.h"
 #include "launch.h"
 
-enum { MOST_MEETS = 8, TURN_MS = 10 };
-#define CONNECT_MS 3000
+enum {
+    MOST_MEETS = 8,
+    TURN_MS = 10,                /* between two looks at what is left of the workers */
+    CONNECT_MS = 3000            /* for one address of the launcher */
+};
 
 typedef struct job {
-    char *text; /* its bytes, which include the run's key; the strings below point into
-                                    it */
+    char *text;                  /* NAME=VALUE strings, each with a 0 at its end. The run's key is
+                                    among them. The strings below point into it */
     size_t bytes;
     const char **argv;           /* NULL-ended */
     size_t n_argv;
@@ -64,6 +67,7 @@ static bool write_all(int fd, const void *from, size_t bytes)
     return true;
 }
 
+/* Writes a frame: its head (type and length, little-endian) and its body. */
 static bool frame(int fd, char type, const void *body, size_t bytes)
 {
     uint8_t head[TUTTI_AGENT_HEAD] = { (uint8_t)type, (uint8_t)bytes, (uint8_t)(bytes >> 8),
@@ -76,6 +80,8 @@ static bool frame_text(int fd, char type, const char *text)
 {
     return frame(fd, type, text, strlen(text));
 }
+
+/* ---- the job ---- */
 
 /* Sets a field that is a number. false: there is none of that name, or the value is no number. */
 static bool set_number(job *j, const char *name, size_t length, const char *value)
@@ -108,7 +114,6 @@ static bool set_number(job *j, const char *name, size_t length, const char *valu
     return false;
 }
 
-/* ---- the job ---- */
 static tutti_status set_field(job *j, const char *name, size_t length, const char *value,
                               tutti_error *err)
 {
@@ -163,6 +168,7 @@ static tutti_status read_text(int in, job *j, tutti_error *err)
     return TUTTI_OK;
 }
 
+/* Has the job all that it needs, with numbers that are in range? */
 static bool is_whole(const job *j)
 {
     return j->n_argv > 0 && j->directory != NULL && j->host != NULL && j->workers >= 1 &&
@@ -198,7 +204,8 @@ static tutti_status read_job(int in, job *j, tutti_error *err)
 
 /* ---- which route to the meeting place ---- */
 
-/* 0, or why not. "10.0.0.1:80", "[fe80::1]:80", "name:80". */
+/* Connects once to "10.0.0.1:80", "[fe80::1]:80" or "name:80". Returns why it fails; NULL: it does
+   not. */
 static const char *cannot_connect(const char *where)
 {
     char host[256];
@@ -245,6 +252,7 @@ static const char *cannot_connect(const char *where)
     return why;
 }
 
+/* Writes TUTTI_MEET=ADDRESS, with the first of the launcher's addresses that this host reaches. */
 static tutti_status choose_meet(const job *j, char *text, size_t bytes, tutti_error *err)
 {
     char tried[240] = "";
@@ -273,6 +281,7 @@ static tutti_status choose_meet(const job *j, char *text, size_t bytes, tutti_er
 /* ---- the child: workers ---- */
 typedef struct reporter { int fd; int64_t memory_kills; } reporter;
 
+/* tutti_launch_options.on_worker: a worker has been started ('s') or has ended ('d'). */
 static void report_worker(void *user, int rank, long pid, bool ended, int code, int signal)
 {
     const reporter *r = user;
@@ -286,6 +295,7 @@ static void report_worker(void *user, int rank, long pid, bool ended, int code, 
     frame_text(r->fd, ended ? 'd' : 's', text);
 }
 
+/* tutti_launch_options.output: writes a line with the rank in front. */
 static void tagged(void *user, int rank, int stream, const char *line, size_t bytes)
 {
     char text[LAUNCH_LINE + 32];
@@ -336,7 +346,7 @@ static void run_workers(const job *j, int output, int errors, int events, pid_t 
     _exit(0);
 }
 
-/* ---- in between ---- */
+/* ---- between the launcher and the child ---- */
 typedef struct between {
     int in, out, output, errors, events; /* the last three: our ends; -1: closed */
     pid_t child;
@@ -415,6 +425,8 @@ static void note_worker(between *b, const uint8_t *h, size_t bytes)
     *at = h[0] == 's' ? open_worker(b, (pid_t)pid) : -1;
 }
 
+/* Sends the frames that the child has written, as far as they are whole. False: the launcher is
+   gone. */
 static bool pass_events(between *b)
 {
     const ssize_t n = read(b->events, b->held + b->n_held, sizeof b->held - b->n_held);
@@ -455,7 +467,8 @@ static bool pass_events(between *b)
     return true;
 }
 
-/* Returns false if the agent must end everything. */
+/* Executes the launcher's letters (launch_internal.h): T, K, X and a rank. Returns false if the
+   agent must end everything. */
 static bool receive_command(between *b)
 {
     char letters[64];
@@ -483,8 +496,8 @@ static bool receive_command(between *b)
     return n > 0;
 }
 
-/* Ends the child and all that is left of its processes, and reports an end that it has not
- * reported. */
+/* Waits for the child's end, ends all that is left of its processes, and reports an end that it has
+   not reported. going: false: kills it first, and reports nothing. */
 static void end_child(between *b, bool going)
 {
     int status = 0;
@@ -504,7 +517,8 @@ static void end_child(between *b, bool going)
     }
 }
 
-static int stand_between(between *b)
+/* Passes data both ways until the child or the launcher has ended. Returns the exit code. */
+static int pass_all(between *b)
 {
     bool going = true;
 
@@ -528,7 +542,8 @@ static int stand_between(between *b)
     return going && b->reported ? 0 : 1;
 }
 
-static tutti_status open_pipes(const job *j, between *b, tutti_error *err)
+/* Starts the child, with pipes for the workers' output and errors and for its frames. */
+static tutti_status start_child(const job *j, between *b, tutti_error *err)
 {
     int pipes[3][2];
     const pid_t parent = getpid();
@@ -605,9 +620,9 @@ int tutti_launch_agent(int in, int out)
     if (status == TUTTI_OK && meet[0] != '\0')
         putenv(meet);
     if (status == TUTTI_OK)
-        status = open_pipes(&j, &b, &err);
+        status = start_child(&j, &b, &err);
     if (status == TUTTI_OK)
-        code = stand_between(&b);
+        code = pass_all(&b);
     else {
         snprintf(text, sizeof text, "%d %s", status, err.text);
         frame_text(out, 'x', text);

@@ -1,5 +1,6 @@
-/* hosts_start.c: starts the command that reaches a host (ssh), with pipes to its three streams;
-   writes what the remote shell executes; finds this host's address on the route to each host. */
+/* hosts_start.c: starts the command that reaches a host (ssh) and executes `tutti agent` there,
+   with pipes to its standard input, output and error. Also what must be known before: the text that
+   the remote shell executes, and this host's address on the route to each host. */
 #include <errno.h>
 #include <fcntl.h>
 #include <spawn.h>
@@ -14,16 +15,17 @@ extern char **environ;
 
 tutti_status tutti_launch_far_command(const char *path, char *text, size_t bytes, tutti_error *err)
 {
+    enum { REST = 12 };          /* room for one more character, quoted, and for "' agent" */
     size_t n = 0;
 
     text[n++] = '\'';
-    for (const char *c = path; *c != '\0' && n + 12 < bytes; c++) {
+    for (const char *c = path; *c != '\0' && n + REST < bytes; c++) {
         if (*c == '\'')
-            n += (size_t)snprintf(text + n, bytes - n, "'\\''");
+            n += (size_t)snprintf(text + n, bytes - n, "'\\''"); /* a quote within quotes */
         else
             text[n++] = *c;
     }
-    if (n + 12 >= bytes)
+    if (n + REST >= bytes)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "the path of the command has %zu bytes; at most %zu are possible",
                           strlen(path), bytes - 16);
@@ -33,20 +35,20 @@ tutti_status tutti_launch_far_command(const char *path, char *text, size_t bytes
 
 void tutti_launch_far_routes(far_launcher *l)
 {
-    const char *real = NULL;
+    const char *outside = NULL;  /* the first route that leaves this host */
 
     for (int i = 0; i < l->n; i++) {
         tutti_launch_route(l->hosts[i].spec->name, l->hosts[i].route, sizeof l->hosts[i].route);
         if (l->hosts[i].route[0] != '\0' && !tutti_launch_is_loopback(l->hosts[i].route) &&
-            real == NULL)
-            real = l->hosts[i].route;
+            outside == NULL)
+            outside = l->hosts[i].route;
     }
-    for (int i = 0; i < l->n && real != NULL; i++)
+    for (int i = 0; i < l->n && outside != NULL; i++)
         if (tutti_launch_is_loopback(l->hosts[i].route))
-            memcpy(l->hosts[i].route, real, sizeof l->hosts[i].route);
+            memcpy(l->hosts[i].route, outside, sizeof l->hosts[i].route);
 }
 
-/* Takes the launcher's ends of the pipes. */
+/* Keeps the launcher's ends of the pipes, which it polls: they do not block. */
 static void take_ends(far_host *h, int ends[3][2])
 {
     h->in = ends[0][1];
@@ -59,8 +61,8 @@ static void take_ends(far_host *h, int ends[3][2])
     }
 }
 
-/* Opens a descriptor of the command's process; a command that cannot be watched is ended. */
-static tutti_status watch_command(const far_launcher *l, far_host *h, tutti_error *err)
+/* Opens a pidfd, by which the launcher notices the command's end. Ends a command without one. */
+static tutti_status open_pidfd(const far_launcher *l, far_host *h, tutti_error *err)
 {
     tutti_status status = TUTTI_OK;
     h->pidfd = (int)syscall(SYS_pidfd_open, h->pid, 0);
@@ -125,6 +127,6 @@ tutti_status tutti_launch_far_start(far_launcher *l, far_host *h, tutti_error *e
     }
     take_ends(h, ends);
     if (status == TUTTI_OK)
-        status = watch_command(l, h, err);
+        status = open_pidfd(l, h, err);
     return status;
 }

@@ -72,7 +72,7 @@ static const char *or_not_set(const char *text)
 }
 
 /* Reads the variables of launcher i. *there: they are set. */
-static tutti_status ask_launcher(size_t i, char *const *environment, tutti_launch_place *p,
+static tutti_status read_launcher(size_t i, char *const *environment, tutti_launch_place *p,
                                  bool *there, tutti_error *err)
 {
     const char *rank = tutti_variable(environment, launchers[i].rank),
@@ -123,6 +123,7 @@ static bool nested(char *const *environment, const tutti_launch_place *inner,
     if (inner->by == TUTTI_BY_TORCHRUN)
         return same_numbers(environment, "GROUP_RANK", "SLURM_PROCID") &&
                same_numbers(environment, "GROUP_WORLD_SIZE", "SLURM_NTASKS");
+    /* mpirun's daemons: one task on each node */
     return outer->size <= inner->size &&
            (same_numbers(environment, "SLURM_NTASKS", "SLURM_STEP_NUM_NODES") ||
             same_numbers(environment, "SLURM_NTASKS", "SLURM_NNODES"));
@@ -130,8 +131,8 @@ static bool nested(char *const *environment, const tutti_launch_place *inner,
 
 /* ---- lists of hosts ---- */
 
-/* One name or pattern of the list, up to the comma that is not in
-   brackets; NULL: a bracket is not closed. */
+/* Returns the end of the name or pattern at `at`: the next comma that is not in brackets, or the
+   text's end. NULL: a bracket is not closed, or is within another. */
 static const char *item_end(const char *at)
 {
     bool inside = false;
@@ -317,6 +318,7 @@ static bool is_place(const char *meet)
     return colon != NULL && colon > meet && parse_rank(colon + 1, 65535, &port) && port >= 1;
 }
 
+/* Sets where the ranks meet, and the run's name: by the launcher, unless TUTTI_MEET is set. */
 static tutti_status meet_of(char *const *environment, tutti_launch_place *p, tutti_error *err)
 {
     const char *given = tutti_variable(environment, "TUTTI_MEET"),
@@ -419,7 +421,7 @@ tutti_status tutti_launch_find_place(char *const *environment, tutti_launch_plac
 
     *out = (tutti_launch_place){ .size = 1, .local_rank = -1, .name = "" };
     for (size_t i = 0; i < TUTTI_LENGTH(launchers); i++) {
-        TUTTI_TRY(ask_launcher(i, environment, &one, &there, err));
+        TUTTI_TRY(read_launcher(i, environment, &one, &there, err));
         if (!there)
             continue;
         if (out->by == TUTTI_BY_NOBODY) {

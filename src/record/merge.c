@@ -8,7 +8,20 @@
 #include "record_internal.h"
 #include "merge.h"
 
-enum { CLOCKS = 256 }; /* measurements of a rank that are used: they are at steps 1, 2, 4 ... */
+/* Most measurements of a rank's clock that are used. They are made at steps 1, 2, 4 ..., so this is
+   far more than a run makes. */
+enum { CLOCKS = 256 };
+
+/* ---- names of files ---- */
+
+/* Sets name to that of a rank's file. Each of the two forms is given to snprintf as a constant,
+   which the compiler can check. */
+static void put_name(char name[64], const char *form, int rank)
+{
+    snprintf(name, 64,
+             strcmp(form, TUTTI_RECORD_TRACE) == 0 ? TUTTI_RECORD_TRACE : TUTTI_RECORD_CLOSED,
+             rank);
+}
 
 int tutti_record_rank_of(const char *form, const char *name)
 {
@@ -21,9 +34,7 @@ int tutti_record_rank_of(const char *form, const char *name)
     rank = strtol(digits, NULL, 10);
     if (rank < 0 || rank >= TUTTI_RECORD_RANKS)
         return -1;
-    snprintf(again, sizeof again,
-             strcmp(form, TUTTI_RECORD_TRACE) == 0 ? TUTTI_RECORD_TRACE : TUTTI_RECORD_CLOSED,
-             (int)rank);
+    put_name(again, form, (int)rank); /* "trace-3.json" and "trace-00003.json.tmp" are not of it */
     return strcmp(again, name) == 0 ? (int)rank : -1;
 }
 
@@ -31,16 +42,14 @@ void tutti_record_path(char path[TUTTI_RECORD_PATH], const char *folder, const c
 {
     char name[64];
 
-    snprintf(name, sizeof name,
-             strcmp(form, TUTTI_RECORD_TRACE) == 0 ? TUTTI_RECORD_TRACE : TUTTI_RECORD_CLOSED,
-             rank);
+    put_name(name, form, rank);
     snprintf(path, TUTTI_RECORD_PATH, "%.4000s/%s", folder, name);
 }
 
 /* ---- which files there are ---- */
 
 typedef struct found {
-    int traces, closed;          /* files of either kind */
+    int traces, closed;          /* files of the form TUTTI_RECORD_TRACE, TUTTI_RECORD_CLOSED */
     int most;                    /* largest rank with a trace */
 } found;
 
@@ -58,14 +67,16 @@ static tutti_status count_name(void *user, const char *name, tutti_error *err)
 
 /* ---- the trace of one rank ---- */
 
-typedef struct merged {
+/* The trace of all ranks, while it is written. */
+typedef struct trace_file {
     tutti_file *file;
     int workers;
     bool begun;                  /* a line was written */
-} merged;
+} trace_file;
 
-/* Writes lines that end with ",\n", without that of the last one. */
-static tutti_status write_lines(merged *to, const char *text, size_t length, tutti_error *err)
+/* Writes lines that end with ",\n", but not the ",\n" of the last one: whether another line follows
+   is known at the next call, or at the end of the array. */
+static tutti_status write_lines(trace_file *to, const char *text, size_t length, tutti_error *err)
 {
     if (length <= 2)
         return TUTTI_OK;
@@ -74,7 +85,7 @@ static tutti_status write_lines(merged *to, const char *text, size_t length, tut
     return tutti_file_write(to->file, text, length - 2, err);
 }
 
-/* The line from `at` on, if it is whole: *length with ",\n". */
+/* Is the line that begins at `at` whole? Then *length is its length, with the newline. */
 static bool whole_line(const char *at, const char *end, size_t *length)
 {
     const char *newline = memchr(at, '\n', (size_t)(end - at));
@@ -85,7 +96,8 @@ static bool whole_line(const char *at, const char *end, size_t *length)
     return true;
 }
 
-/* Adds the measurement of a line "measured". */
+/* Adds the measurement of a line whose event is named "measured". *lost: as its rank counted lost
+   events by then. */
 static void take_clock(const char *line, size_t length, tutti_record_clock *clocks, int *n,
                        uint64_t *lost)
 {
@@ -93,7 +105,7 @@ static void take_clock(const char *line, size_t length, tutti_record_clock *cloc
     const json_t *args = json_object_get(o, "args");
 
     if (json_is_object(args)) {
-        *n -= *n == CLOCKS; /* the last one stays */
+        *n -= *n == CLOCKS; /* all are used: it replaces the last one */
         clocks[(*n)++] = (tutti_record_clock){
             .reference = (int)json_integer_value(json_object_get(args, "reference")),
             .at_ns = json_integer_value(json_object_get(args, "at_ns")),
@@ -126,8 +138,8 @@ static bool read_us(const char *text, int64_t *ns, const char **end)
     return true;
 }
 
-/* Copies the line of an event to `to` with its time on rank 0's clock, and returns its length; 0:
-   it is no event. */
+/* Copies the line of an event to `to` with its time on rank 0's clock. Returns the length of the
+   copy, at most `length` + TUTTI_RECORD_US; 0: it is no event with a time. */
 static size_t put_event(char *to, const char *line, size_t length, const tutti_record_clock *clocks,
                         int n)
 {
@@ -146,28 +158,31 @@ static size_t put_event(char *to, const char *line, size_t length, const tutti_r
         return 0;
     *ts = 0;
     tutti_record_us(at, at_ns - tutti_record_clock_ahead(clocks, n, at_ns));
-    return (size_t)snprintf(to, (size_t)2 * TUTTI_RECORD_LINE, "%s%s%s%s", copy, key, at, end);
+    return (size_t)snprintf(to, length + TUTTI_RECORD_US, "%s%s%s%s", copy, key, at, end);
 }
 
-static tutti_status merge_text(merged *to, int rank, const char *text, size_t bytes,
+/* Adds the text of a rank's trace. Its clock is read first: a time between two measurements needs
+   the later one, which stands behind it. */
+static tutti_status merge_text(trace_file *to, int rank, const char *text, size_t bytes,
                                tutti_error *err)
 {
     static const char clock_line[] = "{\"name\":\"measured\",";
     tutti_record_clock clocks[CLOCKS] = { { .reference = 0 } };
-    char *out = tutti_alloc(bytes + bytes / 4 + (size_t)8 * TUTTI_RECORD_LINE, 1);
     const char *const end = text + bytes;
-    size_t length, used;
+    size_t length, used, lines = 0;
     uint64_t lost = 0;
     int n = 0;
+    char *out;
     tutti_status status;
 
+    for (const char *at = text; whole_line(at, end, &length); at += length, lines++)
+        if (length > sizeof clock_line && memcmp(at, clock_line, sizeof clock_line - 1) == 0)
+            take_clock(at, length, clocks, &n, &lost);
+    n = n > 0 ? n : 1; /* never measured: clocks[0], which is 0 ahead */
+    out = tutti_alloc(bytes + lines * TUTTI_RECORD_US + (size_t)5 * TUTTI_RECORD_LINE, 1);
     if (out == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "merging the trace of rank %d (%zu bytes)",
                           rank, bytes);
-    for (const char *at = text; whole_line(at, end, &length); at += length)
-        if (length > sizeof clock_line && memcmp(at, clock_line, sizeof clock_line - 1) == 0)
-            take_clock(at, length, clocks, &n, &lost);
-    n = n > 0 ? n : 1;
     used = tutti_record_head(out, rank, to->workers, &clocks[n - 1], lost);
     for (const char *at = text; whole_line(at, end, &length); at += length)
         used += put_event(out + used, at, length, clocks, n);
@@ -179,7 +194,7 @@ static tutti_status merge_text(merged *to, int rank, const char *text, size_t by
 static tutti_status merge_traces(tutti_runtime *rt, const char *folder, const found *f, int workers,
                                  tutti_error *err)
 {
-    merged to = { .workers = workers };
+    trace_file to = { .workers = workers };
     char path[TUTTI_RECORD_PATH];
     tutti_status status;
 
@@ -202,9 +217,9 @@ static tutti_status merge_traces(tutti_runtime *rt, const char *folder, const fo
     return tutti_file_end(to.file, status, err);
 }
 
-/* ---- all ---- */
+/* ---- the folder ---- */
 
-/* Returns how many ranks the run has, and sets *workers, by its config.json. */
+/* Sets *workers and *ranks to how many the run has, by its config.json. */
 static tutti_status read_size(tutti_runtime *rt, const char *folder, int *workers, int *ranks,
                               tutti_error *err)
 {
@@ -228,6 +243,8 @@ static tutti_status read_size(tutti_runtime *rt, const char *folder, int *worker
     return TUTTI_OK;
 }
 
+/* The files that say that a rank has closed go first. If this process ends meanwhile, they are no
+   longer complete, and no other rank merges what is left. */
 static tutti_status remove_files(tutti_runtime *rt, const char *folder, int ranks, tutti_error *err)
 {
     static const char *const forms[] = { TUTTI_RECORD_CLOSED, TUTTI_RECORD_TRACE };
@@ -278,7 +295,8 @@ tutti_status tutti_record_merge_if_last(tutti_runtime *rt, const char *folder, i
     TUTTI_TRY(tutti_directory_list(rt, folder, count_name, &f, err));
     if (f.closed < ranks)
         return TUTTI_OK;
-    /* two ranks may find all files at one time */
+    /* Two ranks may find all files at the same time: the one that creates this file merges. If
+       another one has done all of it by then, no traces are left, and nothing is done. */
     snprintf(path, sizeof path, "%.4000s/merging", folder);
     if (tutti_file_open(&claim, rt, path, TUTTI_FILE_CREATE, NULL) != TUTTI_OK)
         return TUTTI_OK;

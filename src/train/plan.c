@@ -5,12 +5,12 @@
      1. All ranks, which are threads of this process and use the run's transport, open the data
         and the engine, which declares its state without allocating it. So an invalid run is
         refused, and the total is known before anything is allocated.
-     2. The ranks open the run again and make some steps, in which a pass through the network is
-        replaced by its calls (dry.c). Afterwards buffers that grow with use have grown, and the
-        engine has counted what was sent. This phase is skipped where the engines of all ranks do
-        not fit into this machine.
-     3. One network for each size of a pass is opened, and evaluates one sample, since evaluations
-        may need more memory than passes.
+     2. The ranks open the run again and make some steps, in which a pass through the neural network
+        is replaced by the calls of the engine that the pass would make (dry.c). Afterwards buffers
+        that grow with use have grown, and the engine has counted what was sent. This phase is
+        skipped where the engines of all ranks do not fit into this machine.
+     3. One neural network for each size of a pass is opened, and evaluates one sample, since
+        evaluations may need more memory than passes. It tells how much activations take.
    Figures that depend on the values of gradients (thresholds, codes of varying length) or on the
    order in which workers arrive are estimates: gradients are random here, and computing takes no
    time. */
@@ -35,7 +35,8 @@ static void drop_records(tutti_train_plan_rank *r)
     r->n_records = 0;
 }
 
-/* Writes this rank's row of the plan; rank 0 also what all ranks have in common. */
+/* Writes this rank's row of the plan; rank 0 also what all ranks have in common. The first phase
+   writes a row, and the second one replaces it. */
 static tutti_status fill_row(const tutti_run *run, tutti_error *err)
 {
     tutti_train_plan *plan = run->dry->plan;
@@ -75,6 +76,7 @@ static tutti_status fill_row(const tutti_run *run, tutti_error *err)
     return TUTTI_OK;
 }
 
+/* Do all ranks together fit into this machine, as declared? Else says so in plan->unmeasured. */
 static bool fits_memory(const tutti_run *run)
 {
     const uint64_t have = tutti_machine_bytes() / 4 * 3;
@@ -125,6 +127,7 @@ static tutti_status make_steps(tutti_run *run, tutti_error *err)
     const uint64_t steps = run->dry->steps;
 
     TUTTI_TRY(tutti_train_open(run, err));
+    /* the loop ends by what comes first: the run's own end, or that of the planned steps */
     if (steps * run->step_gradients < run->gradients_in_all)
         run->gradients_in_all = steps * run->step_gradients;
     if (steps * (uint64_t)tutti_train_step_samples(c) < run->samples_in_all)
@@ -135,7 +138,8 @@ static tutti_status make_steps(tutti_run *run, tutti_error *err)
     return fill_row(run, err);
 }
 
-/* Does what tutti_train_worker does, without network, evaluation and files. */
+/* The first two phases of one rank. Does what tutti_train_worker does, without a neural network,
+   evaluation and files. */
 static tutti_status plan_rank(tutti_world *world, const tutti_train_config *config,
                               const tutti_train_io *given, tutti_dry *dry, tutti_error *err)
 {
@@ -160,6 +164,7 @@ static tutti_status plan_rank(tutti_world *world, const tutti_train_config *conf
     return status;
 }
 
+/* What tutti_world_run gives to one_rank, which it calls on a thread for each rank. */
 typedef struct all_ranks {
     const tutti_train_config *config;
     tutti_train_io io;
@@ -194,7 +199,9 @@ static tutti_status check_transport(const tutti_train_config *c, tutti_error *er
     return status;
 }
 
-/* Evaluates one sample of zeros. All weights are zeros in one shared buffer. */
+/* Evaluates one sample of zeros, so that nn counts the memory of an evaluation. Sample, labels and
+   the weights of all parameters are the same buffer of zeros: it is only read, and as long as the
+   longest of them. */
 static tutti_status evaluate_one(tutti_nn *nn, const tutti_nn_task *task,
                                  const tutti_nn_param *params, int n, tutti_error *err)
 {
@@ -234,8 +241,8 @@ static tutti_status evaluate_one(tutti_nn *nn, const tutti_nn_task *task,
     return status;
 }
 
-/* The third phase: sets the activations of each worker. A worker with passes like those of a worker
-   before it has the figures of that one's network. */
+/* The third phase: sets the bytes of activations of each worker. If the passes of an earlier worker
+   (`like`) are of the same kind, it has that one's figure, with its own stage's memory in place. */
 static tutti_status open_networks(tutti_train_plan *plan, const tutti_train_config *c,
                                   const tutti_nn_task *task, bool evaluates, tutti_error *err)
 {
@@ -279,7 +286,7 @@ static tutti_status open_networks(tutti_train_plan *plan, const tutti_train_conf
     return status;
 }
 
-/* The same for a measured network: they are in its file. */
+/* The same for a measured network (measured.h): its file has them. */
 static tutti_status take_activations(tutti_train_plan *plan, const tutti_train_config *c,
                                      tutti_runtime *rt, tutti_error *err)
 {
@@ -293,7 +300,8 @@ static tutti_status take_activations(tutti_train_plan *plan, const tutti_train_c
     return TUTTI_OK;
 }
 
-static tutti_status networks(tutti_train_plan *plan, const tutti_train_config *c,
+/* The third phase, for either kind of network. */
+static tutti_status add_activations(tutti_train_plan *plan, const tutti_train_config *c,
                              const tutti_nn_task *task, bool evaluates, tutti_error *err)
 {
     tutti_runtime *rt;
@@ -311,7 +319,7 @@ static tutti_status make_plan(tutti_train_plan *plan, const tutti_train_config *
                               const char *installed, uint64_t over, tutti_error *err)
 {
     const int ranks = plan->workers + plan->servers, threads = (int)c->threads;
-    /* as a launcher pins workers */
+    /* as a launcher pins a worker (pin.c): a core a thread, and one more if there are enough */
     const int cores = (int64_t)ranks * (threads + 1) <= tutti_cores() ? threads + 1 : threads;
     tutti_nn_task task;
     bool evaluates;
@@ -331,7 +339,7 @@ static tutti_status make_plan(tutti_train_plan *plan, const tutti_train_config *
         plan->rank[r].adds = c->accumulate > 1;
     status = tutti_world_run(transport, ranks, one_rank, &t, err);
     tutti_free(transport);
-    return status == TUTTI_OK ? networks(plan, c, &task, evaluates, err) : status;
+    return status == TUTTI_OK ? add_activations(plan, c, &task, evaluates, err) : status;
 }
 
 tutti_status tutti_train_plan_make(tutti_train_plan *plan, const tutti_train_config *given,
@@ -340,6 +348,7 @@ tutti_status tutti_train_plan_make(tutti_train_plan *plan, const tutti_train_con
     tutti_train_config c = *given;
 
     *plan = (tutti_train_plan){ .workers = (int)c.n, .servers = (int)c.servers };
+    /* a plan keeps what changes memory and messages: no delays, losses, files, or checkpoints */
     c.stream = c.slow = c.fail = c.resume = c.init = c.out = "";
     c.step_time = 0;
     c.checkpoint_every = c.codec_report = c.codec_cost = 0;

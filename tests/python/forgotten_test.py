@@ -32,6 +32,8 @@ elif how == "raises":
     raise ValueError("the script's own error")
 elif how == "exits":
     sys.exit(0)
+elif how == "interactive":  # a session in which something else has failed once
+    sys.ps1, sys.last_value = ">>> ", ValueError("an earlier line")
 print("the last line", flush=True)
 """
 
@@ -43,8 +45,8 @@ def said(rank, name="optimizer.finish"):
 @pytest.mark.parametrize("how, method", [
     ("forgets", "local-sgd(period=8)"),
     *(pytest.param(*p, marks=pytest.mark.slow) for p in [
-        ("deleted", "local-sgd(period=8)"), ("exits", "local-sgd(period=8)"), ("forgets", "ad-psgd"),
-        ("forgets", "d-psgd"), ("forgets", "single"),
+        ("deleted", "local-sgd(period=8)"), ("interactive", "local-sgd(period=8)"),
+        ("exits", "local-sgd(period=8)"), ("forgets", "ad-psgd"), ("forgets", "d-psgd"), ("forgets", "single"),
     ]),
 ])  # fmt: skip
 def test_every_rank_reports_its_missing_finish_and_fails(run, how, method):

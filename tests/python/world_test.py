@@ -7,6 +7,9 @@ import subprocess
 import sys
 
 import processes
+import pytest
+from tutti.engine import Engine, Param
+from tutti.errors import StateError
 from tutti.world import World
 
 SECOND = """
@@ -47,3 +50,15 @@ def test_a_forked_child_has_nothing_to_abandon():
                 os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert world.reduce([3.0]) == [3.0]
+
+
+def test_a_closed_engine_has_no_memory_but_that_of_its_views():
+    with World() as world:
+        engine = Engine(world, [Param("a", (3,))], method="ddp", optimizer="client")
+        seen = engine.gradients()
+        seen[:] = [1.0, 2.0, 3.0]
+        engine.close()
+        for read in (engine.gradients, engine.vectors, engine.firsts, lambda: engine.values(0)):
+            with pytest.raises(StateError, match="the engine is closed"):
+                read()
+        assert list(seen) == [1.0, 2.0, 3.0]

@@ -460,6 +460,36 @@ static void times_of_all_ranks_are_those_of_rank_0(void **state)
     json_decref(trace);
 }
 
+/* Lines with few digits, which all get twenty: the merged text is nearly twice as long. */
+static void times_that_become_longer_have_room(void **state)
+{
+    enum { LINES = 4000 };
+    static char text[200 + LINES * 40];
+    const job j = job_in("longer");
+    json_t *trace, *e;
+    size_t i, used, found = 0;
+    int ranks, closed;
+
+    (void)state;
+    assert_int_equal(mkdir(j.folder, 0700), 0);
+    put(&j, "config.json", "{\"n\": 1, \"servers\": 0}");
+    used = (size_t)snprintf(text, sizeof text,
+                            "[\n{\"name\":\"measured\",\"args\":{\"reference\":0,\"at_ns\":0,"
+                            "\"ahead_ns\":-4000000000000000000,\"within_ns\":1,\"lost\":0}},\n");
+    for (int k = 0; k < LINES; k++)
+        used += (size_t)snprintf(text + used, sizeof text - used, "{\"ph\":\"X\",\"ts\":0,\"d\":0},\n");
+    put(&j, "trace-00000.json", text);
+    assert_int_equal(tutti_record_merge(rt, j.folder, &ranks, &closed, NULL), TUTTI_OK);
+    trace = load(&j, "trace.json");
+    json_array_foreach(trace, i, e)
+        if (strcmp(text_of(e, "ph"), "X") == 0) {
+            assert_true(number_of(e, "ts") == 4e15);
+            found++;
+        }
+    assert_int_equal(found, LINES);
+    json_decref(trace);
+}
+
 static void a_clock_is_interpolated_between_measurements(void **state)
 {
     const tutti_record_clock of[] = { { 0, 100, 10, 1 }, { 0, 200, 20, 1 }, { 1, 300, 90, 1 }, { 1, 400, 80, 1 } };
@@ -525,6 +555,7 @@ int main(void)
         cmocka_unit_test(a_rank_that_has_failed_leaves_no_summary),
         cmocka_unit_test(a_method_without_common_steps_is_recorded_too),
         cmocka_unit_test(times_of_all_ranks_are_those_of_rank_0),
+        cmocka_unit_test(times_that_become_longer_have_room),
         cmocka_unit_test(a_clock_is_interpolated_between_measurements),
         cmocka_unit_test(names_of_other_files_are_no_ranks),
     };

@@ -86,7 +86,7 @@ class ElasticSaves(_preempt.Preemption):
         if run.world.rank > 0:
             self._drop()
         run.world.barrier()  # before rank 0 takes what another one has had
-        kind, _, text = self._told(lambda: self._begin(begins)).partition(":")
+        kind, _, text = self._from_rank_0(lambda: self._begin(begins)).partition(":")
         if kind in _KINDS:
             raise _KINDS[kind](text)
         return text
@@ -129,7 +129,7 @@ class ElasticSaves(_preempt.Preemption):
         if self._timer is not None:
             self._timer.cancel()
         self._drop()
-        if _preempt._now() is self:
+        if _preempt._of_this_process() is self:
             _preempt._of_run = None
 
     def also(self, objects: Mapping[str, Any]) -> None:

@@ -1,8 +1,9 @@
-"""Converts the state of optimisers (momenta) from torch's form to the library's and back, so that a run can resume from
-a checkpoint of another: under ddp the script's optimiser makes the update and has the state, under zero the engine does
-(_translate).
+"""Converts the state of optimisers (momenta) from torch's form to the library's and back. So a run can resume from a
+checkpoint of another method: under ddp the script's optimiser makes the update and has the state, under zero the engine
+does, by the library's optimiser (_translate).
 
-The states are the same under nearly the same names; the library's have one dimension, in memory order.
+Both keep the same values. The library's state `optim.NAME` has one dimension, in the memory order of the parameter;
+torch's has the parameter's shape, and nearly the same NAME. Run.itself: the engine makes the updates.
 """
 
 from __future__ import annotations
@@ -22,19 +23,21 @@ if TYPE_CHECKING:
     from ._bind import Bound
     from ._run import Run
 
+# Names in the library of what an optimiser keeps for each parameter.
 _SLOTS = {torch.optim.SGD: ("momentum",), torch.optim.Adam: ("exp_avg", "exp_avg_sq"),
           torch.optim.AdamW: ("exp_avg", "exp_avg_sq")}  # fmt: skip
-TORCHS = {"momentum": "momentum_buffer"}
+TORCHS = {"momentum": "momentum_buffer"}  # torch's names of those that have another one there
 
 
 def _places(run: Run) -> list[tuple[int, Bound]]:
-    """Returns each parameter with its number in the torch optimiser's state_dict()."""
+    """Returns the number in the torch optimiser's state_dict() of each trained parameter, and the parameter."""
     of = {b.param: b for b in run.binding.bound}
     params = [p for group in run.optimizer.param_groups for p in group["params"]]
     return [(k, of[p]) for k, p in enumerate(params) if p in of]
 
 
-def _ours(c: Checkpoint) -> set[str]:
+def _slots_of(c: Checkpoint) -> set[str]:
+    """Returns the names of what the library's optimiser kept in this checkpoint; empty: nothing."""
     return {i.state.removeprefix("optim.") for i in c.items if i.state.startswith("optim.")}
 
 
@@ -44,7 +47,8 @@ def to_engine(run: Run, path: str, theirs: dict[str, Any]) -> bool:
     slots = _SLOTS.get(type(run.optimizer), ()) if run.itself else ()
     kept = theirs["state"].values()
     with Checkpoint(path) as c:
-        if _ours(c) or not any(TORCHS.get(s, s) in one for s in slots for one in kept):
+        torchs_kept = any(TORCHS.get(s, s) in one for s in slots for one in kept)
+        if _slots_of(c) or not torchs_kept:
             return False
         if c.workers != run.world.size:
             raise ValueError(
@@ -55,6 +59,7 @@ def to_engine(run: Run, path: str, theirs: dict[str, Any]) -> bool:
         pieces = run.engine.state()
         if not any(p.state.startswith(b"optim.") for p in pieces):
             return False
+        # all else is loaded as it is
         plain = [p for p in pieces if not p.state.startswith(b"optim.")]
         check(_c.tutti_checkpoint_read, c._open(), (_abi.tutti_saved * len(plain))(*plain), len(plain))
     of = {b.name: (k, b) for k, b in _places(run)}
@@ -76,7 +81,7 @@ def from_engine(run: Run, path: str, theirs: dict[str, Any]) -> dict[str, Any]:
     """Returns the state for torch's optimiser from a loaded checkpoint of a run whose engine made the updates. Returns
     `theirs` if this run's engine makes them, too."""
     with Checkpoint(path) as c:
-        slots = _ours(c)
+        slots = _slots_of(c)
         if run.itself or not slots:
             return theirs
         if slots != set(_SLOTS.get(type(run.optimizer), ())):
@@ -87,14 +92,14 @@ def from_engine(run: Run, path: str, theirs: dict[str, Any]) -> dict[str, Any]:
         figures, state = run.engine.figures(), {}
         for k, b in _places(run):
             one = {TORCHS.get(s, s): _shaped(b, c.read(f"optim.{s}", b.name)) for s in slots}
-            if "exp_avg" in one:
+            if "exp_avg" in one:  # Adam's count of updates, which the library's optimiser takes from the engine
                 one["step"] = torch.tensor(float(figures["steps"] - figures["skipped"]))
             state[k] = one
     return theirs | {"state": state}
 
 
 def _shaped(b: Bound, flat: Any) -> torch.Tensor:
-    """Returns the values with the shape and type of the parameter."""
+    """Returns the values of Checkpoint.read(), float32 in memory order, with the shape and type of the parameter."""
     address = ctypes.addressof(ctypes.c_char.from_buffer(flat))
     values = torch.frombuffer((ctypes.c_float * len(flat)).from_address(address), dtype=torch.float32).clone()
     return values.as_strided(b.param.shape, b.strides).to(b.param.dtype)

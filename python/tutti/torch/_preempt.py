@@ -7,12 +7,13 @@ started again.
     for step in range(optimizer.figures()["steps"], 1000):
 
 A handler notes the signal. Before the first forward of a step, when the script's schedulers have had their turn, the
-ranks ask each other whether one has noted any. Then all of them save after the same step, and end with 128 + signal.
+ranks ask each other whether one has noted any. If so, all of them save after the same step, and end with 128 + signal.
 
     DIR/step-00001200-optimizer/script-00000.safetensors   what the script has on a rank: torch's random state, and the
-                                                           objects of also(). The rest is of _saved.py
+                                                           objects of also(). All other files are of _saved.py
 
-torch's random state is put back before the first forward, not before: iter(loader) draws from it, too.
+torch's random state is put back just before the first forward. In resume() it would be too early: iter(loader), which
+the script calls after that, draws from it.
 """
 
 from __future__ import annotations
@@ -48,14 +49,15 @@ if TYPE_CHECKING:
     from .ddp import DistributedDataParallel
 
 _PATH_MOST = 4096
-_ECHO_S = 1.0  # a launcher and its group may both send the first signal
+# A second signal ends the process at once. One that comes within this time is the first one again:
+# a launcher and its process group may both send it.
+_ECHO_S = 1.0
 _KINDS = {"dict": dict, "counter": collections.Counter, "list": list, "tuple": tuple}
 
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoints:
-    """Where a run saves itself, and when: `checkpoint=` of prepare() and of the
-    wrapper.
+    """Where a run saves itself, and when: `checkpoint=` of prepare() and of the wrapper.
 
     directory: its checkpoints, on a file system of all ranks.
     every: steps between checkpoints, and one in finish(); 0: only when a signal ends the run.
@@ -97,7 +99,7 @@ def plan_of(checkpoint: str | os.PathLike[str] | Checkpoints | None) -> Checkpoi
     plan = checkpoint if isinstance(checkpoint, Checkpoints) else Checkpoints(checkpoint)
     if threading.current_thread() is not threading.main_thread():
         raise ValueError("checkpoint= needs the main thread, which alone gets signals; call it there")
-    if _now() is not None:
+    if _of_this_process() is not None:
         raise ValueError(
             "checkpoint= of a second run in this process: a signal asks for one checkpoint, after a step of one run. "
             "Give it to one of them, and the other model and its optimizer to also() there"
@@ -128,7 +130,8 @@ class _Signals:
     def _note(self, number: int, _frame: object) -> None:
         if self.first == 0:
             self.first, self._since = number, time.monotonic()
-            # workers of a DataLoader that were not forked die of it: its handler would raise
+            # A DataLoader's workers that were spawned get the signal, too, and die of it. The
+            # DataLoader's handler of SIGCHLD would raise here, and the step would fail.
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         elif time.monotonic() - self._since >= _ECHO_S:
             signal.signal(number, signal.SIG_DFL)
@@ -137,32 +140,38 @@ class _Signals:
     def put_back(self, forked: bool = False) -> None:
         for number, before in self._before.items():
             if signal.getsignal(number) == self._note:
-                # Slurm sends SIGUSR1 to all processes of a step; a DataLoader's workers go on
-                ignored = forked and number != signal.SIGTERM
-                signal.signal(number, signal.SIG_IGN if ignored else signal.SIG_DFL if before is None else before)
+                if forked and number != signal.SIGTERM:
+                    # Slurm sends SIGUSR1 to all processes of a step: forked workers of a
+                    # DataLoader ignore it
+                    before = signal.SIG_IGN
+                elif before is None:  # a handler that was not installed by Python, which cannot be put back
+                    before = signal.SIG_DFL
+                signal.signal(number, before)
         self._before = {}
 
 
-_of_run: weakref.ref[Preemption] | None = None
+_of_run: weakref.ref[Preemption] | None = None  # of the one run of this process with checkpoint=
 
 
-def _now() -> Preemption | None:
+def _of_this_process() -> Preemption | None:
     return None if _of_run is None else _of_run()
 
 
 # ---- forked processes ----
-_child = False  # of a process that has a run with checkpoint=
+_child = False  # this process was forked from one that has a run with checkpoint=
 
 
 def _forked() -> None:
+    """In a forked child: the run is not its own."""
     global _child
-    of = _now()
+    of = _of_this_process()
     if of is not None:
         of.close(forked=True)
         _child = True
 
 
-def _die_by_parent() -> None:
+def _end_when_parent_asks() -> None:
+    """A thread's: waits for a SIGTERM that the parent has sent, or for the parent's end, and ends this process."""
     parent = os.getppid()
     while signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent and os.getppid() == parent:
         pass
@@ -170,16 +179,17 @@ def _die_by_parent() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _spare(_: object) -> None:
-    """In a daemon of multiprocessing, as a DataLoader's workers are: launchers send SIGTERM to all processes of a rank,
-    which has to get batches until it has saved. The daemon ends when its parent ends it."""
+def _ignore_launchers(_: object) -> None:
+    """In a forked daemon of multiprocessing, such as a worker of a DataLoader. Launchers send SIGTERM to all processes
+    of a rank, and the rank still needs batches until it has saved. So only the parent's SIGTERM ends the daemon."""
     if _child and multiprocessing.current_process().daemon:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-        threading.Thread(target=_die_by_parent, name="tutti SIGTERM", daemon=True).start()
+        threading.Thread(target=_end_when_parent_asks, name="tutti SIGTERM", daemon=True).start()
 
 
 os.register_at_fork(after_in_child=_forked)
-multiprocessing.util.register_after_fork(_Signals, _spare)
+# Called later than _forked(), when current_process() is the child; _Signals only has to be there.
+multiprocessing.util.register_after_fork(_Signals, _ignore_launchers)
 
 
 # ---- a script's objects ----
@@ -192,7 +202,7 @@ def _encode(value: Any, at: str, tensors: dict[str, torch.Tensor]) -> Any:
         tensors[name] = value
         return {"tensor": name}
     if isinstance(value, Mapping):
-        kind = "counter" if isinstance(value, collections.Counter) else "dict"
+        kind = "counter" if isinstance(value, collections.Counter) else "dict"  # MultiStepLR has one
         return {kind: [[_encode(k, at, tensors), _encode(v, f"{at}[{k!r}]", tensors)] for k, v in value.items()]}
     if isinstance(value, (list, tuple)):
         kind = "list" if isinstance(value, list) else "tuple"
@@ -205,6 +215,7 @@ def _encode(value: Any, at: str, tensors: dict[str, torch.Tensor]) -> Any:
 
 
 def _decode(value: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
+    """Returns what _encode() was given."""
     if not isinstance(value, dict):
         return value
     ((kind, inner),) = value.items()
@@ -216,12 +227,13 @@ def _decode(value: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
 
 
 def _states(objects: Mapping[str, Any], tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
+    """Returns the states of objects of also() as JSON, and adds their tensors."""
     return {name: _encode(o.state_dict(), f"the state_dict() of '{name}': it", tensors) for name, o in objects.items()}
 
 
 # ---- a run ----
 class Saves(Protocol):
-    """A run that can be saved between two steps at which all ranks are."""
+    """A run that can be saved: all ranks call its functions between the same two steps."""
 
     world: World
     engine: Engine
@@ -241,7 +253,7 @@ class Saves(Protocol):
 class Preemption:
     """The signals and checkpoints of a run, on one rank. All ranks make its calls together.
 
-    run: has a reference to this object, so this one's should be weak."""
+    run: since it refers to this object, give a weak proxy, or an object that has one (_Wrapped)."""
 
     def __init__(self, plan: Checkpoints, run: Saves, device: torch.device, optimizer: torch.optim.Optimizer | None):
         global _of_run
@@ -249,13 +261,14 @@ class Preemption:
         self._directory = os.fspath(plan.directory)
         self._ask_every = 1 if run.replicas_equal else plan.ask_every
         self._objects: dict[str, Any] = {}  # of also()
-        self._loaded: dict[str, Any] = {}  # their states in the checkpoint, until they are taken
-        self._random: dict[str, torch.Tensor] = {}  # to be put back
-        self._optimizers = [] if optimizer is None else [optimizer]  # their state is loaded
+        self._loaded: dict[str, Any] = {}  # their states in the checkpoint, until also() takes them
+        self._random: dict[str, torch.Tensor] = {}  # torch's random state, until the first forward
+        self._optimizers = [] if optimizer is None else [optimizer]  # whose groups the checkpoint has
         self._settings: list[list[dict[str, Any]]] = []  # of each of these: its groups as they were loaded
-        self._newest = ""  # checkpoint
-        self._steps = self._saved = -1  # of the whole run: those made, and those in the newest checkpoint
-        self._claim: _claim.Claim | None = None  # on rank 0
+        self._newest = ""  # path of the checkpoint that was loaded or saved last
+        self._steps = -1  # of the whole run: those made; -1: before the first forward
+        self._saved = -1  # likewise: those in the newest checkpoint
+        self._claim: _claim.Claim | None = None  # of the folder, on rank 0
         self._signals = _Signals()
         _of_run = weakref.ref(self)
 
@@ -266,16 +279,16 @@ class Preemption:
         if self._claim is not None:
             self._claim.close()
             self._claim = None
-        if _now() is self:
+        if _of_this_process() is self:
             _of_run = None
 
     # ---- to continue ----
     def resume(self) -> None:
         """Claims the folder, and loads the checkpoint that the plan names, if there is one."""
-        refused = self._told(self._take_folder)
+        refused = self._from_rank_0(self._take_folder)
         if refused:
             raise ValueError(refused)
-        found = self._told(self._look)
+        found = self._from_rank_0(self._look)
         if not found:
             return
         self._run.load(found)
@@ -284,8 +297,8 @@ class Preemption:
         self._read(found)
         self._say(f"continues from checkpoint '{found}'")
 
-    def _told(self, call: Callable[[], str]) -> str:
-        """Returns what the call returns on rank 0, which alone makes it."""
+    def _from_rank_0(self, call: Callable[[], str]) -> str:
+        """Returns on all ranks what the call returns on rank 0, which alone makes it."""
         text = torch.zeros(_PATH_MOST, dtype=torch.uint8)
         if self._run.world.rank == 0:
             said = os.fsencode(call())[:_PATH_MOST]
@@ -310,7 +323,7 @@ class Preemption:
             found = world.find_checkpoint(self._directory)
         except ValueError:  # there is none
             return ""
-        except CorruptError:
+        except CorruptError:  # there are some, and none is valid
             if resume:
                 raise
             found = self._directory
@@ -322,13 +335,16 @@ class Preemption:
         return found
 
     def _file(self, checkpoint: str, rank: int) -> pathlib.Path:
+        """Returns the file of what the script has on a rank."""
         return pathlib.Path(checkpoint + "-optimizer") / f"script-{rank:05d}.safetensors"
 
     def _read(self, checkpoint: str) -> None:
+        """Reads what the script had on this rank; a rank that the saved run did not have reads rank 0's. Random states
+        are taken by as many workers only, each its own."""
         world = self._run.world
         mine = self._file(checkpoint, world.rank)
         path = mine if mine.exists() else self._file(checkpoint, 0)
-        if not path.exists():  # save() of the script's wrote it
+        if not path.exists():  # a checkpoint of the script's own call of save(), which has no such file
             return
         tensors, words = _saved.read(path)
         try:
@@ -340,6 +356,7 @@ class Preemption:
 
     @staticmethod
     def _groups(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+        """Returns the settings of an optimizer's groups, such as lr."""
         return [copy.deepcopy({k: v for k, v in g.items() if k != "params"}) for g in optimizer.param_groups]
 
     def also(self, objects: Mapping[str, Any]) -> None:
@@ -356,7 +373,7 @@ class Preemption:
                     f"{', '.join(self._loaded) or 'none'}; call also() as the script did that saved it, or begin in "
                     "another directory"
                 )
-        _states(objects, {})
+        _states(objects, {})  # raises now, not at the first checkpoint, if a state cannot be stored
         self._objects |= objects
         if not self._newest:
             return
@@ -365,8 +382,9 @@ class Preemption:
             if isinstance(o, torch.optim.Optimizer):
                 self._optimizers.append(o)
                 self._settings.append(self._groups(o))
+        # A scheduler has set the rate when it was made: the loaded one is put back.
         for optimizer, settings in zip(self._optimizers, self._settings, strict=True):
-            for group, of in zip(optimizer.param_groups, settings, strict=True):  # which a new scheduler has changed
+            for group, of in zip(optimizer.param_groups, settings, strict=True):
                 group.update(copy.deepcopy(of))
 
     def _first(self) -> None:
@@ -400,19 +418,21 @@ class Preemption:
         self._meet(asks=True, last=True)
 
     def _meet(self, asks: bool, last: bool) -> None:
+        """Saves if it is due or a rank has noted a signal, which ends the run. asks: ranks ask each other for one."""
         engine, every = self._run.engine, self._plan.every
         was = engine.doing(_abi.TUTTI_DOING_OUTSIDE)
         by = int(self._run.world.reduce([float(self._signals.first)], "max")[0]) if asks else 0
         due = every > 0 and (last or self._steps % every == 0)
         if (by or due) and self._steps != self._saved:
             self._save(self._plan.wait or by > 0 or last)
-        elif by or last:
+        elif by or last:  # none is due now, and a thread may still write the newest
             self._run.save_ends_here()
         engine.doing(was)
         if by:
             self._end(by)
 
     def _save(self, wait: bool) -> None:
+        """Saves a checkpoint. wait: False: a thread writes it."""
         run, tensors = self._run, {"random": torch.get_rng_state()}
         if self._device.type != "cpu":
             tensors["random-device"] = torch.get_device_module(self._device).get_rng_state(self._device)
@@ -426,6 +446,7 @@ class Preemption:
         self._newest, self._saved = checkpoint, self._steps
 
     def _end(self, by: int) -> None:
+        """Ends the run and this process, since a signal has asked for it."""
         run = self._run
         run.world.barrier()  # no rank leaves while another still needs it
         run.engine.part()
@@ -447,7 +468,7 @@ class _Wrapped:
         self.ddp = cast("DistributedDataParallel", weakref.proxy(ddp))
         self.world, self.engine = ddp.world, ddp.engine
         self.replicas_equal = bool(ddp.engine.method.traits & _abi.TUTTI_REPLICAS_EQUAL)
-        self._keep: tuple[str, int] | None = None  # of the last save
+        self._keep: tuple[str, int] | None = None  # directory and keep of the last save
         # statistics of batch norms are stored with the other buffers: the engine has none here
         self._module: Any = SimpleNamespace(world=ddp.world, engine=ddp.engine, model=ddp.module, binding=ddp._binding,
                                             statistics=[], replicas_equal=frozen_equal)  # fmt: skip
@@ -472,14 +493,15 @@ class _Wrapped:
 
 
 class OfWrapper(Preemption):
-    """Of a DistributedDataParallel, which does not see the optimizer. A step is over when the last one that also() was
-    given has made its step(), so that no gradient of several backwards is lost."""
+    """Preemption of a DistributedDataParallel, which does not see the optimizer: also() gives it. A step is over when
+    the last optimizer of also() has made its step(). A forward before that accumulates gradients, which a checkpoint
+    would not have, so nothing is saved there."""
 
     def __init__(self, plan: Checkpoints, ddp: DistributedDataParallel, frozen_equal: bool):
         self._wrapped = _Wrapped(ddp, frozen_equal)
         super().__init__(plan, self._wrapped, ddp.device, None)
-        self._hook: Any = None  # of the optimizer
-        self._stepped = True
+        self._hook: Any = None  # of the last optimizer of also()
+        self._stepped = True  # the step is over: the next forward is the first of another one
 
     def also(self, objects: Mapping[str, Any]) -> None:
         super().also(objects)

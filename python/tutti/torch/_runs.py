@@ -23,6 +23,7 @@ from ..errors import StateError
 _open: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()  # Run, Pipeline; by id() of their model
 _with_servers = False  # there has been a run in which ranks only serve
 _forgotten = False  # a run was dropped without the finish() that it needed
+_registered = False  # _at_childs_exit() is called when this process of multiprocessing ends
 
 
 def run_of(model: nn.Module) -> Any | None:
@@ -31,6 +32,7 @@ def run_of(model: nn.Module) -> Any | None:
 
 
 def closed(run: Any) -> None:
+    """Call when a run has been closed: it is not open any more."""
     _open.pop(id(run.model), None)
 
 
@@ -59,12 +61,13 @@ def check_second(servers: int) -> None:
 
 def opened(run: Any) -> None:
     """Registers an open run, until it is closed."""
-    global _with_servers
+    global _with_servers, _registered
     _with_servers = _with_servers or run.servers > 0
     _open[id(run.model)] = run
-    if multiprocessing.parent_process() is not None and not getattr(opened, "hears", False):
-        opened.hears = True  # type: ignore[attr-defined]  # once a process
-        multiprocessing.util.Finalize(None, _at_childs_exit, exitpriority=100)  # a forked one has no atexit
+    if multiprocessing.parent_process() is not None and not _registered:
+        _registered = True
+        # a forked process of multiprocessing ends by os._exit(), which calls no function of atexit
+        multiprocessing.util.Finalize(None, _at_childs_exit, exitpriority=100)
 
 
 def dropped(run: Any) -> None:
@@ -72,15 +75,16 @@ def dropped(run: Any) -> None:
     global _forgotten
     try:
         run.world._mine()
-    except StateError:  # of the process that this one was forked from
+    except StateError:  # it is closed, or belongs to the process that this one was forked from
         return
     why = RuntimeError(f"rank {run.world.rank} has dropped its run within a step") if run.in_pass else None
     _forgotten = _end(run, why) or _forgotten
 
 
 def _end(run: Any, error: BaseException | None) -> bool:
-    """Ends an open run. Returns whether it was trained and the finish() that it needed was not called."""
-    world = getattr(run, "whole", run.world)
+    """Ends an open run: closes it, or tells its peers why this rank fails: `error`, or that finish() is missing.
+    Returns whether it was trained and the finish() that it needed was not called."""
+    world = getattr(run, "whole", run.world)  # of all ranks: with local_group= run.world has one rank of each host
     rank, why, forgot = world.rank, error, False
     if error is None and run.needs_finish:
         why = RuntimeError(f"rank {rank} has ended without {run.finishes}()")
@@ -103,17 +107,19 @@ def _end(run: Any, error: BaseException | None) -> bool:
     return forgot
 
 
-def _leave(error: BaseException | None) -> bool:
-    """Ends all open runs. Returns whether a finish() was forgotten, for these or for earlier runs. Those of a process
-    that this one was forked from are that one's."""
+def _end_all(error: BaseException | None) -> bool:
+    """Ends all open runs of this process, but not those of a process that it was forked from. Returns whether a
+    finish() was forgotten, for these or for runs that were dropped."""
     mine = [run for run in list(_open.values()) if not run.world.is_foreign()]
-    return any([_end(run, error) for run in mine]) or _forgotten
+    forgot = [_end(run, error) for run in mine]  # a list: any() would leave out those after the first
+    return any(forgot) or _forgotten
 
 
 @atexit.register
 def at_exit() -> None:
     """Ends the open runs of a process that ends without finish(), and notifies the other workers."""
-    if _leave(getattr(sys, "last_value", None)):
+    interactive = hasattr(sys, "ps1")  # an exception there has not ended the session
+    if _end_all(None if interactive else getattr(sys, "last_value", None)):
         _exit_code(1)
 
 
@@ -124,11 +130,12 @@ def _exit_code(code: int) -> None:
 
 
 def _at_childs_exit() -> None:
-    """at_exit() for a process of multiprocessing, which has caught the exception that ended its function."""
+    """at_exit() for a process of multiprocessing, which calls this while it handles the exception, if any, that ended
+    its function. An exit code that the script has chosen stays."""
     error = sys.exc_info()[1]
     if isinstance(error, SystemExit):
-        forgot = _leave(None) and not error.code
+        forgot = _end_all(None) and not error.code
     else:
-        forgot = _leave(error)
+        forgot = _end_all(error)
     if forgot:
         sys.exit(1)
