@@ -1,6 +1,6 @@
 """Workers come, leave and are lost (train --workers, tutti join): real processes, and the model, byte for byte, of a
 run that nothing disturbs. The protocol is in explore/, what a process does in train/nodes."""
-import json, os, re, signal, sys, unittest
+import http.server, json, os, re, signal, sys, threading, unittest
 from command import *
 
 SHARES = 6
@@ -19,10 +19,10 @@ class Join(Case):
                 process.kill()
                 process.wait()
 
-    def start(self, name, *arguments, **environment):
-        """Starts the command; what it prints goes to files of that name."""
+    def start(self, name, *arguments, before=(), **environment):
+        """Starts the command, with words before it; what it prints goes to files of that name."""
         files = [open(os.path.join(self.folder, name + end), "w") for end in (".out", ".err")]
-        process = subprocess.Popen([TUTTI, *map(str, arguments)], stdout=files[0], stderr=files[1],
+        process = subprocess.Popen([*before, TUTTI, *map(str, arguments)], stdout=files[0], stderr=files[1],
                                    env=clean_environment(**environment))
         for f in files:
             f.close()
@@ -264,6 +264,41 @@ class Join(Case):
         self.assertIn("this worker has left the run", self.said("other"))
         self.ends(0, run, "again", "other")
         self.same_as_undisturbed(300, out)
+
+    def test_a_spot_machine_that_is_taken_leaves_by_what_the_page_of_jobs_has(self):
+        if not shutil.which("curl"):
+            self.skipTest("skipped: no curl: tools/setup --test installs it")
+        taken = threading.Event()
+
+        class Cloud(http.server.BaseHTTPRequestHandler):
+            def do_GET(self): # the question that waits
+                body = b"TRUE" if taken.wait(60) else b"FALSE"
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                pass
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Cloud)
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        self.addCleanup(taken.set)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        run, out = self.begin("stays", 160, "--workers", "1:6", "-n", "2", "--restarts", "0", "--meet", "127.0.0.1")
+        address = re.search(r"tutti join (\S+) --key", self.said("stays")).group(1)
+        spot = self.start("spot", "join", address, "--key", os.path.join(out, "join"),
+                          before=[os.path.join(os.path.dirname(__file__), "../../examples/jobs/spot-watch"), "gcp"],
+                          METADATA="http://127.0.0.1:%d" % server.server_port)
+        self.workers_become(3, "stays", "spot")
+        taken.set()
+        self.workers_become(2, "stays", "spot")
+        self.ends(0, spot, "stays", "spot")
+        self.assertIn("spot-watch: this machine will be taken; the command gets SIGTERM\n", self.said("spot"))
+        self.assertIn("this worker has left the run", self.said("spot"))
+        self.ends(0, run, "stays", "spot")
+        self.same_as_undisturbed(160, out)
 
     def test_a_newcomer_for_which_there_is_no_place_ends_with_the_run(self):
         run, out = self.begin("full", 300, "--workers", "1:3", "-n", "3", "--restarts", "1")

@@ -13,6 +13,7 @@ TUTTI = os.path.join(BUILD, "bin/tutti")
 JOBS = os.path.join(SOURCE, "examples/jobs")
 INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 KEY = "5" * 64
+SCRIPTS = ("train.sbatch", "script.sbatch", "join.sbatch") # of Slurm
 NEEDS_YAML = unittest.skipUnless(yaml, "skipped: no python3-yaml: tools/setup --test installs it")
 
 
@@ -82,7 +83,7 @@ class Recipes(Case):
     # ---- shell ----
 
     def test_shell_parts_are_shell(self):
-        parts = {name: text("examples/jobs", name) for name in ("train.sbatch", "script.sbatch", "spot-watch")}
+        parts = {name: text("examples/jobs", name) for name in (*SCRIPTS, "spot-watch")}
         parts |= {os.path.join("debian/tests", name): text("debian/tests", name) for name in
                   re.findall(r"(?m)^Tests: (\w+)$", text("debian/tests/control"))}
         for k, (what, rest) in enumerate(stages(text("packaging/docker/Dockerfile"))):
@@ -205,17 +206,22 @@ class Recipes(Case):
 
     # ---- scripts of Slurm ----
 
-    def submit(self, script, code, restarts=0):
-        """The script's exit code, what srun was asked, and what scontrol was."""
-        home = os.path.join(self.folder, f"slurm-{script}-{code}-{restarts}")
+    def submit(self, script, code, restarts=0, run="train.py", under_way=False):
+        """The script's exit code, what srun was asked, and what scontrol was. run: its first argument; under_way: a
+        folder of that name has the file `join`."""
+        home = os.path.join(self.folder, f"slurm-{script}-{code}-{restarts}-{under_way}")
         os.makedirs(home)
+        if under_way:
+            os.mkdir(os.path.join(home, run))
+            with open(os.path.join(home, run, "join"), "w"):
+                pass
         for name, body in (("srun", f'printf "%s\\n" "$@" >{home}/asked; exit {code}'),
                            ("scontrol", f'echo "$@" >{home}/queued')):
             path = os.path.join(home, name)
             with open(path, "w") as f:
                 f.write("#!/bin/sh\n" + body + "\n")
             os.chmod(path, 0o755)
-        done = subprocess.run(["bash", os.path.join(JOBS, script), "train.py", "a b"], cwd=home, capture_output=True,
+        done = subprocess.run(["bash", os.path.join(JOBS, script), run, "a b"], cwd=home, capture_output=True,
                               text=True, timeout=20, env=CLEAN | {
                                   "PATH": home + ":" + os.environ["PATH"], "HOME": home, "SLURM_JOB_ID": "17",
                                   "SLURM_CPUS_PER_TASK": "4", "SLURM_RESTART_COUNT": str(restarts)})
@@ -243,11 +249,20 @@ class Recipes(Case):
         for option, value in (("--resume", "auto"), ("--out", "runs/17")):
             self.assertEqual(asked[asked.index(option) + 1], value)
 
+    def test_slurm_has_a_worker_join_again_while_the_run_is_under_way(self):
+        for code in (0, 1, 2, 3, 137, 143):
+            ended, asked, queued = self.submit("join.sbatch", code, run="runs", under_way=True)
+            self.assertEqual((ended, asked), (code, ["tutti", "join", "runs", "a b"]))
+            self.assertEqual(queued, "requeue 17" if code in (0, 3) else None, code)
+            self.assertIsNone(self.submit("join.sbatch", code, run="runs")[2])
+        self.assertIsNone(self.submit("join.sbatch", 0, restarts=50, run="runs", under_way=True)[2])
+
     def test_slurm_sends_the_signal_that_the_program_saves_at(self):
         """`tutti train` knows SIGTERM alone; a script SIGUSR1, too (docs/PYTORCH.md)."""
         self.assertIn("#SBATCH --signal=TERM@120\n", text("examples/jobs/train.sbatch"))
         self.assertIn("#SBATCH --signal=USR1@120\n", text("examples/jobs/script.sbatch"))
-        for name in ("train.sbatch", "script.sbatch"):
+        self.assertIn("#SBATCH --signal=TERM@60\n", text("examples/jobs/join.sbatch"))
+        for name in SCRIPTS:
             script = text("examples/jobs", name)
             directives = [line for line in script.split("\n") if line.startswith("#SBATCH")]
             self.assertIn("#SBATCH --requeue", directives)

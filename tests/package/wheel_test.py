@@ -1,7 +1,7 @@
-"""tools/wheel: what it refuses before any work. And tools/packages, with tools of the test's own: what
-it runs, and what it leaves out where something is missing. What the real ones make is tried by
-`make packages`."""
-import os, platform, shutil, subprocess, unittest
+"""tools/wheel: what it refuses before any work, and that README begins with what it tries. tools/licences, with wheels
+of the test's own. And tools/packages, with tools of the test's own: what it runs, and what it leaves out where
+something is missing. What the real ones make is tried by `make packages`."""
+import os, platform, re, shutil, subprocess, unittest, zipfile
 from package import *
 
 WHEEL = os.path.join(SOURCE, "tools/wheel")
@@ -30,6 +30,56 @@ class Wheel(Case):
         else:
             self.assertEqual(self.refused("--arch", "x86_64", "--arch", "aarch64", "--try", "noble"),
                              "wheel: --try of a wheel for aarch64 knows bookworm and trixie, not 'noble'\n")
+
+    def test_readme_begins_with_the_commands_that_are_tried(self):
+        with open(os.path.join(SOURCE, "README.md")) as f:
+            first = re.search(r"(?s)```\n(.*?)```", f.read())[1]
+        with open(WHEEL) as f:
+            tried = re.search(r"(?s)<<'END'\n(.*?)\nEND\n", f.read())[1]
+        shown = [re.sub(r"\s+#.*", "", line) for line in first.splitlines()]
+        self.assertEqual(shown[0], "pip install tutti-*.whl")
+        tried = tried.replace("v/bin/", "").replace(" -q --no-index", "").replace(" --quiet", "")
+        self.assertEqual([line for line in shown if line not in tried.splitlines()], [])
+
+
+class Licences(Case):
+    def judged(self, *names, empty=(), code=0):
+        path = os.path.join(self.folder, "one.whl")
+        with zipfile.ZipFile(path, "w") as wheel:
+            for name in names:
+                wheel.writestr(name, "" if name in empty else "text")
+        done = subprocess.run([os.path.join(SOURCE, "tools/licences"), path], capture_output=True, text=True,
+                              timeout=60)
+        self.assertEqual((done.returncode, done.stdout), (code, ""), done.stderr)
+        return done.stderr.replace(f"licences: {path}: ", "")
+
+    def test_each_library_needs_its_licence_by_both_kinds_of_names(self):
+        plain, audited, version = "tutti/lib/libyaml-0.so.2", "tutti.libs/libyaml-0-a1b2c3d4.so.2.0.9", "libyaml-dev"
+        licence = f"tutti/lib/licences/{version}.txt"
+        for name in (plain, audited):
+            self.assertEqual(self.judged(name, licence, "tutti/lib/libtutti.so.0.3", "tutti/__init__.py"), "")
+            lacks = f"{name} is without its licence, {licence}: is {version} installed?\n"
+            self.assertEqual(self.judged(name, code=1), lacks)
+            self.assertEqual(self.judged(name, licence, empty=[licence], code=1), lacks)
+        self.assertEqual(self.judged("tutti.libs/libtmglib-a1b2c3d4.so.3", "tutti/lib/licences/liblapacke.txt"), "")
+
+    def test_simgrid_and_what_is_unknown_may_not_be_inside(self):
+        for name in ("tutti.libs/libsimgrid-0a1b2c3d.so.3.32", "tutti/lib/libmpi.so.40", "tutti/lib/libnew.so"):
+            self.assertEqual(self.judged(name, code=1),
+                             f"{name} may not be in a wheel, or its licence is missing in tools/licences\n")
+
+    def test_table_names_the_packages_whose_licences_the_build_takes(self):
+        with open(os.path.join(SOURCE, "cmake/Python.cmake")) as f:
+            taken = set(re.search(r"(?s)foreach\(package ([^)]*)\)", f.read())[1].split())
+        with open(os.path.join(SOURCE, "tools/licences")) as f:
+            table = re.search(r"(?s)PACKAGES = \{(.*?)\n\}", f.read())[1]
+        self.assertEqual(set(re.findall(r': "([^"]+)"', table)), taken)
+
+    def test_what_is_no_wheel_is_refused(self):
+        tool = os.path.join(SOURCE, "tools/licences")
+        self.assertIn("cannot be read", run(tool, os.path.join(self.folder, "none.whl"), code=2, both=True))
+        self.assertIn("cannot be read", run(tool, WHEEL, code=2, both=True))
+        self.assertIn("it takes wheels", run(tool, code=2, both=True))
 
 
 class Packages(Case):

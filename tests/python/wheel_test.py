@@ -98,6 +98,10 @@ def test_wheel_contains_package_library_plugins_and_dependencies(wheel):
     assert not [n for n in names if n.endswith((".pyc", ".a", ".h", ".c"))]
 
 
+def test_wheel_has_the_licence_of_each_library_inside(wheel):
+    told(processes.ROOT / "tools/licences", wheel)
+
+
 def test_installed_package_runs_without_a_usable_path(installed):
     assert told(installed, "-c", "import tutti; print(tutti.__version__, len(tutti.methods()) > 25)",
                 PATH="/nowhere") == f"{version()} True\n"
