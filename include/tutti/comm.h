@@ -262,7 +262,8 @@ tutti_status tutti_reduce_double(tutti_group *g, tutti_reduction op, double *x, 
 typedef struct tutti_elastic tutti_elastic;
 typedef struct tutti_elastic_epoch {
     tutti_world *world;          /* the client's to close; NULL: this process has left the run */
-    uint64_t number, step;       /* the epoch, and the step at which it begins */
+    uint64_t number, step;       /* the epoch, and its first step; 0: the run ends, and the world is
+                                    of this process, to save this last state */
     const void *state;           /* [bytes]: of that step; until the next call; NULL: of step 0 */
     size_t bytes;
 } tutti_elastic_epoch;
@@ -271,7 +272,7 @@ typedef struct tutti_elastic_epoch {
 tutti_status tutti_elastic_open(tutti_elastic **out, uint64_t most, const char *facts,
                                 tutti_error *err);
 /* The next epoch. TUTTI_TIMEOUT: it is not admitted. TUTTI_ERR_USAGE: nor can be, since a line of
-   the facts differs, which is named. TUTTI_ERR_PEER: too few are left. Blocks. */
+   the facts differs, which is named. TUTTI_ERR_PEER: too few are left (`number` 0 too). Blocks. */
 tutti_status tutti_elastic_next(tutti_elastic *m, tutti_elastic_epoch *epoch, tutti_error *err);
 bool tutti_elastic_commit(tutti_elastic *m, uint64_t step); /* of engine_options.commit */
 /* The world is closed. state: that of a whole step, copied; NULL: the epoch's own. */

@@ -8,6 +8,7 @@ from . import _abi
 from ._library import library as _c
 from ._owner import Held, Owner, members, sockets
 from ._signals import apart
+from .errors import PeerError
 from .world import World
 
 
@@ -31,12 +32,14 @@ class Members(Owner):
         lines = "".join(f"{name}: {value}".replace("\n", " ") + "\n" for name, value in facts.items())
         apart(_c.tutti_elastic_open, hold.at, most, lines.encode())
         self._hold = hold
+        self.last: Epoch | None = None  # the run has ended, and this process is to save this state, in its own world
         self._connections: dict[int, tuple[int, int]] = {}  # as a World's, at the last fork
         self._changes = threading.Lock()  # held where connections may be closed all at once
         members.add(self)
 
     def next(self) -> Epoch | None:
-        """Waits for the next epoch with this process as a member. None: it has left the run."""
+        """Waits for the next epoch with this process as a member. None: it has left the run. PeerError: too few are
+        left. After these two there may be a `last`."""
         found, before, hold = _abi.tutti_elastic_epoch(), sockets(), self._mine()
         self._changes.acquire()
         try:
@@ -44,15 +47,26 @@ class Members(Owner):
         except KeyboardInterrupt:
             hold._above += 1  # a thread is within the call: it stays open until the process ends
             raise
+        except PeerError:
+            self._changes.release()
+            self._take(found, before)
+            raise
         except BaseException:
             self._changes.release()
             raise
         self._changes.release()
+        return self._take(found, before)
+
+    def _take(self, found: _abi.tutti_elastic_epoch, before: dict[int, tuple[int, int]]) -> Epoch | None:
         if not found.world:
             return None
-        world = World.of(ctypes.c_void_p(found.world), hold, before)
+        world = World.of(ctypes.c_void_p(found.world), self._mine(), before)
         state = ctypes.string_at(found.state, found.bytes) if found.state else b""
-        return Epoch(world, found.number, found.step, state)
+        epoch = Epoch(world, found.number, found.step, state)
+        if found.number == 0:
+            self.last = epoch
+            return None
+        return epoch
 
     def commit(self, step: int) -> bool:
         return bool(_c.tutti_elastic_commit(self._at, step))

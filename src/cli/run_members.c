@@ -114,6 +114,7 @@ tutti_status tutti_cli_run_members(const tutti_cli_run_config *c, const char *co
                                              .leave_ns = (int64_t)(c->stop_timeout * 1e9),
                                              .pass = pass,
                                              .say = tutti_cli_show_loss };
+    tutti_launch_claim *claim = NULL;
     tutti_runtime *rt;
     tutti_status status;
 
@@ -123,10 +124,13 @@ tutti_status tutti_cli_run_members(const tutti_cli_run_config *c, const char *co
     snprintf(workers, sizeof workers, "%d:%d:%.3f", c->least, c->most, c->workers_timeout);
     setenv(TUTTI_LAUNCH_WORKERS, workers, 1);
     TUTTI_TRY(tutti_runtime_open_posix(&rt, err));
-    status = tutti_cli_member_secrets(rt, &options, err);
-    tutti_runtime_close(rt);
+    status = tutti_launch_claim_pass(&claim, rt, pass, err);
+    if (status == TUTTI_OK)
+        status = tutti_cli_member_secrets(rt, &options, err);
     if (status == TUTTI_OK)
         status = tutti_launch_elastic(&options, result, err);
     tutti_run_key_wipe(&options.key);
+    tutti_launch_claim_close(claim);
+    tutti_runtime_close(rt);
     return status;
 }

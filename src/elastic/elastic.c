@@ -7,8 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "collective/world.h"
 #include "follow.h"
 #include "launch/launch.h"
+#include "transport/registry.h"
 
 struct tutti_elastic {
     tutti_runtime *rt;
@@ -19,6 +21,7 @@ struct tutti_elastic {
     int rank, tell_fd; /* among the workers of its launcher; its pipe */
     char host[TUTTI_ADDRESS_BYTES]; /* where its node listens; "": this machine only */
     char *about;       /* what it tells those that ask: a line of the launcher's, then facts */
+    const tutti_image *last; /* on offer: what is left of the run, to be saved here; NULL: nothing */
     _Atomic bool leaves;
 };
 
@@ -189,6 +192,14 @@ static void mends(void *user, bool saves, char *text, size_t bytes)
     snprintf(text, bytes, "begin again, from what the script has saved");
 }
 
+/* The program saves it, or does not: it is not known here. */
+static tutti_status note_last(void *user, const tutti_image *image, tutti_error *err)
+{
+    (void)err;
+    ((tutti_elastic *)user)->last = image;
+    return TUTTI_OK;
+}
+
 /* ---- opening, closing ---- */
 
 tutti_status tutti_elastic_open(tutti_elastic **out, uint64_t most, const char *facts,
@@ -201,6 +212,9 @@ tutti_status tutti_elastic_open(tutti_elastic **out, uint64_t most, const char *
         .leaves = leaves,
         .listens = listens,
         .say = say,
+        .save = note_last,
+        .saves_at_leave = true,
+        .program_saves = true,
         .mends = mends,
         .user = m,
     };
@@ -257,12 +271,43 @@ int tutti_elastic_sockets(tutti_elastic *m, int *fds, int most)
 
 /* ---- epochs ---- */
 
+static void take_state(tutti_elastic_epoch *epoch, const tutti_image *image)
+{
+    if (image != NULL && image->n == 1) {
+        epoch->state = image->pieces[0].data;
+        epoch->bytes = tutti_image_bytes(&image->pieces[0]);
+    }
+}
+
+/* Once. The world is of this process alone. */
+static void give_last(tutti_elastic *m, tutti_elastic_epoch *epoch)
+{
+    static char *const nothing[] = { NULL }; /* variables of the launcher are of its run */
+    const tutti_launch alone = { .size = 1, .spec = "tcp", .environment = nothing };
+    tutti_error why = { .rank = -1 };
+    const tutti_image *last = m->last;
+
+    m->last = NULL;
+    if (tutti_world_open_on(&epoch->world, tutti_transport_find("tcp"), &alone, NULL, &why) !=
+        TUTTI_OK) {
+        say(m, why.text);
+        return;
+    }
+    epoch->step = last->step;
+    take_state(epoch, last);
+}
+
 tutti_status tutti_elastic_next(tutti_elastic *m, tutti_elastic_epoch *epoch, tutti_error *err)
 {
     tutti_turn turn;
+    tutti_status status;
 
     *epoch = (tutti_elastic_epoch){ .world = NULL };
-    TUTTI_TRY(tutti_follower_next(m->follower, &turn, err));
+    status = tutti_follower_next(m->follower, &turn, err);
+    if (m->last != NULL)
+        give_last(m, epoch);
+    if (status != TUTTI_OK || epoch->world != NULL)
+        return status;
     if (turn.world != NULL) {
         char what[64];
         snprintf(what, sizeof what, "in %d %llu", tutti_world_rank(turn.world),
@@ -272,10 +317,7 @@ tutti_status tutti_elastic_next(tutti_elastic *m, tutti_elastic_epoch *epoch, tu
     epoch->world = turn.world;
     epoch->number = turn.epoch;
     epoch->step = turn.step;
-    if (turn.image != NULL && turn.image->n == 1) {
-        epoch->state = turn.image->pieces[0].data;
-        epoch->bytes = tutti_image_bytes(&turn.image->pieces[0]);
-    }
+    take_state(epoch, turn.image);
     return TUTTI_OK;
 }
 

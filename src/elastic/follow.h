@@ -48,6 +48,7 @@ typedef struct tutti_follow_options {
        where each has a part of the state only. */
     tutti_status (*save)(void *user, const tutti_image *image, tutti_error *err);
     bool saves_at_leave; /* also when all members leave because they are asked to */
+    bool program_saves;  /* `save` leaves it to a program whether the state is saved */
     /* Writes what the user can do then. saves: save is to be called yet. */
     void (*mends)(void *user, bool saves, char *text, size_t bytes);
     void *user;

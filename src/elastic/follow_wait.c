@@ -169,7 +169,10 @@ static void say_what_is_missing(const tutti_follower *f, const tutti_node_view *
         "%d of %d workers answer%s, which is no majority: no step is made, since the others may "
         "go on elsewhere; the run waits for them for %.0f s. If they are lost, end it%s: %s",
         view->answer, view->n, view->answer == 1 ? "s" : "", (double)limit_of(f) * 1e-9,
-        saves ? ", and it saves its last step" : "", mends);
+        !saves               ? ""
+        : f->o.program_saves ? ", and a script with checkpoints saves its last step"
+                             : ", and it saves its last step",
+        mends);
     say(f, line);
 }
 

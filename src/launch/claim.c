@@ -1,5 +1,6 @@
-/* claim.c: allows one run at a time in a directory (tutti_launch_claim_open). A claim is a lock
-   (flock) on the file DIRECTORY/lock, into which the owner writes its pid and host. The kernel
+/* claim.c: allows one run at a time in a directory (tutti_launch_claim_open), or with a pass. A
+   claim is a lock (flock) on the file DIRECTORY/lock, or PASS.lock: a pass is renamed over, and so
+   has no lock of its own. The owner writes its pid and host into the file. The kernel
    releases the lock when the owner ends, so a file that a killed run has left does not block later
    runs. The owner removes the file when it releases the claim. A process that has just opened the
    file then locks a file without a name; it detects that and tries again. */
@@ -21,6 +22,8 @@ struct tutti_launch_claim {
     int fd;                      /* -1: the file system has no locks */
     /* length of the prefix of `directory` that existed before the claim */
     size_t stood;
+    const char *option;          /* gives a run another place */
+    /* directory: "": of a pass, whose directory is not made */
     char directory[PATH], lock[PATH + 8];
 };
 
@@ -68,15 +71,16 @@ static tutti_status try_claim(tutti_launch_claim *c, tutti_error *err)
     char owner[200], host[64] = "";
     int n;
 
-    TUTTI_TRY(tutti_directory_make(c->rt, c->directory, err));
+    if (c->directory[0] != '\0')
+        TUTTI_TRY(tutti_directory_make(c->rt, c->directory, err));
     c->fd = open(c->lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
-    if (c->fd < 0 && errno == ENOENT)
+    if (c->fd < 0 && errno == ENOENT && c->directory[0] != '\0')
         return TUTTI_CLOSED;
     if (c->fd < 0)
         return tutti_fail(err, TUTTI_ERR_IO, errno,
-                          "cannot create '%s'; check owner and permissions, or give this run "
-                          "another --out",
-                          c->lock);
+                          "cannot create '%s'; check its directory, with owner and permissions, or "
+                          "give this run another %s",
+                          c->lock, c->option);
     if (flock(c->fd, LOCK_EX | LOCK_NB) != 0) {
         if (errno != EWOULDBLOCK) { /* no locks here, as on some network file systems */
             unlink(c->lock);
@@ -88,9 +92,9 @@ static tutti_status try_claim(tutti_launch_claim *c, tutti_error *err)
         close(c->fd);
         c->fd = -1;
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s is written by a run that is under way (%s); wait for its end, or "
-                          "give this run another --out",
-                          c->directory, owner);
+                          "%.*s is written by a run that is under way (%s); wait for its end, or "
+                          "give this run another %s",
+                          (int)strlen(c->lock) - 5, c->lock, owner, c->option);
     }
     if (!is_there(c->fd, c->lock)) {
         close(c->fd);
@@ -105,8 +109,8 @@ static tutti_status try_claim(tutti_launch_claim *c, tutti_error *err)
         close(c->fd);
         c->fd = -1;
         return tutti_fail(err, TUTTI_ERR_IO, cause,
-                          "cannot write '%s'; free space there or give this run another --out",
-                          c->lock);
+                          "cannot write '%s'; free space there or give this run another %s",
+                          c->lock, c->option);
     }
     return TUTTI_OK;
 }
@@ -117,7 +121,7 @@ static void remove_made(tutti_launch_claim *c)
 {
     size_t n = strlen(c->directory);
 
-    for (;;) {
+    while (n > 0) {
         while (n > c->stood && c->directory[n - 1] == '/')
             n--;
         c->directory[n] = '\0';
@@ -128,36 +132,69 @@ static void remove_made(tutti_launch_claim *c)
     }
 }
 
-tutti_status tutti_launch_claim_open(tutti_launch_claim **out, tutti_runtime *rt,
-                                     const char *directory, tutti_error *err)
+/* named: what is claimed. */
+static tutti_status make(tutti_launch_claim **out, tutti_runtime *rt, const char *named,
+                         const char *option, tutti_error *err)
 {
     tutti_launch_claim *c = tutti_alloc(1, sizeof *c);
-    tutti_status status = TUTTI_CLOSED;
 
-    *out = NULL;
+    *out = c;
     if (c == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "claiming '%.200s'", directory);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "claiming '%.200s'", named);
     c->rt = rt;
     c->fd = -1;
-    if ((size_t)snprintf(c->directory, sizeof c->directory, "%s", directory) >= sizeof c->directory)
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "the name of the directory '%.60s...' has more than %d bytes",
-                            directory, PATH - 1);
-    snprintf(c->lock, sizeof c->lock, "%s/lock", c->directory);
-    if (status == TUTTI_CLOSED)
-        c->stood = standing(rt, c->directory);
+    c->option = option;
+    if (strlen(named) < PATH)
+        return TUTTI_OK;
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s is '%.60s...', a name of more than %d bytes", option,
+                      named, PATH - 1);
+}
+
+static tutti_status claim(tutti_launch_claim **out, tutti_error *err)
+{
+    tutti_launch_claim *c = *out;
+    tutti_status status = TUTTI_CLOSED;
+
     for (int k = 0; k < TRIES && status == TUTTI_CLOSED; k++)
         status = try_claim(c, err);
     if (status == TUTTI_CLOSED)
-        status = tutti_fail(err, TUTTI_ERR_IO, 0,
-                            "'%s' comes and goes; give this run another --out", c->lock);
-    if (status == TUTTI_OK)
-        *out = c;
-    else {
-        remove_made(c);
-        tutti_free(c);
+        status = tutti_fail(err, TUTTI_ERR_IO, 0, "'%s' comes and goes; give this run another %s",
+                            c->lock, c->option);
+    if (status != TUTTI_OK) {
+        tutti_launch_claim_close(c);
+        *out = NULL;
     }
     return status;
+}
+
+tutti_status tutti_launch_claim_open(tutti_launch_claim **out, tutti_runtime *rt,
+                                     const char *directory, tutti_error *err)
+{
+    tutti_status status = make(out, rt, directory, "--out", err);
+
+    if (status != TUTTI_OK) {
+        tutti_free(*out);
+        *out = NULL;
+        return status;
+    }
+    snprintf((*out)->directory, PATH, "%s", directory);
+    snprintf((*out)->lock, sizeof (*out)->lock, "%s/lock", directory);
+    (*out)->stood = standing(rt, directory);
+    return claim(out, err);
+}
+
+tutti_status tutti_launch_claim_pass(tutti_launch_claim **out, tutti_runtime *rt, const char *pass,
+                                     tutti_error *err)
+{
+    tutti_status status = make(out, rt, pass, "--pass", err);
+
+    if (status != TUTTI_OK) {
+        tutti_free(*out);
+        *out = NULL;
+        return status;
+    }
+    snprintf((*out)->lock, sizeof (*out)->lock, "%s.lock", pass);
+    return claim(out, err);
 }
 
 void tutti_launch_claim_close(tutti_launch_claim *c)

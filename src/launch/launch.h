@@ -151,6 +151,10 @@ typedef struct tutti_launch_claim tutti_launch_claim;
 tutti_status tutti_launch_claim_open(tutti_launch_claim **out, tutti_runtime *rt,
                                      const char *directory, tutti_error *err);
 
+/* The same of the file of a pass, by a lock on PASS.lock. Its directory is not made. */
+tutti_status tutti_launch_claim_pass(tutti_launch_claim **out, tutti_runtime *rt, const char *pass,
+                                     tutti_error *err);
+
 /* Releases the claim, and removes the directories that open has made if they are still empty.
    Accepts NULL. */
 void tutti_launch_claim_close(tutti_launch_claim *claim);

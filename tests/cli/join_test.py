@@ -184,6 +184,19 @@ class Join(Case):
         self.ends(code, run, name)
         return self.said(name)
 
+    def test_a_pass_is_of_one_run_at_a_time(self):
+        kept, begun = os.path.join(self.folder, "kept.join"), os.path.join(self.folder, "begun")
+        line = ["run", "--workers", "1:1", "--restarts", "0", "--pass", kept, "--", sys.executable, "-c"]
+        run = self.start("one", *line, f"import time; open({begun!r}, 'w').close(); time.sleep(60)")
+        self.until(lambda: os.path.exists(begun), "one")
+        other = self.start("other", *line, "pass")
+        self.ends(2, other, "other")
+        self.assertIn(f"{kept} is written by a run that is under way (process ", self.said("other"))
+        self.assertIn("another --pass", self.said("other"))
+        run.terminate()
+        self.ends(143, run, "one")
+        self.assertFalse(os.path.exists(kept + ".lock"))
+
     def test_a_command_that_takes_no_part_is_no_success(self):
         said = self.told_by_commands("plain", code=1)
         self.assertIn("the command has ended without having taken part in the run", said)

@@ -698,6 +698,17 @@ static void a_directory_has_at_most_one_owner(void **state)
     assert_int_equal(tutti_launch_claim_open(&claim, rt, below, NULL), TUTTI_OK);
     tutti_launch_claim_close(claim);
     assert_true(is_there(folder, "a/b") && !is_there(folder, "a/b/lock"));
+    snprintf(below, sizeof below, "%s/a/b/x", folder); /* a pass, that is renamed over meanwhile */
+    assert_int_equal(tutti_launch_claim_pass(&claim, rt, below, NULL), TUTTI_OK);
+    assert_true(is_there(folder, "a/b/x.lock") && !is_there(folder, "a/b/x"));
+    assert_int_equal(tutti_launch_claim_pass(&other, rt, below, &err), TUTTI_ERR_USAGE);
+    snprintf(path, sizeof path, "%s is written by a run", below);
+    assert_true(strncmp(err.text, path, strlen(path)) == 0 && strstr(err.text, "another --pass") != NULL);
+    tutti_launch_claim_close(claim);
+    assert_false(is_there(folder, "a/b/x.lock"));
+    snprintf(below, sizeof below, "%s/a/none/x", folder); /* its directory is not made */
+    assert_int_equal(tutti_launch_claim_pass(&other, rt, below, &err), TUTTI_ERR_IO);
+    assert_false(is_there(folder, "a/none"));
     tutti_launch_claim_close(NULL);
     snprintf(below, sizeof below, "%s/a/b", folder);
     assert_int_equal(rmdir(below), 0);

@@ -119,6 +119,45 @@ def test_sigterm_to_all_saves_the_step_at_which_it_comes(tmp_path, undisturbed):
     assert starts_at(again.end()) == {step} and equal(again.model(), undisturbed)
 
 
+def without_a_majority(tmp_path, folder, *more):
+    """A run of two whose first worker is lost for good. Returns it once the other one waits, and says so."""
+    run = Elastic(tmp_path, "half", 2, delay=0.2, more=["--restarts", "0", *more], script=saves(folder))
+    for _ in range(2):
+        run.until(r"^begins")
+    run.until(r"^step \d+ 2$")
+    first, = (p for p in run.pids() if b"TUTTI_RANK=0\0" in open(f"/proc/{p}/environ", "rb").read())
+    os.kill(first, signal.SIGKILL)
+    run.until("1 of 2 workers answers, which is no majority.*a script with checkpoints saves its last step")
+    return run
+
+
+@pytest.mark.parametrize("how", ["timeout", pytest.param("signal", marks=pytest.mark.slow)])
+def test_a_run_that_ends_outside_of_an_epoch_saves_its_last_step(tmp_path, undisturbed, how):  # noqa: F811
+    folder = tmp_path / "saved"
+    run = without_a_majority(tmp_path, folder, "--workers-timeout", "2" if how == "timeout" else "60")
+    if how == "signal":
+        run.process.send_signal(signal.SIGTERM)
+    text = run.end(3 if how == "timeout" else 128 + signal.SIGTERM)
+    step = max(int(n) for n in re.findall(r"(?m)^step \d+ (\d+)$", text))
+    assert newest(folder).name == f"step-{step:08d}" and "Traceback" not in text
+    assert f"the script continues from checkpoint '{newest(folder)}'" in text
+    done = subprocess.run([f"{build()}/bin/tutti", "check", str(newest(folder))], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    again = Elastic(tmp_path, "again", 2, script=saves(folder))
+    assert starts_at(again.end()) == {step} and equal(again.model(), undisturbed)
+
+
+@pytest.mark.slow
+def test_a_last_step_that_cannot_be_saved_is_told(tmp_path):
+    folder = tmp_path / "saved"
+    run = without_a_majority(tmp_path, folder, "--workers-timeout", "3")
+    claim = _claim.Claim(str(folder))
+    text = run.end(3)
+    claim.close()
+    assert "the last one, could not be saved" in text and "under way writes its checkpoints to" in text
+    assert "Traceback" not in text and not list(folder.glob("step-*"))
+
+
 @pytest.mark.slow
 def test_sigterm_to_one_saves_nothing(tmp_path, undisturbed):  # noqa: F811
     folder = tmp_path / "saved"

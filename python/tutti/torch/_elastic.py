@@ -409,11 +409,13 @@ class Elastic:
                 epoch = self.members.next()
             except PeerError as e:  # too few are left, for too long
                 sys.stderr.write(f"tutti: {e}\n")
+                self._save_last()
                 sys.exit(_LOST)
             except ValueError as e:  # another script than the others', which have not noticed
                 sys.stderr.write(f"tutti: {e}\n")
                 sys.exit(_REFUSED)
             if epoch is None:
+                self._save_last()
                 sys.exit(0)
             try:
                 self.run = ElasticRun(self, epoch, **self._options)
@@ -443,6 +445,18 @@ class Elastic:
             self._note_buffers()
             self.saves.loaded(found, self.base)
         self.count_batches(self.run.first)
+
+    def _save_last(self) -> None:
+        """The run has ended without results, and this process has its last state, which the others leave to it."""
+        epoch = self.members.last
+        if epoch is None or self.saves is None:
+            return
+        self.run = ElasticRun(self, epoch, **self._options)
+        try:
+            self.run.unpack(epoch.state)
+            self.saves.saves_last(self.run)
+        finally:
+            self.run.close()
 
     def commit(self, step: int) -> bool:
         return self.members.commit(step - self.base)

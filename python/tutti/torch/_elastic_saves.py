@@ -3,7 +3,8 @@
 The members of an epoch save together, as other runs do (_saved.py): before the first pass of a step, when all have made
 the step before it. So a checkpoint is of a step that no later epoch goes back behind. If the epoch ends meanwhile, the
 next one saves the step again. The run's end by SIGTERM is agreed there, too: all that were asked to leave save, and
-then leave. One that was asked alone leaves after a while without a checkpoint, as the others go on.
+then leave. One that was asked alone leaves after a while without a checkpoint, as the others go on. If the run ends
+while there is no epoch, since too few are left or all are asked to leave, one worker saves its last state alone.
 
 A run that is started again loads the checkpoint in an epoch without a state, on all members. The steps of its nodes
 begin at 0 again, so Elastic.base has those of the checkpoint. Rates of the optimizer's groups stay the script's, which
@@ -21,7 +22,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from .. import _abi
-from ..errors import CorruptError, StateError
+from ..errors import CorruptError, Error, StateError
 from . import _claim, _preempt
 
 if TYPE_CHECKING:
@@ -169,3 +170,20 @@ class ElasticSaves(_preempt.Preemption):
             self._elastic.leave()
         if self._asked and time.monotonic() - self._asked >= _ALONE_S:
             self._elastic.members.leave()
+
+    def saves_last(self, run: ElasticRun) -> None:
+        """The run has ended outside of an epoch, and this process alone has its last state."""
+        steps = run.first + run.steps
+        if steps == self._saved:
+            return  # all have saved it, and then left
+        self._run = weakref.proxy(run)
+        there = f"{self._directory}/step-{steps:08d}"
+        try:
+            self._take_claim(begins=False)
+            run.save_here(self._directory, self._plan.keep, wait=True)
+        except (ValueError, OSError, Error) as e:
+            self._say(f"the state of step {steps}, the last one, could not be saved: {e}")
+            return
+        self._saved, self._newest = steps, there
+        self._say(f"has saved step {steps}, the last one; started again, the script continues from checkpoint "
+                  f"'{there}'")
