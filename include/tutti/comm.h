@@ -262,8 +262,8 @@ tutti_status tutti_reduce_double(tutti_group *g, tutti_reduction op, double *x, 
 typedef struct tutti_elastic tutti_elastic;
 typedef struct tutti_elastic_epoch {
     tutti_world *world;          /* the client's to close; NULL: this process has left the run */
-    uint64_t number, step;       /* the epoch, and its first step; 0: the run ends, and the world is
-                                    of this process, to save this last state */
+    uint64_t number, step;       /* the epoch, and its first step; number 0: the run ends, and this
+                                    process has a world of its own, to save the last state */
     const void *state;           /* [bytes]: of that step; until the next call; NULL: of step 0 */
     size_t bytes;
 } tutti_elastic_epoch;
