@@ -20,8 +20,8 @@
 
 /* Parses one item of the list, [at, end): writes the pattern of its names, and the workers of
    each. */
-static tutti_status parse_item(const char *at, const char *end, char *names, size_t bytes, long *workers,
-                         tutti_error *err)
+static tutti_status parse_item(const char *at, const char *end, char *names, size_t bytes,
+                               long *workers, tutti_error *err)
 {
     const char *colon = end;
     char *stop;

@@ -73,7 +73,7 @@ static const char *or_not_set(const char *text)
 
 /* Reads the variables of launcher i. *there: they are set. */
 static tutti_status read_launcher(size_t i, char *const *environment, tutti_launch_place *p,
-                                 bool *there, tutti_error *err)
+                                  bool *there, tutti_error *err)
 {
     const char *rank = tutti_variable(environment, launchers[i].rank),
                *size = tutti_variable(environment, launchers[i].size);

@@ -302,7 +302,7 @@ static tutti_status take_activations(tutti_train_plan *plan, const tutti_train_c
 
 /* The third phase, for either kind of network. */
 static tutti_status add_activations(tutti_train_plan *plan, const tutti_train_config *c,
-                             const tutti_nn_task *task, bool evaluates, tutti_error *err)
+                                    const tutti_nn_task *task, bool evaluates, tutti_error *err)
 {
     tutti_runtime *rt;
     tutti_status status;
