@@ -300,6 +300,16 @@ class Join(Case):
         self.ends(0, run, "stays", "spot")
         self.same_as_undisturbed(160, out)
 
+    def test_a_newcomer_with_another_number_of_threads_is_refused_and_the_run_goes_on(self):
+        run, out = self.begin("one", 60, "--workers", "1:6", "-n", "1", "--restarts", "0")
+        other = self.start("other", "join", out, "--threads", 77)
+        self.ends(2, other, "one", "other")
+        self.assertRegex(self.said("other"), r"tutti: the workers of the run have \d+ threads each, so --threads "
+                         r"77 is not possible; leave it out\n")
+        self.ends(0, run, "one", "other")
+        self.assertEqual([e["workers"] for e in summary(out)["events"] if e["kind"] == "epoch"], [1])
+        self.same_as_undisturbed(60, out)
+
     def test_a_newcomer_for_which_there_is_no_place_ends_with_the_run(self):
         run, out = self.begin("full", 300, "--workers", "1:3", "-n", "3", "--restarts", "1")
         joined = self.start("fourth", "join", out) # before the lost one is started again, after 1 s
