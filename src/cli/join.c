@@ -213,13 +213,17 @@ static tutti_status check_kind(bool script, bool command, const char *where, tut
                       where, where);
 }
 
-/* Cuts the version off what a member has told of a run of `tutti train`. A worker of another one
-   would be admitted, and then no engine opens, nor do those of the others. */
-static tutti_status check_version(char *told, const char *where, tutti_error *err)
+/* Cuts version and hash of the data off a member's answer of a run of `tutti train`. A worker of
+   another one would be admitted, and then no engine opens, nor do those of the others. */
+static tutti_status check_version(char *told, const char *where, const char **data_hash,
+                                  tutti_error *err)
 {
-    char *const end = strchr(told, '\n');
+    char *const end = strchr(told, '\n'), *const hash = end != NULL ? strchr(end + 1, '\n') : NULL;
     const char *const theirs = end != NULL ? end + 1 : "an earlier version";
 
+    if (hash != NULL)
+        *hash = '\0';
+    *data_hash = hash != NULL ? hash + 1 : NULL;
     if (strcmp(theirs, tutti_version()) != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "the workers of the run at %.200s have tutti %.40s, and this one has %s; "
@@ -259,7 +263,7 @@ static tutti_status join_run(tutti_cli_member *m, const join_config *c, const ch
     if (status == TUTTI_OK)
         status = check_kind(told[0] != '{', command != NULL, where, err);
     if (status == TUTTI_OK && command == NULL)
-        status = check_version(told, where, err);
+        status = check_version(told, where, &m->data_hash, err);
     if (status == TUTTI_OK && command != NULL) {
         const tutti_cli_join_script how = {
             .where = where, .told = told, .command = command, .threads = (int)c->threads
