@@ -31,7 +31,8 @@ const tutti_option tutti_cli_join_options[] = {
       "without COMMAND: directory of the results, for the time in which this worker writes them; "
       "none: the run's" },
     { "threads", TUTTI_INT, TUTTI_AT(join_config, threads), 0, 0, 1024, NULL,
-      "compute threads; 0: as many as the others have" },
+      "compute threads of a script's worker; 0, and in a run of `tutti train` always: as many as "
+      "the others have" },
     { "quiet", TUTTI_BOOL, TUTTI_AT(join_config, quiet), 0, 0, 1, NULL,
       "without COMMAND: no progress; errors are always shown" },
     { 0 }
@@ -112,12 +113,24 @@ tutti_status tutti_cli_member_host(tutti_cli_member *m, const char *meet, tutti_
 
 /* ---- settings ---- */
 
+/* Bits may depend on the number of threads. A worker with another one would be admitted, and then
+   its engine and those of the others end with that. */
+static tutti_status check_threads(int64_t own, int64_t theirs, tutti_error *err)
+{
+    return own == 0 || own == theirs
+               ? TUTTI_OK
+               : tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                            "the workers of the run have %lld threads each, so --threads %lld is not "
+                            "possible; leave it out",
+                            (long long)theirs, (long long)own);
+}
+
 /* Reads the settings that a member has sent, as a configuration file, and those of this command. */
 static tutti_status read_settings(tutti_cli_settings *s, const join_config *c, const char *told,
                                   tutti_error *err)
 {
-    char file[64], out[4200], data[4200], threads[64], quiet[] = "--quiet", name[] = "join";
-    char *words[8] = { name, file };
+    char file[64], out[4200], data[4200], quiet[] = "--quiet", name[] = "join";
+    char *words[6] = { name, file };
     int n = 2, fd = memfd_create("tutti-join", MFD_CLOEXEC);
     tutti_status status = TUTTI_OK;
 
@@ -126,13 +139,10 @@ static tutti_status read_settings(tutti_cli_settings *s, const join_config *c, c
     snprintf(file, sizeof file, "/proc/self/fd/%d", fd);
     snprintf(out, sizeof out, "--out=%.4100s", c->out);
     snprintf(data, sizeof data, "--data=%.4100s", c->data);
-    snprintf(threads, sizeof threads, "--threads=%lld", (long long)c->threads);
     if (c->out[0] != 0)
         words[n++] = out;
     if (c->data[0] != 0)
         words[n++] = data;
-    if (c->threads != 0)
-        words[n++] = threads;
     if (c->quiet)
         words[n++] = quiet;
     words[n] = NULL;
@@ -141,6 +151,8 @@ static tutti_status read_settings(tutti_cli_settings *s, const join_config *c, c
     if (fd >= 0)
         close(fd);
     s->config.out = s->out;
+    if (status == TUTTI_OK)
+        status = check_threads(c->threads, s->config.threads, err);
     return status == TUTTI_OK ? tutti_train_check(&s->config, tutti_cores(), err) : status;
 }
 
@@ -201,13 +213,17 @@ static tutti_status check_kind(bool script, bool command, const char *where, tut
                       where, where);
 }
 
-/* Cuts the version off what a member has told of a run of `tutti train`. A worker of another one
-   would be admitted, and then no engine opens, nor do those of the others. */
-static tutti_status check_version(char *told, const char *where, tutti_error *err)
+/* Cuts version and hash of the data off a member's answer of a run of `tutti train`. A worker of
+   another one would be admitted, and then no engine opens, nor do those of the others. */
+static tutti_status check_version(char *told, const char *where, const char **data_hash,
+                                  tutti_error *err)
 {
-    char *const end = strchr(told, '\n');
+    char *const end = strchr(told, '\n'), *const hash = end != NULL ? strchr(end + 1, '\n') : NULL;
     const char *const theirs = end != NULL ? end + 1 : "an earlier version";
 
+    if (hash != NULL)
+        *hash = '\0';
+    *data_hash = hash != NULL ? hash + 1 : NULL;
     if (strcmp(theirs, tutti_version()) != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "the workers of the run at %.200s have tutti %.40s, and this one has %s; "
@@ -247,7 +263,7 @@ static tutti_status join_run(tutti_cli_member *m, const join_config *c, const ch
     if (status == TUTTI_OK)
         status = check_kind(told[0] != '{', command != NULL, where, err);
     if (status == TUTTI_OK && command == NULL)
-        status = check_version(told, where, err);
+        status = check_version(told, where, &m->data_hash, err);
     if (status == TUTTI_OK && command != NULL) {
         const tutti_cli_join_script how = {
             .where = where, .told = told, .command = command, .threads = (int)c->threads

@@ -178,7 +178,7 @@ tutti_status tutti_cli_member_train(tutti_cli_member *m, const tutti_train_io *i
     m->how.leaves = leaves;
     m->how.listens = listens;
     m->how.user = m;
-    status = tutti_train_member(&m->s->config, io, &m->how, ended, err);
+    status = tutti_train_member(&m->s->config, io, &m->how, m->data_hash, ended, err);
     tutti_free(transport);
     if (*ended)
         tell(m, "ended");

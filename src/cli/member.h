@@ -14,6 +14,7 @@ typedef struct tutti_cli_member {
     const char *contacts[TUTTI_LAUNCH_CONTACTS];
     char host[TUTTI_ADDRESS_BYTES]; /* by which others reach it; "": this machine only */
     tutti_train_nodes how;
+    const char *data_hash;       /* join.c: that of the run's data; NULL: not compared */
 } tutti_cli_member;
 
 /* The file of the pass of a run with that --out. */

@@ -153,8 +153,9 @@ static tutti_status check(const tutti_train_config *c, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* The answer to newcomers: the options of config.json, and the directory of the results; then, in a
-   line of its own, the version of the library, which engines compare: by then the others wait. */
+/* The answer to newcomers: the options of config.json, and the directory of the results; then, each
+   in a line of its own, the version of the library and the hash of the data. Engines compare these,
+   too: by then the others wait. */
 static tutti_status tell_about(tutti_run *run, char **text, tutti_error *err)
 {
     tutti_train_config stored = *run->config; /* the newcomer may be in any directory */
@@ -169,10 +170,11 @@ static tutti_status tell_about(tutti_run *run, char **text, tutti_error *err)
                         json_string(realpath(stored.out, out) != NULL ? out : stored.out));
     settings = json_dumps(object, JSON_COMPACT);
     json_decref(object);
-    bytes = settings != NULL ? strlen(settings) + strlen(tutti_version()) + 2 : 0;
+    bytes = settings != NULL ? strlen(settings) + strlen(tutti_version()) + 19 : 0;
     *text = settings != NULL ? tutti_alloc(bytes, 1) : NULL;
     if (*text != NULL)
-        snprintf(*text, bytes, "%s\n%s", settings, tutti_version());
+        snprintf(*text, bytes, "%s\n%s\n%016llx", settings, tutti_version(),
+                 (unsigned long long)tutti_data_hash(run->data));
     free(settings);
     return *text != NULL ? TUTTI_OK
                          : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for what this run is");
@@ -218,8 +220,23 @@ tutti_status tutti_train_by_nodes(tutti_run *run, const tutti_train_nodes *how, 
     return status;
 }
 
+/* Another file at the same path, or that of another --data. */
+static tutti_status check_data_hash(const tutti_run *run, const char *theirs, tutti_error *err)
+{
+    char own[17];
+
+    snprintf(own, sizeof own, "%016llx", (unsigned long long)tutti_data_hash(run->data));
+    return theirs == NULL || strcmp(own, theirs) == 0
+               ? TUTTI_OK
+               : tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                            "the data of this worker, %.200s, have the hash %s, and those of the run "
+                            "%.40s; --data says where the same are",
+                            run->config->data, own, theirs);
+}
+
 tutti_status tutti_train_member(const tutti_train_config *config, const tutti_train_io *given,
-                                const tutti_train_nodes *how, bool *ended, tutti_error *err)
+                                const tutti_train_nodes *how, const char *data_hash, bool *ended,
+                                tutti_error *err)
 {
     tutti_train_io io = *given;
     tutti_runtime *rt;
@@ -230,6 +247,8 @@ tutti_status tutti_train_member(const tutti_train_config *config, const tutti_tr
     TUTTI_TRY(tutti_runtime_open_posix(&rt, err));
     tutti_train_begin(&run, rt, config, &io);
     status = tutti_train_open_samples(&run, err);
+    if (status == TUTTI_OK)
+        status = check_data_hash(&run, data_hash, err);
     if (status == TUTTI_OK)
         status = tutti_train_by_nodes(&run, how, ended, err);
     tutti_train_close_all(&run);

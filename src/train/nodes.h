@@ -23,13 +23,14 @@ tutti_status tutti_train_by_nodes(tutti_run *run, const tutti_train_nodes *how, 
                                   tutti_error *err);
 
 /* A process from its beginning to its end: opens the samples, and calls tutti_train_by_nodes.
-   config: as tutti_train_check leaves it. */
+   config: as tutti_train_check leaves it. data_hash: of a member's answer; NULL: not compared. */
 tutti_status tutti_train_member(const tutti_train_config *config, const tutti_train_io *io,
-                                const tutti_train_nodes *how, bool *ended, tutti_error *err);
+                                const tutti_train_nodes *how, const char *data_hash, bool *ended,
+                                tutti_error *err);
 
 /* Asks the members at these addresses what they train: *config, a JSON object of the options of
-   config.json and of `out`; tutti_free it. node: as in tutti_train_nodes. TUTTI_TIMEOUT: none of
-   them has answered for limit_ns. Blocks. */
+   config.json and of `out`, then lines of the version and the hash of the data; tutti_free it.
+   node: as in tutti_train_nodes. TUTTI_TIMEOUT: none of them has answered for limit_ns. Blocks. */
 tutti_status tutti_train_ask(const tutti_node_options *node, const char *const *contacts, int n,
                              int64_t limit_ns, char **config, tutti_error *err);
 

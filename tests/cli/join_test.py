@@ -1,6 +1,6 @@
 """Workers come, leave and are lost (train --workers, tutti join): real processes, and the model, byte for byte, of a
 run that nothing disturbs. The protocol is in explore/, what a process does in train/nodes."""
-import http.server, json, os, re, signal, sys, threading, unittest
+import glob, http.server, json, os, re, signal, sys, threading, unittest
 from command import *
 
 SHARES = 6
@@ -312,6 +312,33 @@ class Join(Case):
         self.assertIn("this worker has left the run", self.said("spot"))
         self.ends(0, run, "stays", "spot")
         self.same_as_undisturbed(160, out)
+
+    def test_a_newcomer_with_another_number_of_threads_is_refused_and_the_run_goes_on(self):
+        run, out = self.begin("one", 60, "--workers", "1:6", "-n", "1", "--restarts", "0")
+        other = self.start("other", "join", out, "--threads", 77)
+        self.ends(2, other, "one", "other")
+        self.assertRegex(self.said("other"), r"tutti: the workers of the run have \d+ threads each, so --threads "
+                         r"77 is not possible; leave it out\n")
+        self.ends(0, run, "one", "other")
+        self.assertEqual([e["workers"] for e in summary(out)["events"] if e["kind"] == "epoch"], [1])
+        self.same_as_undisturbed(60, out)
+
+    def test_a_newcomer_with_other_data_is_refused_and_the_run_goes_on(self):
+        run, out = self.begin("one", 60, "--workers", "1:6", "-n", "1", "--restarts", "0")
+        data = self.out("data")
+        shutil.copytree(self.data, data)
+        (labels,) = glob.glob(os.path.join(data, "train-labels*"))
+        changed = bytearray(read(labels))
+        changed[-1] = (changed[-1] + 1) % 10
+        with open(labels, "wb") as f:
+            f.write(changed)
+        other = self.start("other", "join", out, "--data", data)
+        self.ends(2, other, "one", "other")
+        self.assertRegex(self.said("other"), r"tutti: the data of this worker, \S+, have the hash \w{16}, and those of "
+                         r"the run \w{16}; --data says where the same are\n")
+        self.ends(0, run, "one", "other")
+        self.assertEqual([e["workers"] for e in summary(out)["events"] if e["kind"] == "epoch"], [1])
+        self.same_as_undisturbed(60, out)
 
     def test_a_newcomer_for_which_there_is_no_place_ends_with_the_run(self):
         run, out = self.begin("full", 300, "--workers", "1:3", "-n", "3", "--restarts", "1")

@@ -126,6 +126,13 @@ class Recipes(Case):
         self.assertGreaterEqual(found, 4)
         self.assertIn("no option", run(TUTTI, "config", "--checkpoint-evry", "2", code=2, both=True))
 
+    def test_run_that_machines_join_is_accepted(self):
+        model = self.write("run.yaml", "model: mlp\ndata: mnist\n")
+        for path in ("examples/jobs/join.sbatch", "docs/JOBS.md"):
+            (command,) = re.findall(r"tutti (train run\.yaml --workers .*)", text(path))
+            settings = self.accepted(shlex.split(command.replace("run.yaml", model).replace("ADDRESS", "127.0.0.1")))
+            self.assertEqual(settings["workers"], "1:8")
+
     @NEEDS_YAML
     def test_pods_run_commands_that_are_accepted_with_their_variables(self):
         for name in ("job.yaml", "jobset.yaml"):

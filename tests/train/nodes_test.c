@@ -278,6 +278,7 @@ static void a_newcomer_that_is_not_admitted_gives_up(void **state)
     configure(j, "ddp", "nodes-alone");
     assert_int_equal(tutti_runtime_open_posix(&p->rt, &p->err), TUTTI_OK);
     tutti_train_begin(&p->run, p->rt, &j->config, &p->io);
+    assert_int_equal(tutti_train_open_samples(&p->run, &p->err), TUTTI_OK);
     assert_int_equal(tutti_train_by_nodes(&p->run, &how, &ended, &p->err), TUTTI_TIMEOUT);
     assert_non_null(strstr(p->err.text, "was not admitted"));
     assert_false(ended);
