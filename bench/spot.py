@@ -14,14 +14,15 @@ workers come and go    what `tutti train --workers` does. A loss costs the step 
                        flight is made, and CHANGE later it is a member. Where a loss takes the majority the run ends,
                        and another one goes on from its last step, RESTART later
 ddp restarted          a loss ends the run. RESTART after DETECT it goes on from its last checkpoint, which are MINUTE
-                       apart, with all that are there. A worker that comes back later waits for the next restart
+                       apart, with all that were there at the loss; later ones wait for the next restart. What it
+                       has at the end counts, also since its last checkpoint
 
 Epochs are real runs of the simulator, each a process: its hosts, their number, and the state that the one before has
 left. The nodes of src/elastic, which have sockets, do not run in the simulator. Their costs are the constants below.
 At the end of workers that come and go, the model is compared with that of a run that nothing disturbs."""
 import json, os, subprocess, tempfile
 
-from command import clean_environment
+from command import SIMULATOR, clean_environment
 from net import Bench
 
 DETECT = 1.0    # s until a host that is silent is suspected: the default of src/elastic/node.h. A killed process: 0
@@ -162,6 +163,8 @@ class Played:
 
 class Spot(Bench):
     def run(self):
+        if not SIMULATOR:
+            return self.record.absent(self.record.name, "this build has no simulator (SimGrid)")
         hours = 0.1 if self.quick else 1
         spot = lambda words: "spot(n=64,places=8,hours=%g,%s)" % (hours, words)
         if self.chosen("killed"):

@@ -87,8 +87,8 @@ static int64_t draw_size(const values *v, int64_t there, double u)
     int64_t size = 1;
 
     if (v->size == BULK)
-        return u < 0.1 || there == 1 ? 1 : 2 + (int64_t)((u - 0.1) / 0.9 * (double)(there - 1));
-    for (size_t k = 0; k + 1 < TUTTI_LENGTH(few) && left >= few[k]; k++, size++)
+        size = u < 0.1 ? 1 : 2 + (int64_t)((u - 0.1) / 0.9 * (double)(there - 1));
+    for (size_t k = 0; v->size == FEW && k + 1 < TUTTI_LENGTH(few) && left >= few[k]; k++, size++)
         left -= few[k];
     return size < there ? size : there;
 }

@@ -15,6 +15,7 @@ typedef struct seen {
     int lines, events, hosts, ups;       /* of the whole trace */
     int sizes[SIZES];                    /* events that took 1, 2, ... hosts */
     int places[HOSTS];                   /* events of each place */
+    int soon, later;                     /* returns within 15 and 75 minutes */
     double there;                        /* hosts, on average over time until the last line */
 } seen;
 
@@ -47,7 +48,7 @@ static seen look(const char *spec, int n, int places)
 {
     char *text = printed(spec), *rest = text, *line;
     bool down[HOSTS] = { false };
-    double last = 0, event_at = -1;
+    double since[HOSTS] = { 0 }, last = 0, event_at = -1;
     int up = n, of = -1, size = 0, last_host = -1;
     seen s = { 0 };
 
@@ -67,8 +68,11 @@ static seen look(const char *spec, int n, int places)
         last = at;
         if (!down[host]) {
             s.ups++;
+            s.soon += at - since[host] <= 15 * 60;
+            s.later += at - since[host] <= 75 * 60;
             continue;
         }
+        since[host] = at;
         if (at != event_at || host * places / n != of) {
             if (size > 0)
                 s.sizes[size]++;
@@ -138,6 +142,8 @@ static void busy_trace_is_as_parcaes(void **state)
     assert_int_equal(more, 0);
     assert_true(s.there > 22.5 && s.there < 25.5);
     assert_true(s.ups > s.hosts - 32 && s.ups <= s.hosts);
+    assert_in_range(s.soon, s.ups * 47 / 100, s.ups * 53 / 100); /* back=15 */
+    assert_in_range(s.later, s.ups * 88 / 100, s.ups * 92 / 100); /* spread=5 */
 }
 
 /* SkyPilot, 16 hosts: 0.31 to 0.50 events an hour, 85 to 93 % take two or more, 6.7 to 11 on
