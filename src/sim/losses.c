@@ -39,7 +39,7 @@ static tutti_status read_one(sim_run *run, const char *all, const char **text, t
         return tutti_fail(
             err, TUTTI_ERR_USAGE, 0,
             "fail is '%.80s'; write RANK@SECONDS, of several RANK@SECONDS:RANK@SECONDS, with "
-            "seconds of virtual time from 0 on",
+            "seconds of virtual time from 0 on, or @FILE",
             all);
     if (rank >= run->size)
         return tutti_fail(
@@ -57,6 +57,8 @@ static tutti_status read_one(sim_run *run, const char *all, const char **text, t
 
 tutti_status sim_faults_read(sim_run *run, const char *text, tutti_error *err)
 {
+    if (text[0] == '@')
+        return sim_trace_read(run, text + 1, err);
     for (const char *at = text; *at != '\0';)
         TUTTI_TRY(read_one(run, text, &at, err));
     return TUTTI_OK;

@@ -15,7 +15,8 @@ const tutti_option sim_option_table[] = {
       .offset = TUTTI_AT(sim_options, fail),
       .text = "",
       .help = "RANK@SECONDS:...: the host of worker RANK fails at that many seconds of virtual "
-              "time; a worker that has ended by then is unaffected" },
+              "time; a worker that has ended by then is unaffected. @FILE: a file of `tutti platform "
+              "'spot(...)'`; a host that it gives back gets no worker, since a run does not grow" },
     { .name = "peer-timeout",
       .type = TUTTI_REAL,
       .offset = TUTTI_AT(sim_options, peer_timeout),

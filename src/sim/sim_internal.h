@@ -9,6 +9,7 @@
      match.c      posting, matching, cancelling messages, and waiting for them
      wire.c       transfers of matched messages
      losses.c     hosts and links that fail; ranks that are expelled
+     trace.c      the file of the option `fail`
 
    One process holds all ranks. A thread is an actor of SimGrid, actors run one at a time, time is
    SimGrid's. Every call of SimGrid lets other actors run, so a thread calls SimGrid only when it
@@ -68,7 +69,7 @@ enum {
 /* The options of a spec "sim(...)"; their table is in sim.c. */
 typedef struct sim_options {
     const char *platform;         /* a file; "": the default platform */
-    const char *fail;             /* "RANK@SECONDS:..."; "": no host fails */
+    const char *fail;             /* "RANK@SECONDS:..." or "@FILE"; "": no host fails */
     int64_t seed;
     double peer_timeout;          /* s */
 } sim_options;
@@ -409,8 +410,11 @@ tutti_status sim_open(void **t, tutti_runtime *rt, const tutti_launch *launch, t
 void sim_close(void *t);
 
 /* ---- losses.c ---- */
-/* Parses the option `fail`, "RANK@SECONDS:...". TUTTI_ERR_USAGE. */
+/* Parses the option `fail`, "RANK@SECONDS:..." or "@FILE". TUTTI_ERR_USAGE. */
 tutti_status sim_faults_read(sim_run *run, const char *text, tutti_error *err);
+/* trace.c: reads that file: each worker's first "down" is when its host fails. An error names the
+   line. TUTTI_ERR_USAGE, TUTTI_ERR_IO. */
+tutti_status sim_trace_read(sim_run *run, const char *path, tutti_error *err);
 /* Starts the threads that turn hosts off, and the watchers; false: no memory. */
 bool sim_faults_start(sim_run *run);
 /* Waits while a host is about to be turned off; for ever if it is the thread's own. */

@@ -139,8 +139,8 @@ const tutti_option tutti_train_options[] = {
       "simulated runs: SimGrid platform file, as sim(platform=FILE); `tutti platform` writes "
       "them" },
     { "fail", TUTTI_TEXT, AT(fail), 0, 0, 0, "",
-      "simulated runs: RANK@SECONDS:..., whose host fails when, in virtual time, as "
-      "sim(fail=...)" },
+      "simulated runs: RANK@SECONDS:..., whose host fails when, in virtual time, or @FILE, of "
+      "`tutti platform 'spot(...)'`, as sim(fail=...)" },
     { "step-time", TUTTI_REAL, AT(step_time), 0, 0, 1e9, NULL,
       "simulated runs: seconds a pass of `batch` samples takes on each worker, before --slow; 0: "
       "its FLOPs over the host's speed" },

@@ -126,6 +126,38 @@ with scratch_folder() as folder:
     train(folder + "/continue", "--method", "d-psgd", "--on-loss", "continue")
     assert read(folder + "/nobody", "model.safetensors", "rb") == read(folder + "/continue", "model.safetensors", "rb")
 
+    # A file of losses and returns: a lost worker does not come back, and the times are the file's.
+    train(folder + "/said", "--method", "sgp", "--fail", "4@0.125:5@0.3")
+    with open(folder + "/spot.txt", "w") as f:
+        f.write("# hosts\n\n0.125 4 down\n0.2 4 up\n0.3\t5 down\r\n0.3 4 down\n99 5 up\n")
+    train(folder + "/read", "--method", "sgp", "--fail", f"@{folder}/spot.txt")
+    for name in ("model.safetensors", "metrics.jsonl"):
+        assert read(folder + "/said", name, "rb") == read(folder + "/read", name, "rb"), name
+    assert summary(folder + "/read")["members"] == [0, 1, 2, 3]
+    drawn = subprocess.run([command, "platform", "spot(n=6,places=3,hours=0.001,events=1000,seed=3)"],
+                           capture_output=True, text=True, check=True).stdout
+    with open(folder + "/drawn.txt", "w") as f:
+        f.write(drawn)
+    lost = {int(line.split()[1]) for line in drawn.splitlines()
+            if line.endswith("down") and float(line.split()[0]) < 0.35}
+    train(folder + "/drawn", "--method", "sgp", "--fail", f"@{folder}/drawn.txt")
+    assert lost and summary(folder + "/drawn")["members"] == sorted(set(range(6)) - lost), (lost, drawn)
+    for text, sentence in (("1 2 down\n\n1.5 2 gone\n", "line 3 is '1.5 2 gone'; write SECONDS WORKER down|up"),
+                           ("x", "line 1 is 'x'"), ("-1 2 down", "line 1 is '-1 2 down'"),
+                           ("1 2 downwards", "line 1 is '1 2 downwards'"), ("1 2down", "line 1 is"),
+                           ("inf 2 down", "line 1 is"), ("1 -2 down", "line 1 is"),
+                           ("1 2 down 3", "line 1 is"), ("1 6 down", "line 1: there is no worker 6"),
+                           ("2 1 down\n1 2 down", "line 2 is of 1 s and the line before of 2 s"),
+                           ("1 1 down\n2 1 down", "line 2: worker 1 is down already"),
+                           ("1 1 up", "line 1: worker 1 is up already")):
+        with open(folder + "/bad.txt", "w") as f:
+            f.write(text)
+        said = train(folder + "/no", "--method", "d-psgd", "--fail", f"@{folder}/bad.txt", code=2)
+        assert f"fail: {folder}/bad.txt, {sentence}" in said, (text, said)
+    for name in ("none.txt", ""):
+        said = train(folder + "/no", "--method", "d-psgd", "--fail", f"@{folder}/{name}", code=2 if name else 1)
+        assert f"'{folder}/{name}'" in said, said
+
     # Bad input: an error message, exit code 2, no file.
     for words, sentence in ((("--fail", "6@1"), "no worker 6: with 6 workers they are 0 to 5"),
                             (("--fail", "1@x"), "write RANK@SECONDS"),

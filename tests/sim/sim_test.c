@@ -642,7 +642,7 @@ static void invalid_fault_options_are_rejected(void **state)
     static const char *const wrong[][2] = {
         { "1", "write RANK@SECONDS" },
         { "1@", "write RANK@SECONDS" },
-        { "@1", "write RANK@SECONDS" },
+        { "@1", "fail: cannot read '1'" },
         { "1@-1", "write RANK@SECONDS" },
         { "1@nan", "write RANK@SECONDS" },
         { "1@inf", "write RANK@SECONDS" },
