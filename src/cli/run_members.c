@@ -116,6 +116,7 @@ tutti_status tutti_cli_run_members(const tutti_cli_run_config *c, const char *co
                                                         : share > 1    ? share
                                                                        : 1,
                                              .argv = words,
+                                             .script = true,
                                              .restarts = (int)c->restarts,
                                              .leave_ns = (int64_t)(c->stop_timeout * 1e9),
                                              .pass = pass,
