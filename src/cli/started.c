@@ -115,7 +115,7 @@ static bool may_overwrite(const tutti_train_config *c)
     return c->out[0] != 0 || c->resume[0] != 0;
 }
 
-/* A simulated run without failures loses nobody, as it would not with another number. */
+/* A simulated run without failures has no losses, whatever this number is. */
 static bool may_go_on(const tutti_train_config *c)
 {
     return c->continue_on_loss || c->min_workers == 1 || !is_real(c);

@@ -324,7 +324,8 @@ class Run(unittest.TestCase):
         self.refused("n is 3, but the hosts 'a:2' have 2 workers", "-n", 3, "-H", "a:2", "--", "true")
         self.refused("min-workers is 3, but the run has 2", "-n", 2, "--min-workers", 3, "--on-loss", "continue", "--",
                      "true")
-        self.refused("min-workers is 2, but the run ends with the first loss", "-n", 2, "--min-workers", 2, "--", "true")
+        self.refused("min-workers is 2, but the run ends with the first loss", "-n", 2, "--min-workers", 2, "--",
+                     "true")
         for name in "restarts", "workers-timeout", "pass":
             self.refused(f"{name} is for runs whose workers come and go; give --workers FEWEST:MOST too, or omit it",
                          "-n", 2, f"--{name}", 5, "--", "true")
