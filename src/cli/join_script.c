@@ -61,6 +61,7 @@ static tutti_status start(const tutti_cli_member *m, const tutti_cli_join_script
     tutti_launch_elastic_options options = { .workers = 1,
                                              .threads = how->threads,
                                              .argv = words,
+                                             .script = true,
                                              .joins = true,
                                              .pass = pass,
                                              .id = m->pass.id,

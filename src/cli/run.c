@@ -329,6 +329,34 @@ out:
     return status;
 }
 
+/* Refuses options of another kind of run, whose number of workers is fixed here. */
+static tutti_status refuse_void(const run_config *c, tutti_error *err)
+{
+    static const char *const with_workers[] = { "restarts", "workers-timeout", "pass" };
+    static const char *const with_hosts[] = { "rsh", "meet", "start-timeout", "export" };
+    run_config usual;
+
+    tutti_options_default(tutti_cli_run_options, &usual);
+    for (size_t k = 0; k < TUTTI_LENGTH(with_workers); k++)
+        if (tutti_cli_run_differs(with_workers[k], tutti_cli_run_options, c, &usual))
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "%s is for runs whose workers come and go; give --workers "
+                              "FEWEST:MOST too, or omit it",
+                              with_workers[k]);
+    for (size_t k = 0; k < TUTTI_LENGTH(with_hosts) && c->hosts[0] == 0; k++)
+        if (tutti_cli_run_differs(with_hosts[k], tutti_cli_run_options, c, &usual))
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "%s is for runs of several hosts; give -H HOST:N,HOST:N too, or omit "
+                              "it",
+                              with_hosts[k]);
+    if (c->min_workers > 1 && c->on_loss != CONTINUE)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "min-workers is %lld, but the run ends with the first loss; give "
+                          "--on-loss continue too, or omit it",
+                          (long long)c->min_workers);
+    return TUTTI_OK;
+}
+
 static tutti_status make_plan(run_plan *p, int argc, char **argv, int at, tutti_error *err)
 {
     run_config *c = &p->c;
@@ -340,9 +368,8 @@ static tutti_status make_plan(run_plan *p, int argc, char **argv, int at, tutti_
                           "-- python train.py");
     if (c->workers[0] != 0)
         TUTTI_TRY(tutti_cli_run_members_check(c, tutti_cli_run_options, err));
-    else if (c->pass[0] != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "pass is for runs whose workers come and go; give --workers FEWEST:MOST");
+    else
+        TUTTI_TRY(refuse_void(c, err));
     if (c->hosts[0] == 0 && c->n == 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "how many workers? give -n N, or -H HOST:N,HOST:N for several hosts");

@@ -16,6 +16,9 @@ typedef struct tutti_cli_run_config {
    is no such range, or an option is given that such runs do not have. */
 tutti_status tutti_cli_run_members_check(tutti_cli_run_config *c, const tutti_option *options,
                                          tutti_error *err);
+/* Is that option another one than in `usual`, which has the defaults? */
+bool tutti_cli_run_differs(const char *name, const tutti_option *options,
+                           const tutti_cli_run_config *c, const tutti_cli_run_config *usual);
 /* Starts the workers, and blocks until all have ended. words: the command, NULL-ended. */
 tutti_status tutti_cli_run_members(const tutti_cli_run_config *c, const char *const *words,
                                    tutti_launch_result *result, tutti_error *err);

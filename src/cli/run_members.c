@@ -15,24 +15,30 @@ enum { WORKERS_MOST = 1024 };
 static const char *const not_here[] = { "hosts",   "rsh",         "start-timeout", "export", "servers", "pin",
                                         "on-loss", "min-workers", "grace",         "tag" };
 
+bool tutti_cli_run_differs(const char *name, const tutti_option *options,
+                           const tutti_cli_run_config *c, const tutti_cli_run_config *usual)
+{
+    const tutti_option *o = tutti_option_find(options, name);
+    char mine[300], theirs[300];
+
+    tutti_option_print(o, c, mine, sizeof mine);
+    tutti_option_print(o, usual, theirs, sizeof theirs);
+    return strcmp(mine, theirs) != 0;
+}
+
 static tutti_status refuse_others(const tutti_cli_run_config *c, const tutti_option *options,
                                   tutti_error *err)
 {
     tutti_cli_run_config usual;
-    char mine[300], theirs[300];
 
     tutti_options_default(options, &usual);
-    for (size_t k = 0; k < TUTTI_LENGTH(not_here); k++) {
-        const tutti_option *o = tutti_option_find(options, not_here[k]);
-        tutti_option_print(o, c, mine, sizeof mine);
-        tutti_option_print(o, &usual, theirs, sizeof theirs);
-        if (strcmp(mine, theirs) != 0)
+    for (size_t k = 0; k < TUTTI_LENGTH(not_here); k++)
+        if (tutti_cli_run_differs(not_here[k], options, c, &usual))
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                               "--%s is for runs with a fixed number of workers; with --workers "
                               "they are processes of this machine, and the run goes on after each "
                               "loss; omit it",
                               not_here[k]);
-    }
     if (strcmp(c->transport, "auto") != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "transport is '%.80s'; workers that come and go meet over tcp; omit it",
@@ -110,6 +116,7 @@ tutti_status tutti_cli_run_members(const tutti_cli_run_config *c, const char *co
                                                         : share > 1    ? share
                                                                        : 1,
                                              .argv = words,
+                                             .script = true,
                                              .restarts = (int)c->restarts,
                                              .leave_ns = (int64_t)(c->stop_timeout * 1e9),
                                              .pass = pass,

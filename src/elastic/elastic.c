@@ -304,6 +304,8 @@ tutti_status tutti_elastic_next(tutti_elastic *m, tutti_elastic_epoch *epoch, tu
 
     *epoch = (tutti_elastic_epoch){ .world = NULL };
     status = tutti_follower_next(m->follower, &turn, err);
+    if (status == TUTTI_ERR_USAGE)
+        tell(m, "refused");
     if (m->last != NULL)
         give_last(m, epoch);
     if (status != TUTTI_OK || epoch->world != NULL)

@@ -8,6 +8,7 @@
      3 at 10.0.0.2:41234          worker 3 has joined, and others reach it there
      3 in 1 7                     worker 3 is rank 1 of epoch 7 (not from `tutti train`)
      3 ended                      worker 3 has seen the end of the run
+     3 refused                    worker 3 does not fit the run, and says why by itself
      3 says ...                   a sentence for the user
 
    What happens when
@@ -63,6 +64,7 @@ typedef struct worker {
     int place;                   /* its rank there */
     unsigned long long epoch;    /* that epoch */
     bool done;                   /* it has seen the end of the run, and ends by itself */
+    bool refused;                /* it ends by itself, and says why */
     char address[64];            /* "": it has not joined */
     launch_stopped stopped;
 } worker;
@@ -172,7 +174,9 @@ static void take_line(elastic *e, const char *line)
         snprintf(e->workers[k].address, sizeof e->workers[k].address, "%s", address);
         e->met = true;
         write_pass(e);
-    } else if (strstr(line, " ended") != NULL && sscanf(line, "%d", &k) == 1 && k >= 0 && k < e->n) {
+    } else if (strstr(line, " refused") != NULL && sscanf(line, "%d", &k) == 1 && k >= 0 && k < e->n)
+        e->workers[k].refused = true;
+    else if (strstr(line, " ended") != NULL && sscanf(line, "%d", &k) == 1 && k >= 0 && k < e->n) {
         e->workers[k].done = true;
         e->whole = e->whole || !e->workers[k].in ||
                    (e->workers[k].place == 0 && e->workers[k].epoch == e->newest);
@@ -281,7 +285,8 @@ static void on_loss(elastic *e, int k, int status)
         else
             snprintf(e->why, sizeof e->why, "worker %d was lost: %.250s", k, why.text);
     }
-    e->printed = e->printed || (k == 0 && !killed && number == REFUSED);
+    e->printed = e->printed || (k == 0 && !killed && number == REFUSED &&
+                                (w->refused || !e->options->script));
     if (e->options->joins)
         return;
     if (!killed && number == REFUSED && w->started_again == 0) {
@@ -322,7 +327,7 @@ static tutti_status start(elastic *e, int k, bool founder, tutti_error *err)
 
     w->start_at = 0;
     w->newcomer = !founder;
-    w->in = w->done = w->ours = false;
+    w->in = w->done = w->refused = w->ours = false;
     w->stopped = (launch_stopped){ .since_ns = 0 };
     status = tutti_launch_start_worker(founder ? &e->founders : &e->newcomers, k,
                                        e->options->joins ? NULL : &e->cores[k], NULL, &w->pid,

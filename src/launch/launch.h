@@ -121,6 +121,8 @@ typedef struct tutti_launch_elastic_options {
     int threads;                 /* of each */
     const char *const *argv;     /* as in tutti_launch_options */
     int restarts;                /* how often each lost one is started again */
+    bool script;                 /* of any program, whose exit code 2 does not mean that it has
+                                    printed why */
     bool joins;                  /* one worker, a newcomer of a run that is under way. The pass is
                                     read only, and it is not started again */
     int64_t leave_ns;            /* that they have to leave after a signal, then they are killed;

@@ -178,7 +178,8 @@ class Join(Case):
         """A run of two commands, the first of which tells the launcher these lines, and fails if there are any."""
         told = "".join(line + "\n" for line in lines)
         of = ("import os, sys; os.environ['TUTTI_RANK'] == '0' or sys.exit(); "
-              "os.write(int(os.environ['TUTTI_TELL']), %r); sys.exit(%d)") % (told.encode(), 5 if told else 0)
+              "os.write(int(os.environ['TUTTI_TELL']), %r); sys.exit(%d)") % (
+                  told.encode(), 2 if "refused" in told else 5 if told else 0)
         run = self.start(name, "run", "--workers", "1:2", "-n", "2", "--restarts", "0", "--pass",
                          os.path.join(self.folder, name + ".join"), "--", sys.executable, "-c", of)
         self.ends(code, run, name)
@@ -200,6 +201,16 @@ class Join(Case):
     def test_a_command_that_takes_no_part_is_no_success(self):
         said = self.told_by_commands("plain", code=1)
         self.assertIn("the command has ended without having taken part in the run", said)
+
+    def test_a_command_that_ends_with_2_by_itself_is_told(self):
+        """Exit code 2 is that of a worker that Tutti has refused in a sentence. Any program may have it."""
+        kept = os.path.join(self.folder, "two.join")
+        line = ["--", sys.executable, "-c", "import sys; sys.exit(2)"]
+        run = self.start("two", "run", "--workers", "1:2", "-n", "1", "--pass", kept, *line)
+        self.ends(2, run, "two")
+        self.assertRegex(self.said("two"), r"^tutti: worker 0 was lost: process \d+ exited with code 2, before all "
+                                           r"workers had met\n$")
+        self.assertEqual(self.told_by_commands("refused", "0 refused", code=2), "")
 
     def test_one_that_tells_its_epoch_late_hides_no_lost_results(self):
         """Worker 0 is rank 0 of epoch 8, and is lost; worker 1 was stopped as it was to say that it is in epoch 7."""

@@ -322,7 +322,16 @@ class Run(unittest.TestCase):
         self.refused("needs a value", "-n")
         self.refused("-n is '0.5'", "-n", "0.5", "--", "true")
         self.refused("n is 3, but the hosts 'a:2' have 2 workers", "-n", 3, "-H", "a:2", "--", "true")
-        self.refused("min-workers is 3, but the run has 2", "-n", 2, "--min-workers", 3, "--", "true")
+        self.refused("min-workers is 3, but the run has 2", "-n", 2, "--min-workers", 3, "--on-loss", "continue", "--",
+                     "true")
+        self.refused("min-workers is 2, but the run ends with the first loss", "-n", 2, "--min-workers", 2, "--",
+                     "true")
+        for name in "restarts", "workers-timeout", "pass":
+            self.refused(f"{name} is for runs whose workers come and go; give --workers FEWEST:MOST too, or omit it",
+                         "-n", 2, f"--{name}", 5, "--", "true")
+        for name, value in (("rsh", "ssh"), ("meet", "127.0.0.1"), ("start-timeout", 5), ("export", "PATH")):
+            self.refused(f"{name} is for runs of several hosts; give -H HOST:N,HOST:N too, or omit it", "-n", 2,
+                         f"--{name}", value, "--", "true")
         self.refused("transport shm does not reach several hosts", "-H", "a,b", "--transport", "shm", "--", "true")
         self.refused("transport shm does not reach", "-H", "a,b", "--transport", "shm(spin=1)", "--", "true")
         self.refused("transport is 'mpi'; workers that `tutti run` starts meet over shm or tcp", "-n", 2, "--transport",

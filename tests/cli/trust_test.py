@@ -153,9 +153,9 @@ class Trust(Case):
             self.refused("'--%s' would change it" % name, "compare", "--resume", folder, "--pictures", "off",
                          "--" + name, value + "x")
         self.assertFalse(os.path.exists(mark))
-        say(*words, "--rsh", shell)  # without hosts it is not asked
-        done = tutti("compare", "--resume", folder, "--pictures", "off", "--rsh", shell)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        say(*words, "--rsh", shell)  # without hosts it would not be asked
+        self.refused("rsh is given, and it does nothing without other hosts", "compare", "--resume", folder,
+                     "--pictures", "off", "--rsh", shell)
         self.assertFalse(os.path.exists(mark))
 
     def test_comparison_log_does_not_follow_symlinks(self):

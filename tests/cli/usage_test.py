@@ -194,6 +194,16 @@ class Usage(Case):
         for name, value in (("restarts", "3"), ("workers-timeout", "5")):
             self.refused(f"{name} is given, and it does nothing without workers, FEWEST:MOST; give both, or omit it",
                          "train", f"--{name}", value)
+        for name, value, why in (
+                ("checkpoint-keep", "3", "without checkpoints; give checkpoint-every too"),
+                ("checkpoint-async", "on", "without checkpoints; give checkpoint-every too"),
+                ("rsh", "ssh", "without other hosts; give -H HOST:N,HOST:N too"),
+                ("meet", "127.0.0.1", "on one machine; give -H HOST:N,HOST:N, or workers, FEWEST:MOST, too"),
+                ("min-workers", "2", "where the run ends with the first loss; give on-loss=continue"),
+                ("overwrite", "on", "for the new directory that the run makes; give --out too, or omit it")):
+            self.refused(f"{name} is given, and it does nothing {why}", "train", "-n", "2", f"--{name}={value}")
+        self.refused("start-timeout is given, and it does nothing in a simulated run", "train", "--transport", "sim",
+                     "--start-timeout", "5")
         self.refused("there is no worker 2: with n = 2 they are 0 to 1", "train", "-n", "2", "--slow", "2:3")
         self.refused("it has 2 weights (sum 3) for 3 workers", "train", "-n", "3", "--batch-share", "1:2")
         self.refused("batch-share is 'fair'; write even, auto, data, or a weight for each worker", "train",

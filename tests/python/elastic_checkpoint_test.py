@@ -190,6 +190,8 @@ def test_a_damaged_state_of_the_optimizer_is_refused_by_name(tmp_path, killed):
     pytest.param("begins", "resume='' begins a run, and there are checkpoints of an earlier", marks=pytest.mark.slow),
     pytest.param("cut", "is of a run with sampler '?56 samples, batch 3, seed 1", marks=pytest.mark.slow),
     pytest.param("rate", "group 0 of the optimizer has lr=0.02 here, and 0.01 ", marks=pytest.mark.slow),
+    ("optimizer", "is of a run with optimizer torch.optim.adam.Adam, and this one has torch.optim.adam.*AdamW"),
+    pytest.param("clip", "is of a run with clip_norm 0.0, and this one has 0.5", marks=pytest.mark.slow),
     ("fixed", "is of a run whose workers come and go; continue it by `tutti run --workers`"),
 ])
 def test_what_would_have_other_bits_is_refused(tmp_path, killed, change, why):
@@ -198,6 +200,10 @@ def test_what_would_have_other_bits_is_refused(tmp_path, killed, change, why):
         script = script.replace("sampler(data, 3, seed=1)", "sampler(data, 3, seed=2)")
     if change == "rate":
         script = script.replace("lr=0.01", "lr=0.02")
+    if change == "optimizer":
+        script = script.replace("torch.optim.Adam(", "torch.optim.AdamW(")
+    if change == "clip":
+        script = script.replace("elastic=True", "elastic=True, clip_norm=0.5")
     if change == "fixed":
         model = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.BatchNorm1d(6), torch.nn.ReLU(),
                                     torch.nn.Dropout(0.2), torch.nn.Linear(6, 2))

@@ -188,6 +188,9 @@ def test_another_script_is_refused_by_name_and_the_run_does_not_notice(tmp_path)
     assert text == ("tutti: this worker does not fit the run: it has 'parameter 4.weight: float32 [3, 6]', and the "
                     "others have 'parameter 4.weight: float32 [2, 6]'; all run the same program with the same "
                     "arguments\n")
+    other.write_text("import sys; sys.exit(2)")
+    text = ends(join(tmp_path / "run.join", sys.executable, other), 2)
+    assert re.fullmatch(r"tutti: this worker was lost: process \d+ exited with code 2\n", text)
     listed = subprocess.run([TUTTI, "leave", str(tmp_path / "run.join")], capture_output=True, text=True, check=True)
     assert "epoch 1: 1 worker from step 0\n" in listed.stdout, "it was no member"
     run.process.send_signal(signal.SIGTERM)

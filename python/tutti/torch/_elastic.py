@@ -167,8 +167,8 @@ class ElasticRun(Run):
                              "without elastic=True, or begin in another folder")
         theirs = json.loads(words["cut"])
         for name, mine in self.elastic.cut.items():
-            if theirs.get(name) != mine:
-                raise ValueError(f"checkpoint '{checkpoint}' is of a run with {name} {theirs.get(name)}, and this one "
+            if theirs.get(name, mine) != mine:  # an older version noted less
+                raise ValueError(f"checkpoint '{checkpoint}' is of a run with {name} {theirs[name]}, and this one "
                                  f"has {mine}, so its bits would be others; continue with the same, or begin in "
                                  "another folder")
         self.engine.load(checkpoint)
@@ -318,7 +318,8 @@ class Elastic:
         size = sum(t.numel() * t.element_size() for t in model.state_dict().values())
         facts = _facts.of(model, optimizer, method, sampler, options)
         facts["checkpoint"] = "" if self.saves is None else self.saves.fingerprint()
-        self.cut = {name: facts[name] for name in ("method", "elastic_shares", "sampler")}
+        self.cut = {name: facts[name] for name in ("method", "elastic_shares", "sampler", "optimizer",
+                                                        "clip_norm")}
         self.members = Members(16 * size + 64 * _MIB, facts)
         Elastic._taken = True
         self._listen()
