@@ -1,5 +1,5 @@
-/* waves.h: the state of method wavelet, shared by wavelet.c, which declares, opens and closes it, and
-   by waves.c, which trains. The client thread makes all calls. */
+/* waves.h: the state of method wavelet, shared by wavelet.c, which declares, opens and closes it,
+   and by waves.c, which trains. The client thread makes all calls. */
 #ifndef TUTTI_WAVES_H
 #define TUTTI_WAVES_H
 #include "tutti/method.h"
