@@ -95,6 +95,11 @@ static bool has_checkpoints(const tutti_train_config *c)
     return c->checkpoint_every > 0 || c->checkpoint_on_signal;
 }
 
+static bool is_written(const tutti_train_config *c)
+{
+    return has_checkpoints(c) || !c->checkpoint_async;
+}
+
 static bool has_hosts(const tutti_train_config *c)
 {
     return c->hosts[0] != 0;
@@ -112,7 +117,7 @@ static bool is_real(const tutti_train_config *c)
 
 static bool may_overwrite(const tutti_train_config *c)
 {
-    return c->out[0] != 0 || c->resume[0] != 0;
+    return c->out[0] != 0 || c->resume[0] != 0 || !c->overwrite;
 }
 
 /* A simulated run without failures has no losses, whatever this number is. */
@@ -130,7 +135,7 @@ tutti_status tutti_cli_check_void(const tutti_cli_settings *s, tutti_error *err)
     } voids[] = {
         { "checkpoint-keep", has_checkpoints,
           "without checkpoints; give checkpoint-every too, or omit it" },
-        { "checkpoint-async", has_checkpoints,
+        { "checkpoint-async", is_written,
           "without checkpoints; give checkpoint-every too, or omit it" },
         { "rsh", has_hosts, "without other hosts; give -H HOST:N,HOST:N too, or omit it" },
         { "meet", has_others,

@@ -148,6 +148,16 @@ def test_a_run_that_ends_outside_of_an_epoch_saves_its_last_step(tmp_path, undis
 
 
 @pytest.mark.slow
+def test_a_last_step_does_not_replace_a_newer_one(tmp_path):
+    folder = tmp_path / "saved"
+    run = without_a_majority(tmp_path, folder, "--workers-timeout", "3")
+    (folder / "step-00000019").mkdir(parents=True)
+    text = run.end(3)
+    assert "is not saved: the folder has one of step 19 already" in text and "Traceback" not in text
+    assert [p.name for p in folder.glob("step-*")] == ["step-00000019"]
+
+
+@pytest.mark.slow
 def test_a_last_step_that_cannot_be_saved_is_told(tmp_path):
     folder = tmp_path / "saved"
     run = without_a_majority(tmp_path, folder, "--workers-timeout", "3")

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import threading
 import time
 import weakref
@@ -178,6 +179,12 @@ class ElasticSaves(_preempt.Preemption):
             return  # all have saved it, and then left
         self._run = weakref.proxy(run)
         there = f"{self._directory}/step-{steps:08d}"
+        found = [re.fullmatch(r"step-(\d+)", name) for name in os.listdir(self._directory)
+                 ] if os.path.isdir(self._directory) else []
+        newest = max((int(step[1]) for step in found if step), default=-1)
+        if newest > steps:  # by a majority elsewhere, say, and it could be removed as this one is saved (keep)
+            self._say(f"the state of step {steps} is not saved: the folder has one of step {newest} already")
+            return
         try:
             self._take_claim(begins=False)
             run.save_here(self._directory, self._plan.keep, wait=True)
