@@ -301,7 +301,7 @@ def trained(model: Model, way):
 
 
 def every(rank, n, folder, backends):
-    """All models in each way on each backend. A model that fails alike on all ranks is told, and the others go on."""
+    """All models in each way on each backend. The answer has the text of an error where a model has failed."""
     told: dict = {}
     for backend in backends:
         dist_cases.start(folder, rank, n, backend, name=backend)
