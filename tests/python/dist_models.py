@@ -190,6 +190,12 @@ def bert_like(kind, **more):
     return of(kind, **config | more)
 
 
+def with_unused(model):
+    """Parameters that no loss depends on."""
+    model.unused = nn.Linear(8, 8)
+    return model
+
+
 def without_scalars(model):
     """FSDP2 takes no parameter without a dimension."""
     model.model.logit_scale = nn.Parameter(model.model.logit_scale.detach().view(1))
@@ -220,8 +226,9 @@ MODELS = {
     "gpt2": Model(lambda: of("GPT2LMHeadModel", vocab_size=WORDS, n_embd=32, n_layer=2, n_head=4, n_positions=64,
                              bos_token_id=1, eos_token_id=2), words),
     "bert": Model(lambda: bert_like("BertForMaskedLM"), words),
-    "bert with a head that is not used": Model(lambda: bert_like("BertForPreTraining"), lambda: {
-        **words(), "next_sentence_label": torch.randint(0, 2, (3,))}, {"bucket_cap_mb": 0.01}),
+    "bert with a head that is not used": Model(lambda: with_unused(bert_like("BertForPreTraining")), lambda: {
+        **words(), "next_sentence_label": torch.randint(0, 2, (3,))},
+        {"bucket_cap_mb": 0.01, "find_unused_parameters": True}),
     "distilbert": Model(lambda: of("DistilBertForSequenceClassification", vocab_size=WORDS, dim=32, n_layers=2,
                                    n_heads=4, hidden_dim=64, num_labels=4), classes_of_words),
     "electra": Model(lambda: bert_like("ElectraForSequenceClassification", embedding_size=16, num_labels=4),
