@@ -24,9 +24,9 @@ extern "C" {
 #endif
 
 #define TUTTI_VERSION_MAJOR 0
-#define TUTTI_VERSION_MINOR 3
+#define TUTTI_VERSION_MINOR 4
 #define TUTTI_VERSION_PATCH 0
-/* "0.3.0": version of the running library, not of the header used for compilation. */
+/* "0.4.0": version of the running library, not of the header used for compilation. */
 const char *tutti_version(void);
 
 /* ---- status and error ---- */

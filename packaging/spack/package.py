@@ -1,7 +1,7 @@
 # A package of Spack. It has no address to fetch from: from a clone,
 #     spack repo create tutti-repo tutti
 #     mkdir -p tutti-repo/packages/tutti && cp packaging/spack/package.py tutti-repo/packages/tutti
-#     spack repo add tutti-repo && spack dev-build tutti@0.3.0
+#     spack repo add tutti-repo && spack dev-build tutti@0.4.0
 from spack.package import *
 
 
@@ -10,7 +10,7 @@ class Tutti(CMakePackage):
     computers, lost workers and little memory. A command, a C library, and with +python a package for Python."""
 
     license("Apache-2.0")
-    version("0.3.0")
+    version("0.4.0")
 
     variant("python", default=True, description="the Python package")
     variant("sim", default=False, description="the transport that simulates a cluster")

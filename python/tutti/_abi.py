@@ -5,9 +5,9 @@ from ctypes import (
     c_long, c_longlong, c_uint, c_uint16, c_uint8, c_ulong, c_ulonglong, c_void_p,
 )
 
-VERSION = "0.3.0"
+VERSION = "0.4.0"
 # Libraries of one interface have this in their soname.
-ABI = "0.3"
+ABI = "0.4"
 
 TUTTI_OK = 0
 TUTTI_CLOSED = 1

@@ -14,7 +14,7 @@ _SONAME = "libtutti.so." + _abi.ABI
 
 
 def built(*name: str) -> str | None:
-    """Returns the path of a built file of this package, such as built("lib", "libtutti.so.0.3"); None: no such file."""
+    """Returns the path of a built file of this package, such as built("lib", "libtutti.so.0.4"); None: no such file."""
     beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), *name)
     if os.path.exists(beside):
         return beside
