@@ -9,13 +9,17 @@ calm    the same with 0.4 events an hour and place, and each may take all hosts 
 Goodput is the samples of steps that are kept, over those that the hosts could have computed while they were there.
 Two ways of going on are played against one trace (`tutti platform 'spot(...)'`):
 
-workers come and go    what `tutti train --workers` does. A loss costs the step in flight, DETECT and CHANGE. Then the
-                       next epoch has all that are there. A worker that comes back has the state JOIN later; the step in
-                       flight is made, and CHANGE later it is a member. Where a loss takes the majority the run ends,
-                       and another one goes on from its last step, RESTART later
-ddp restarted          a loss ends the run. RESTART after DETECT it goes on from its last checkpoint, which are MINUTE
-                       apart, with all that were there at the loss; later ones wait for the next restart. What it
-                       has at the end counts, also since its last checkpoint
+workers come and go    what `tutti run --workers` does with a script that has checkpoint=. A loss costs the step in
+                       flight, DETECT and CHANGE. Then the next epoch has all that are there. A worker that comes back
+                       starts, and has the state LOAD later; the step in flight is made, and CHANGE later it is a
+                       member. Where a loss takes the majority the others wait for WAIT (--workers-timeout, 600 s
+                       without it), one saves the last step, the run ends, and all start again and load it
+ddp restarted          a loss ends the run. After DETECT all start again and load its last checkpoint, which are MINUTE
+                       apart, with all that are there by then; later ones wait for the next restart. What it has at
+                       the end counts, also since its last checkpoint
+
+A start is the same for both: of a process that was killed, or of a machine with its image. That a launcher waits before
+it starts one again (1 to 60 s, and --restarts) is not played.
 
 Epochs are real runs of the simulator, each a process: its hosts, their number, and the state that the one before has
 left. The nodes of src/elastic, which have sockets, do not run in the simulator. Their costs are the constants below.
@@ -27,8 +31,10 @@ from net import Bench
 
 DETECT = 1.0    # s until a host that is silent is suspected: the default of src/elastic/node.h. A killed process: 0
 CHANGE = 0.2    # s of a change of members
-JOIN = 1.0      # s from a host's return until its worker has the state (that of this model: some bytes)
-RESTART = 60.0  # s until all processes of a run are there again and have loaded a checkpoint
+LOAD = 1.0      # s until a process that has started has the state, of a peer or of a checkpoint
+PROCESS = 5.0   # s until a process that was killed has started again
+MACHINE = 30.0  # s until the process of a machine that is back has started
+WAIT = 60.0     # s for which a run waits for a majority
 MINUTE = 60.0   # s between checkpoints
 PARTS = 512     # logical shares, of a sample each
 STEP = 2.0      # s of a step of all workers
@@ -58,14 +64,14 @@ def admitted(trace, delay, end):
     """The trace with returns `delay` later; those of workers that are lost again before that are left out."""
     down_at, moved = {}, {}
     for at, lost, back in reversed(trace):
+        for worker in lost:  # first: what is back and lost at one moment comes back before
+            down_at[worker] = at
+            moved.setdefault(at, (set(), set()))[0].add(worker)
         for worker in back:
             if at + delay < min(down_at.get(worker, end), end):
                 moved.setdefault(at + delay, (set(), set()))[1].add(worker)
             elif worker in down_at:
                 moved[down_at[worker]][0].discard(worker)
-        for worker in lost:
-            down_at[worker] = at
-            moved.setdefault(at, (set(), set()))[0].add(worker)
     return [(at, *moved[at]) for at in sorted(moved) if any(moved[at])]
 
 
@@ -82,8 +88,8 @@ def there(trace, n, end):
 class Played:
     """A run of n workers that is played in epochs; `made`: the steps that it has kept."""
 
-    def __init__(self, tutti, folder, n, detect=DETECT):
-        self.tutti, self.out, self.n, self.detect = tutti, folder, n, detect
+    def __init__(self, tutti, folder, n, detect=DETECT, start=MACHINE):
+        self.tutti, self.out, self.n, self.detect, self.joins = tutti, folder, n, detect, start + LOAD
         self.share = STEP * n / PARTS
         self.made, self.epochs = 0, 0
 
@@ -125,7 +131,7 @@ class Played:
     def come_and_go(self, trace, end):
         """Returns how often a loss took the majority."""
         up, members, begin, ended = set(range(self.n)), set(range(self.n)), 0.0, 0
-        trace = admitted(trace, JOIN, end) + [(end, set(), set())]
+        trace = admitted(trace, self.joins, end) + [(end, set(), set())]
         for k, (at, lost, back) in enumerate(trace):
             before, gone, stop = self.made, members & lost, at
             if at > begin:
@@ -137,7 +143,7 @@ class Played:
                 raise RuntimeError(f"nobody is left at {at} s, and no one has the state")
             pause = CHANGE + (self.detect if gone else 0)
             if 2 * len(gone) > len(members) or (2 * len(gone) == len(members) and min(members) in gone):
-                pause, ended = self.detect + RESTART, ended + 1
+                pause, ended = self.detect + WAIT + self.joins, ended + 1
             begin, members = max(begin, stop + pause), set(up)
         return ended
 
@@ -147,11 +153,12 @@ class Played:
         for at, lost, back in trace + [(end, set(), set())]:
             up = (up | back) - lost
             if at < end and members and not members & lost:
+                members = members | back if at < begin else members
                 continue
             if members and at > begin:
                 step = self.share * -(-PARTS // len(members))
                 self.epoch(len(members), at - begin, every=max(1, round(MINUTE / step)) if at < end else 1)
-            begin, members = at + self.detect + RESTART, set(up)
+            begin, members = at + self.detect + self.joins, set(up)
             restarts += at < end and bool(up)
         return restarts
 
@@ -169,18 +176,19 @@ class Spot(Bench):
         spot = lambda words: "spot(n=64,places=8,hours=%g,%s)" % (hours, words)
         if self.chosen("killed"):
             end = 60 if self.quick else 600
-            self.play("killed", "8 workers, one killed every 15 s", killed(8, 15, 1, end), 8, end, detect=0)
+            self.play("killed", "8 workers, one killed every 15 s", killed(8, 15, 1, end), 8, end, detect=0,
+                      start=PROCESS)
         for piece, spec in (("busy", spot("events=1.75")), ("storm", spot("events=7")),
                             ("calm", spot("events=0.4,size=bulk"))):
             if self.chosen(piece):
                 text = subprocess.run([self.tutti, "platform", spec], stdout=subprocess.PIPE, text=True, check=True)
                 self.play(piece, f"64 workers in 8 places, {piece}", text.stdout, 64, 3600 * hours, trace=spec)
 
-    def play(self, piece, title, text, n, end, detect=DETECT, **facts):
+    def play(self, piece, title, text, n, end, detect=DETECT, start=MACHINE, **facts):
         trace = changes(text)
         with tempfile.TemporaryDirectory(prefix="tutti-bench-") as folder:
             names = ("goes", "again", "calm")
-            goes, again, calm = (Played(self.tutti, f"{folder}/{name}", n, detect) for name in names)
+            goes, again, calm = (Played(self.tutti, f"{folder}/{name}", n, detect, start) for name in names)
             ended, restarts = goes.come_and_go(trace, end), again.restart(trace, end)
             same = goes.model(goes.made + 1) == calm.model(goes.made + 1)
         possible = there(trace, n, end) / goes.share
@@ -190,6 +198,6 @@ class Spot(Bench):
         self.record.row(f"{title}: goodput, workers come and go", goes.made * PARTS / possible, "", steps=goes.made,
                         epochs=goes.epochs, ended=ended, **facts)
         self.record.row(f"{title}: goodput, ddp restarted from checkpoints", again.made * PARTS / possible, "",
-                        steps=again.made, restarts=restarts, restart_seconds=RESTART, **facts)
+                        steps=again.made, restarts=restarts, restart_seconds=detect + start + LOAD, **facts)
         self.record.row(f"{title}: the model is that of a run that nothing disturbs", int(same), "", steps=goes.made,
                         **facts)

@@ -207,6 +207,8 @@ static tutti_status make_words(const void *user, const tutti_compare_choice *of,
     s.config.target = s.config.resume = s.config.out = "";
     if (status == TUTTI_OK)
         status = tutti_train_check(&s.config, tutti_cores(), err);
+    if (status == TUTTI_OK && !of_plan)
+        status = tutti_cli_check_void(&s, false, err);
     if (of_plan) /* the command may be typed on another machine, whose cores it is to go by */
         s.config.threads = threads;
     if (status == TUTTI_OK)

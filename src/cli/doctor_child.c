@@ -51,9 +51,23 @@ static bool read_answer(tutti_runtime *rt, int fd, int64_t until, tutti_doctor_a
     }
 }
 
+/* Waits for the end of a child that has closed the pipe. false: it had not ended at `until`. */
+static bool ends_by(tutti_runtime *rt, pid_t child, int64_t until, int *status)
+{
+    for (;;) {
+        const pid_t ended = waitpid(child, status, WNOHANG);
+        if (ended == child || (ended < 0 && errno != EINTR))
+            return true;
+        if (tutti_now_ns(rt) >= until)
+            return false;
+        poll(NULL, 0, 1);
+    }
+}
+
 void tutti_doctor_ask(tutti_runtime *rt, int64_t limit_ns, void (*run)(void *user), void *user,
                       tutti_doctor_answer *out)
 {
+    const int64_t until = tutti_now_ns(rt) + limit_ns;
     const pid_t parent = getpid();
     int ends[2], status = 0;
     pid_t child;
@@ -69,11 +83,12 @@ void tutti_doctor_ask(tutti_runtime *rt, int64_t limit_ns, void (*run)(void *use
     close(ends[1]);
     if (child > 0) {
         setpgid(child, child); /* as the child does, since either may be first */
-        out->late = !read_answer(rt, ends[0], tutti_now_ns(rt) + limit_ns, out);
-        if (out->late)
+        out->late = !read_answer(rt, ends[0], until, out) || !ends_by(rt, child, until, &status);
+        if (out->late) {
             kill(-child, SIGKILL);
-        while (waitpid(child, &status, 0) < 0 && errno == EINTR)
-            ;
+            while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+                ;
+        }
         kill(-child, SIGKILL); /* what it has started and left behind */
         out->code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
     }

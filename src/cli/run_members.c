@@ -1,6 +1,8 @@
 /* run_members.c: `tutti run --workers FEWEST:MOST`: processes of any program that takes part in a
    run whose workers come and go, as a script with prepare(elastic=True) does. The program's side is
    src/elastic/elastic.c. */
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -94,16 +96,21 @@ static tutti_status name_pass(const tutti_cli_run_config *c, char *path, size_t 
                               tutti_error *err)
 {
     char here[4096];
+    int n;
 
     if (c->pass[0] != '/' && getcwd(here, sizeof here) == NULL)
-        return tutti_fail(err, TUTTI_ERR_IO, 0, "finding the working directory");
+        return tutti_fail(err, TUTTI_ERR_IO, errno, "finding the working directory");
     if (c->pass[0] == '/')
-        snprintf(path, bytes, "%.4100s", c->pass);
+        n = snprintf(path, bytes, "%s", c->pass);
     else if (c->pass[0] != 0)
-        snprintf(path, bytes, "%.3800s/%.300s", here, c->pass);
+        n = snprintf(path, bytes, "%s/%s", here, c->pass);
     else
-        snprintf(path, bytes, "%.4000s/tutti-%ld.join", here, (long)getpid());
-    return TUTTI_OK;
+        n = snprintf(path, bytes, "%s/tutti-%ld.join", here, (long)getpid());
+    return (size_t)n < bytes ? TUTTI_OK
+                             : tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                                          "pass is '%.60s...', whose path has %d bytes of at most %zu; "
+                                          "give a shorter one",
+                                          c->pass, n, bytes - 1);
 }
 
 tutti_status tutti_cli_run_members(const tutti_cli_run_config *c, const char *const *words,
@@ -123,7 +130,7 @@ tutti_status tutti_cli_run_members(const tutti_cli_run_config *c, const char *co
                                              .say = tutti_cli_show_loss };
     tutti_launch_claim *claim = NULL;
     tutti_runtime *rt;
-    tutti_status status;
+    tutti_status status = TUTTI_OK;
 
     TUTTI_TRY(name_pass(c, pass, sizeof pass, err));
     TUTTI_TRY(tutti_launch_pass_replaces(pass, err));
@@ -131,7 +138,8 @@ tutti_status tutti_cli_run_members(const tutti_cli_run_config *c, const char *co
     snprintf(workers, sizeof workers, "%d:%d:%.3f", c->least, c->most, c->workers_timeout);
     setenv(TUTTI_LAUNCH_WORKERS, workers, 1);
     TUTTI_TRY(tutti_runtime_open_posix(&rt, err));
-    status = tutti_launch_claim_pass(&claim, rt, pass, err);
+    if (c->pass[0] != 0) /* the other name is this process's own */
+        status = tutti_launch_claim_pass(&claim, rt, pass, err);
     if (status == TUTTI_OK)
         status = tutti_cli_member_secrets(rt, &options, err);
     if (status == TUTTI_OK)

@@ -578,7 +578,7 @@ static tutti_status train(tutti_cli_settings *s, standing *at, int *code, tutti_
         tutti_cli_say_left(s);
     status = tutti_train_check(&s->config, tutti_cores(), err);
     if (status == TUTTI_OK && !at->worker)
-        status = tutti_cli_check_void(s, err);
+        status = tutti_cli_check_void(s, true, err);
     if (status == TUTTI_OK)
         status = tutti_measured_check(&s->config, true, err);
     if (status == TUTTI_OK && !at->out_given)

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "cli_internal.h"
 #include "page_internal.h"
 #include "base/settings.h"
 #include "base/options.h"
@@ -47,6 +48,13 @@ static bool add_option(json_t *words, const tutti_option *o, const tutti_train_c
     return json_array_append_new(words, json_string(value)) == 0 && reported;
 }
 
+/* What a file or a variable gives without an effect is refused as a flag. The directory of the
+   results, which lets a run overwrite, is not in `config` here. */
+static bool is_void(const char *name, const tutti_train_config *config)
+{
+    return strcmp(name, "overwrite") != 0 && tutti_cli_is_void(name, config);
+}
+
 tutti_status tutti_words_of(const tutti_train_config *config, json_t **words, tutti_error *err)
 {
     tutti_train_config usual;
@@ -66,7 +74,7 @@ tutti_status tutti_words_of(const tutti_train_config *config, json_t **words, tu
     if (tutti_world_simulated(config->transport)) /* as `train` sets it where the user has not */
         usual.threads = 1;
     for (const tutti_option *o = tutti_train_options; o->name != NULL && status == TUTTI_OK; o++)
-        if (!of_the_start(o->name))
+        if (!of_the_start(o->name) && !is_void(o->name, config))
             whole = add_option(*words, o, config, &usual) && whole;
     tutti_settings_close(settings);
     if (status == TUTTI_OK && !whole)

@@ -64,6 +64,16 @@ static bool is_there(int fd, const char *path)
         && open_one.st_ino == named.st_ino;
 }
 
+/* Is it a claim's file, or a new one, rather than a user's file of that name, such as poetry.lock? */
+static bool is_ours(int fd)
+{
+    static const char begins[] = "process ";
+    char text[sizeof begins - 1];
+    const ssize_t n = pread(fd, text, sizeof text, 0);
+
+    return n == 0 || (n == sizeof text && memcmp(text, begins, sizeof text) == 0);
+}
+
 /* Tries once to claim the directory. TUTTI_CLOSED: the directory or the file was just removed by
    its owner; try again. */
 static tutti_status try_claim(tutti_launch_claim *c, tutti_error *err)
@@ -81,6 +91,14 @@ static tutti_status try_claim(tutti_launch_claim *c, tutti_error *err)
                           "cannot create '%s'; check its directory, with owner and permissions, or "
                           "give this run another %s",
                           c->lock, c->option);
+    if (!is_ours(c->fd)) {
+        close(c->fd);
+        c->fd = -1;
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "'%s' is a file of something else, and this run would replace and remove "
+                          "it; give this run another %s",
+                          c->lock, c->option);
+    }
     if (flock(c->fd, LOCK_EX | LOCK_NB) != 0) {
         if (errno != EWOULDBLOCK) { /* no locks here, as on some network file systems */
             unlink(c->lock);

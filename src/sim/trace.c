@@ -28,10 +28,12 @@ static tutti_status read_line(sim_run *run, trace *t, const char *text, tutti_er
     bool down = false, known = false;
 
     if (tutti_number_begins(text, &at, &past) && (*past == ' ' || *past == '\t')) {
+        const char *const begin = past;
         rank = strtol(past, &end, 10);
         past = skip_spaces(end);
         down = strncmp(past, "down", 4) == 0;
-        known = (end[0] == ' ' || end[0] == '\t') && (down || strncmp(past, "up", 2) == 0) &&
+        known = end > begin && (*end == ' ' || *end == '\t') &&
+                (down || strncmp(past, "up", 2) == 0) &&
                 *skip_spaces(past + (down ? 4 : 2)) == '\0';
     }
     if (!known || !(at >= 0) || !isfinite(at) || rank < 0)

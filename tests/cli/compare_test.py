@@ -370,6 +370,18 @@ class Compare(Pages):
         self.compare(out, "--methods", "ddp,local-sgd(4)", "--seeds", "1", "-n", "2")
         self.assertEqual([r["method"] for r in self.results(out)], ["ddp", "local-sgd(4)"])
 
+    def test_options_that_do_nothing_in_a_run_are_not_in_its_command(self):
+        """As flags they would be refused there: min-workers counts in the second run alone, checkpoint-keep in none."""
+        settings = self.out("settings") + ".yaml"
+        with open(settings, "w") as f:
+            f.write("checkpoint-keep: 5\n")
+        out = self.out("void")
+        self.compare(out, settings, "--methods", "ddp,ad-psgd", "--seeds", "1", "-n", "3", "--min-workers", "2",
+                     "--transport", "shm")
+        commands = [r["command"] for r in self.results(out, "runs.csv")]
+        self.assertEqual(["--min-workers" in command for command in commands], [False, True], commands)
+        self.assertFalse(any("--checkpoint-keep" in command for command in commands))
+
     def test_invalid_comparisons_are_rejected_before_anything_runs(self):
         out = self.out("none")
         work = ["compare", "--data", self.data, "--out", out, *self.WORK, *self.pictures()]
@@ -381,6 +393,7 @@ class Compare(Pages):
                 ("there is no codec 'fp61'", ["--methods", "ddp", "--codecs", "fp61"]),
                 ("--vary is 'slow'; write an option and its values", ["--methods", "ddp", "--vary", "slow"]),
                 ("there is no option 'slw' of train", ["--methods", "ddp", "--vary", "slw=;0:5"]),
+                ("rsh is given, and it does nothing without other hosts", ["--methods", "ddp", "--rsh", "ssh"]),
                 ("slow is '9:5'", ["--methods", "ddp", "--vary", "slow=9:5"]),
                 ("there is no option 'lrr' of the optimizer or of train", ["--methods", "ddp", "--grid", "lrr=1,2"]),
                 ("--grid lr is -1", ["--methods", "ddp", "--grid", "lr=-1,2"]),

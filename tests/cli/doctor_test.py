@@ -142,6 +142,12 @@ class Doctor(Case):
             time.sleep(0.05)
         self.assertFalse(alive(sleeper))
 
+    def test_python_that_closes_its_output_and_hangs_is_ended(self):
+        path, begun = self.script("closes", "exec >&- 2>&-\nsleep 1000\n") + ":/bin:/usr/bin", time.monotonic()
+        found = self.findings("--limit", "0.5", PATH=path, code=1)
+        self.assertLess(time.monotonic() - begun, 30)
+        self.assertIn("has not ended within 0.5 s", found["Python"][1])
+
     def test_python_that_dies_is_told_of_with_its_last_words(self):
         for k, (text, ended) in enumerate((("kill -SEGV $$", "signal 11 after it answered of nothing"),
                 ("echo 'no such library' >&2; exit 5", "exit code 5 after it answered of nothing: no such library"),

@@ -666,6 +666,8 @@ static void a_directory_has_at_most_one_owner(void **state)
 {
     char folder[] = "/tmp/tutti-claim-XXXXXX", below[200], name[160], host[64] = "", path[240];
     tutti_launch_claim *claim, *other;
+    struct stat about;
+    int at;
     tutti_runtime *rt;
     tutti_error err;
 
@@ -706,6 +708,20 @@ static void a_directory_has_at_most_one_owner(void **state)
     assert_true(strncmp(err.text, path, strlen(path)) == 0 && strstr(err.text, "another --pass") != NULL);
     tutti_launch_claim_close(claim);
     assert_false(is_there(folder, "a/b/x.lock"));
+    snprintf(path, sizeof path, "%s/a/b/x.lock", folder); /* that of a user, say poetry.lock */
+    at = open(path, O_CREAT | O_WRONLY, 0644);
+    assert_int_equal(write(at, "[[package]]", 11), 11);
+    close(at);
+    assert_int_equal(tutti_launch_claim_pass(&other, rt, below, &err), TUTTI_ERR_USAGE);
+    assert_non_null(strstr(err.text, "x.lock' is a file of something else"));
+    assert_int_equal(stat(path, &about), 0);
+    assert_int_equal(about.st_size, 11);
+    assert_int_equal(unlink(path), 0);
+    at = open(path, O_CREAT | O_WRONLY, 0644); /* of a run that was killed */
+    assert_int_equal(write(at, "process 1 on host 'x'\n", 22), 22);
+    close(at);
+    assert_int_equal(tutti_launch_claim_pass(&claim, rt, below, NULL), TUTTI_OK);
+    tutti_launch_claim_close(claim);
     snprintf(below, sizeof below, "%s/a/none/x", folder); /* its directory is not made */
     assert_int_equal(tutti_launch_claim_pass(&other, rt, below, &err), TUTTI_ERR_IO);
     assert_false(is_there(folder, "a/none"));

@@ -132,6 +132,8 @@ class Recipes(Case):
             (command,) = re.findall(r"tutti (train run\.yaml --workers .*)", text(path))
             settings = self.accepted(shlex.split(command.replace("run.yaml", model).replace("ADDRESS", "127.0.0.1")))
             self.assertEqual(settings["workers"], "1:8")
+            self.assertEqual(settings["threads"], 4)
+        self.assertIn(" --cpus-per-task=4\n", text("examples/jobs/join.sbatch"))
 
     @NEEDS_YAML
     def test_pods_run_commands_that_are_accepted_with_their_variables(self):
@@ -213,16 +215,17 @@ class Recipes(Case):
 
     # ---- scripts of Slurm ----
 
-    def submit(self, script, code, restarts=0, run="train.py", under_way=False):
+    def submit(self, script, code, restarts=0, run="train.py", under_way=False, taken=False):
         """The script's exit code, what srun was asked, and what scontrol was. run: its first argument; under_way: a
-        folder of that name has the file `join`."""
-        home = os.path.join(self.folder, f"slurm-{script}-{code}-{restarts}-{under_way}")
+        folder of that name has the file `join`; taken: the script gets SIGTERM, and hands it on to srun."""
+        home = os.path.join(self.folder, f"slurm-{script}-{code}-{restarts}-{under_way}-{taken}")
         os.makedirs(home)
         if under_way:
             os.mkdir(os.path.join(home, run))
             with open(os.path.join(home, run, "join"), "w"):
                 pass
-        for name, body in (("srun", f'printf "%s\\n" "$@" >{home}/asked; exit {code}'),
+        ends = f"trap 'exit {code}' TERM; kill -TERM $PPID; while :; do sleep 0.05; done" if taken else f"exit {code}"
+        for name, body in (("srun", f'printf "%s\\n" "$@" >{home}/asked; {ends}'),
                            ("scontrol", f'echo "$@" >{home}/queued')):
             path = os.path.join(home, name)
             with open(path, "w") as f:
@@ -257,18 +260,20 @@ class Recipes(Case):
             self.assertEqual(asked[asked.index(option) + 1], value)
 
     def test_slurm_has_a_worker_join_again_while_the_run_is_under_way(self):
-        for code in (0, 1, 2, 3, 137, 143):
-            ended, asked, queued = self.submit("join.sbatch", code, run="runs", under_way=True)
-            self.assertEqual((ended, asked), (code, ["tutti", "join", "runs", "a b"]))
-            self.assertEqual(queued, "requeue 17" if code in (0, 3) else None, code)
-            self.assertIsNone(self.submit("join.sbatch", code, run="runs")[2])
-        self.assertIsNone(self.submit("join.sbatch", 0, restarts=50, run="runs", under_way=True)[2])
+        """0 without a signal is that of `tutti leave`, or of the run's end."""
+        for taken in (False, True):
+            for code in (0, 1, 2, 3, 137, 143):
+                ended, asked, queued = self.submit("join.sbatch", code, run="runs", under_way=True, taken=taken)
+                self.assertEqual((ended, asked), (code, ["tutti", "join", "runs", "a b"]))
+                self.assertEqual(queued, "requeue 17" if code == 3 or (code == 0 and taken) else None, code)
+                self.assertIsNone(self.submit("join.sbatch", code, run="runs", taken=taken)[2])
+        self.assertIsNone(self.submit("join.sbatch", 3, restarts=50, run="runs", under_way=True)[2])
 
     def test_slurm_sends_the_signal_that_the_program_saves_at(self):
         """`tutti train` knows SIGTERM alone; a script SIGUSR1, too (docs/PYTORCH.md)."""
         self.assertIn("#SBATCH --signal=TERM@120\n", text("examples/jobs/train.sbatch"))
         self.assertIn("#SBATCH --signal=USR1@120\n", text("examples/jobs/script.sbatch"))
-        self.assertIn("#SBATCH --signal=TERM@60\n", text("examples/jobs/join.sbatch"))
+        self.assertIn("#SBATCH --signal=B:TERM@60\n", text("examples/jobs/join.sbatch"))
         for name in SCRIPTS:
             script = text("examples/jobs", name)
             directives = [line for line in script.split("\n") if line.startswith("#SBATCH")]

@@ -63,7 +63,7 @@ def test_a_claim_of_the_same_run_is_told_from_that_of_another(tmp_path):
     for other in "two", "on", "":
         with pytest.raises(ValueError) as e:
             _claim.Claim(str(tmp_path), wait=0, run=other)
-        assert type(e.value) is ValueError
+        assert type(e.value) is _claim.Taken
     first.close()
     _claim.Claim(str(tmp_path), wait=0, run="two").close()
 

@@ -81,6 +81,20 @@ def test_one_is_lost_after_it_has_continued(tmp_path, killed, undisturbed):  # n
     assert text.count("ended") == 3 and equal(run.model(), undisturbed) and newest(killed).name == f"step-{STEPS:08d}"
 
 
+@pytest.mark.slow
+def test_a_run_goes_on_where_its_folder_cannot_be_claimed_anew(tmp_path, undisturbed):  # noqa: F811
+    folder = tmp_path / "saved"
+    run = Elastic(tmp_path, "claims", 3, delay=0.2, script=saves(folder, every=6))
+    run.until(r"^step \d+ 2$")
+    (folder / "lock").unlink()
+    (folder / "lock").mkdir()  # for the next rank 0
+    first, = (p for p in run.pids() if b"TUTTI_RANK=0\0" in open(f"/proc/{p}/environ", "rb").read())
+    os.kill(first, signal.SIGKILL)
+    text = run.end()
+    assert "checkpoints cannot be written to" in text and "Traceback" not in text
+    assert equal(run.model(), undisturbed)
+
+
 @pytest.mark.parametrize("victim", [1, pytest.param(0, marks=pytest.mark.slow)])
 def test_one_is_lost_within_a_save(tmp_path, undisturbed, victim):  # noqa: F811
     """The others save the step again, and a newcomer does not know that it was saved."""
@@ -148,13 +162,23 @@ def test_a_run_that_ends_outside_of_an_epoch_saves_its_last_step(tmp_path, undis
 
 
 @pytest.mark.slow
-def test_a_last_step_does_not_replace_a_newer_one(tmp_path):
+def test_a_last_step_does_not_replace_a_newer_one(tmp_path, left):
+    folder = tmp_path / "saved"
+    run = without_a_majority(tmp_path, folder, "--workers-timeout", "3")
+    shutil.copytree(newest(left), folder / "step-00000006")
+    text = run.end(3)
+    assert "is not saved: the folder has one of step 6 already" in text and "Traceback" not in text
+    assert [p.name for p in folder.glob("step-*")] == ["step-00000006"]
+
+
+@pytest.mark.slow
+def test_a_folder_that_is_no_checkpoint_does_not_keep_a_last_step_away(tmp_path):
     folder = tmp_path / "saved"
     run = without_a_majority(tmp_path, folder, "--workers-timeout", "3")
     (folder / "step-00000019").mkdir(parents=True)
     text = run.end(3)
-    assert "is not saved: the folder has one of step 19 already" in text and "Traceback" not in text
-    assert [p.name for p in folder.glob("step-*")] == ["step-00000019"]
+    saved = re.search(r"has saved step (\d+), the last one", text)
+    assert saved and (folder / f"step-{int(saved[1]):08d}" / "manifest.json").exists()
 
 
 @pytest.mark.slow
@@ -244,14 +268,15 @@ def test_a_folder_that_another_run_takes_while_rank_0_changes_is_not_written(tmp
     run = Elastic(tmp_path, "first", 3, delay=0.3, more=("--restarts", "0"), script=saves(folder, every=2))
     run.until(r"^step \d+ 3$")
     owner = int(re.match(r"process (\d+) on host .*\nrun \S+\n$", (folder / "lock").read_text())[1])
+    os.kill(owner, signal.SIGSTOP)  # no save ends without it
     (folder / "lock").unlink()
     claim = _claim.Claim(str(folder), wait=0)
-    there = sorted(os.listdir(folder))
+    there = sorted(folder.glob("step-*"))
     os.kill(owner, signal.SIGKILL)
     text = run.end(None)
     assert run.process.returncode != 0 and not run.out.exists()
     assert f"writes its checkpoints to '{folder}' (process {os.getpid()} on host" in text
-    assert sorted(os.listdir(folder)) == there
+    assert sorted(folder.glob("step-*")) == there
     claim.close()
 
 

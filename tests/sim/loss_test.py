@@ -146,7 +146,8 @@ with scratch_folder() as folder:
                            ("x", "line 1 is 'x'"), ("-1 2 down", "line 1 is '-1 2 down'"),
                            ("1 2 downwards", "line 1 is '1 2 downwards'"), ("1 2down", "line 1 is"),
                            ("inf 2 down", "line 1 is"), ("1 -2 down", "line 1 is"),
-                           ("1 2 down 3", "line 1 is"), ("1 6 down", "line 1: there is no worker 6"),
+                           ("1 2 down 3", "line 1 is"), ("12.5 down", "line 1 is"),
+                           ("1 up", "line 1 is"), ("1 6 down", "line 1: there is no worker 6"),
                            ("2 1 down\n1 2 down", "line 2 is of 1 s and the line before of 2 s"),
                            ("1 1 down\n2 1 down", "line 2: worker 1 is down already"),
                            ("1 1 up", "line 1: worker 1 is up already")):

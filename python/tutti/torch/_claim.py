@@ -19,13 +19,17 @@ import warnings
 DIES_S = 3.0  # a run that was killed may take so long to end
 
 
-class OfThisRun(ValueError):
-    """A process of the same run has the claim."""
+class Taken(ValueError):
+    """Another process has the claim."""
+
+
+class OfThisRun(Taken):
+    """A process of the same run has it."""
 
 
 class Claim:
-    """Claims the folder, and makes it. ValueError: another run has it, or it cannot be written. run: a name that the
-    processes of a run have in common, in the second line of the file."""
+    """Claims the folder, and makes it. Taken; ValueError: it cannot be written. run: a name that the processes of a run
+    have in common, in the second line of the file."""
 
     def __init__(self, directory: str, wait: float = DIES_S, run: str = ""):
         self._directory, self._path = directory, os.path.join(directory, "lock")
@@ -51,7 +55,7 @@ class Claim:
             self._drop()
             if not last:
                 return False
-            raise (OfThisRun if self._run and run == f"run {self._run}" else ValueError)(
+            raise (OfThisRun if self._run and run == f"run {self._run}" else Taken)(
                 f"a run that is under way writes its checkpoints to '{self._directory}' ({owner}); wait for its end, "
                 "or give this one another folder"
             ) from None
@@ -70,6 +74,7 @@ class Claim:
         os.ftruncate(self._fd, 0)
         run = f"run {self._run}\n" if self._run else ""
         os.pwrite(self._fd, f"process {os.getpid()} on host '{platform.node()}'\n{run}".encode(errors="replace"), 0)
+        os.fsync(self._fd)  # processes on other hosts read it
         return True
 
     def _is_there(self) -> bool:

@@ -312,14 +312,14 @@ class Elastic:
         self._seen: dict[int, list[dict[str, Any]]] = {}  # groups as this script began an epoch of the samples
         self.progress: set[str] = set()  # what the optimizer itself changes in its groups, as a count of steps
         self._rates: tuple[int, list[dict[str, Any]]] = (-1, [])  # an epoch of the samples, and the groups in it
+        self._took_part = False  # in an epoch
         self._beginning = b""  # the state of step 0, if an epoch has ended before the first step
         self._note_buffers()
         self._tried = False  # whether the optimizer's state can be packed
         size = sum(t.numel() * t.element_size() for t in model.state_dict().values())
         facts = _facts.of(model, optimizer, method, sampler, options)
         facts["checkpoint"] = "" if self.saves is None else self.saves.fingerprint()
-        self.cut = {name: facts[name] for name in ("method", "elastic_shares", "sampler", "optimizer",
-                                                        "clip_norm")}
+        self.cut = {name: facts[name] for name in ("method", "elastic_shares", "sampler", "optimizer", "clip_norm")}
         self.members = Members(16 * size + 64 * _MIB, facts)
         Elastic._taken = True
         self._listen()
@@ -446,18 +446,31 @@ class Elastic:
             self._note_buffers()
             self.saves.loaded(found, self.base)
         self.count_batches(self.run.first)
+        self._took_part = True
 
     def _save_last(self) -> None:
-        """The run has ended without results, and this process has its last state, which the others leave to it."""
-        epoch = self.members.last
-        if epoch is None or self.saves is None:
+        """The run has ended without results, and this process has its last state, which the others leave to it. A
+        failure is reported, and changes no exit code."""
+        epoch, self.members.last = self.members.last, None
+        if epoch is None:
             return
-        self.run = ElasticRun(self, epoch, **self._options)
+        if self.saves is None:
+            epoch.world.close()  # so that no member is left
+            return
+        if not self._took_part:  # frozen parameters come from rank 0 in an epoch
+            sys.stderr.write("tutti: the last state is not saved: this worker has it, and had not begun\n")
+            epoch.world.close()
+            return
         try:
-            self.run.unpack(epoch.state)
-            self.saves.saves_last(self.run)
-        finally:
-            self.run.close()
+            self.run = ElasticRun(self, epoch, **self._options)
+            try:
+                self.run.unpack(epoch.state)
+                self.count_batches(self.run.first)
+                self.saves.saves_last(self.run)
+            finally:
+                self.run.close()
+        except Exception as e:  # whatever it is, the run has ended for another reason
+            sys.stderr.write(f"tutti: the last state could not be saved: {type(e).__name__}: {e}\n")
 
     def commit(self, step: int) -> bool:
         return self.members.commit(step - self.base)

@@ -1,10 +1,11 @@
 """Checkpoints of a run whose workers come and go: prepare(elastic=True, checkpoint=DIR).
 
 The members of an epoch save together, as other runs do (_saved.py): before the first pass of a step, when all have made
-the step before it. So a checkpoint is of a step that no later epoch goes back behind. If the epoch ends meanwhile, the
+the step before it. So no later epoch goes back behind the step of such a checkpoint. If the epoch ends meanwhile, the
 next one saves the step again. The run's end by SIGTERM is agreed there, too: all that were asked to leave save, and
 then leave. One that was asked alone leaves after a while without a checkpoint, as the others go on. If the run ends
-while there is no epoch, since too few are left or all are asked to leave, one worker saves its last state alone.
+while there is no epoch, since too few are left or all are asked to leave, one worker saves its last state alone. Others
+may have gone on elsewhere, behind that step, so it does so with the folder's claim alone, and not where a later step is.
 
 A run that is started again loads the checkpoint in an epoch without a state, on all members. The steps of its nodes
 begin at 0 again, so Elastic.base has those of the checkpoint. Rates of the optimizer's groups stay the script's, which
@@ -96,21 +97,28 @@ class ElasticSaves(_preempt.Preemption):
     def _begin(self, begins: bool) -> str:
         """Returns what all are to know: the checkpoint, or why there is no run."""
         try:
-            self._take_claim(begins)
-            return f"found:{self._look()}" if begins else ""
+            if not begins:
+                return self._keep_claim()
+            self._take_claim(_claim.DIES_S)
+            return f"found:{self._look()}"
         except (ValueError, CorruptError) as e:
             return f"{'CorruptError' if isinstance(e, CorruptError) else 'ValueError'}:{e}"
 
-    def _take_claim(self, begins: bool) -> None:
-        if self._claim is not None:
-            return
+    def _take_claim(self, wait: float) -> None:
+        if self._claim is None:
+            self._claim = _claim.Claim(self._directory, wait, os.environ.get("TUTTI_RUN_ID", ""))
+
+    def _keep_claim(self) -> str:
+        """While the run goes on. Returns why it may not: another run has the folder."""
         try:
-            run = os.environ.get("TUTTI_RUN_ID", "")
-            wait = _claim.DIES_S if begins else _CLAIM_S
-            self._claim = _claim.Claim(self._directory, wait, run)
-        except _claim.OfThisRun:  # a worker of this run that stands still has it: it cannot save alone
-            if begins:
-                raise
+            self._take_claim(_CLAIM_S)
+        except _claim.OfThisRun:  # a worker that stands still has it, and these go on without it
+            pass
+        except _claim.Taken as e:
+            return f"ValueError:{e}"
+        except ValueError as e:  # now; a save that is due may fail, or not
+            self._say(str(e))
+        return ""
 
     def loaded(self, found: str, step: int) -> None:
         self._newest, self._saved = found, step
@@ -157,8 +165,9 @@ class ElasticSaves(_preempt.Preemption):
         self._saved = -int(saved)
         due = every > 0 and (last or steps % every == 0)
         if (asked or due) and steps not in (0, self._saved):
-            if run.world.rank == 0:
-                self._take_claim(begins=False)
+            _, _, refused = self._from_rank_0(self._keep_claim).partition(":")
+            if refused:
+                raise ValueError(refused)
             run.save_here(self._directory, self._plan.keep, wait=True)
             self._saved, self._newest = steps, f"{self._directory}/step-{steps:08d}"
         run.engine.doing(was)
@@ -179,14 +188,12 @@ class ElasticSaves(_preempt.Preemption):
             return  # all have saved it, and then left
         self._run = weakref.proxy(run)
         there = f"{self._directory}/step-{steps:08d}"
-        found = [re.fullmatch(r"step-(\d+)", name) for name in os.listdir(self._directory)
-                 ] if os.path.isdir(self._directory) else []
-        newest = max((int(step[1]) for step in found if step), default=-1)
-        if newest > steps:  # by a majority elsewhere, say, and it could be removed as this one is saved (keep)
-            self._say(f"the state of step {steps} is not saved: the folder has one of step {newest} already")
-            return
         try:
-            self._take_claim(begins=False)
+            self._take_claim(_claim.DIES_S)  # a worker that has it may be saving, with others
+            newest = self._newest_step()
+            if newest > steps:  # it could be removed as this one is saved (keep)
+                self._say(f"the state of step {steps} is not saved: the folder has one of step {newest} already")
+                return
             run.save_here(self._directory, self._plan.keep, wait=True)
         except (ValueError, OSError, Error) as e:
             self._say(f"the state of step {steps}, the last one, could not be saved: {e}")
@@ -194,3 +201,11 @@ class ElasticSaves(_preempt.Preemption):
         self._saved, self._newest = steps, there
         self._say(f"has saved step {steps}, the last one; started again, the script continues from checkpoint "
                   f"'{there}'")
+
+    def _newest_step(self) -> int:
+        """Returns the step of the checkpoint that a run would continue from; -1: there is none."""
+        try:
+            found = re.search(r"step-(\d+)/*$", self._run.world.find_checkpoint(self._directory))
+        except (ValueError, CorruptError):
+            return -1
+        return int(found[1]) if found else -1

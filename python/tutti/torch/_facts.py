@@ -38,12 +38,18 @@ def _order(t: torch.Tensor) -> str:
     return "" if order in (None, tuple(range(t.dim()))) else f", memory order {list(order or ())}"
 
 
+def _norm(x: Any) -> Any:
+    """1 is 1.0."""
+    return float(x) if isinstance(x, int) else x
+
+
 def of(model: nn.Module, optimizer: torch.optim.Optimizer, method: str, sampler: BatchSampler,
        options: dict[str, Any]) -> dict[str, str]:
     """Returns them by name. options: the others of prepare()."""
     facts = {"version of tutti": _c.tutti_version().decode(), "method": method}
     facts |= {name: _plain(options[name]) for name in (
         "elastic_shares", "collective", "clip_norm", "nonfinite", "steps", "codec_cost")}
+    facts["clip_norm"] = _plain(_norm(options["clip_norm"]))
     facts["sampler"] = (f"{sampler.samples} samples, batch {sampler.batch}, seed {sampler.seed}, "
                         f"accumulate {sampler.accumulate}")
     for name, p in model.named_parameters():
