@@ -5,7 +5,7 @@ the step before it. So no later epoch goes back behind the step of such a checkp
 next one saves the step again. The run's end by SIGTERM is agreed there, too: all that were asked to leave save, and
 then leave. One that was asked alone leaves after a while without a checkpoint, as the others go on. If the run ends
 while there is no epoch, since too few are left or all are asked to leave, one worker saves its last state alone. Others
-may have gone on elsewhere, behind that step, so it does so with the folder's claim alone, and not where a later step is.
+may have gone on elsewhere, behind that step, so it needs the folder's claim, and saves none where a later step is.
 
 A run that is started again loads the checkpoint in an epoch without a state, on all members. The steps of its nodes
 begin at 0 again, so Elastic.base has those of the checkpoint. Rates of the optimizer's groups stay the script's, which
