@@ -64,7 +64,7 @@ static bool is_there(int fd, const char *path)
         && open_one.st_ino == named.st_ino;
 }
 
-/* Is it a claim's file, or a new one, rather than a user's file of that name, such as poetry.lock? */
+/* Is it a claim's file, or a new one, rather than a user's of that name, such as poetry.lock? */
 static bool is_ours(int fd)
 {
     static const char begins[] = "process ";

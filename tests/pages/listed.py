@@ -89,7 +89,7 @@ SHOWN = [
     (r"CONTRIBUTING\.md", r"tools/setup --python", "Makefile", r"tools/setup --python"),
     (r"README\.md|docs/(PYTORCH|TUTORIAL)\.md", r"pip install ('\.\[torch\]'|\.)", "tests/python/wheel_test.py",
      r'"pip", "wheel"'),
-    (r"README\.md", r"python3 -m venv v && \. v/bin/activate", "tools/wheel", r"python3 -m venv v && \. v/bin/activate"),
+    (r"README\.md", r"python3 -m venv v && \. v/bin/activate", "tools/wheel", r"venv v && \. v/bin/activate"),
     (r"README\.md", r"pip install tutti-\*\.whl", "tools/wheel", r"pip install -q --no-index tutti-\*\.whl"),
     (r"docs/DATA\.md", r"tools/speech-data", "tests/cli/speech_test.py", r"tools/speech-data"),
     (r"docs/ADD-A-METHOD\.md", r"make (dev|test)", "Makefile", r"(?m)^test: setup-test dev\b"),

@@ -29,7 +29,7 @@ spot.WAIT = 59.0
 with scratch_folder() as folder:
 
     def played(name, text, end, way):
-        # a worker joins 1 s after its return; all are there 60 s after a loss, or after the wait for a majority
+        # a worker joins 1 s after its return; all are there 60 s after a loss (of the majority)
         run = spot.Played(command, f"{folder}/{name}", 6, start=0 if way == "come_and_go" else 59)
         return run, getattr(run, way)(spot.changes(text), end)
 
