@@ -146,14 +146,16 @@ void tutti_cli_keep_left(const tutti_cli_savers *of, struct tutti_launch_host *h
    on. A host that gets some is listed once more. *hosts is replaced, tutti_free it. */
 tutti_status tutti_cli_place_servers(struct tutti_launch_host **hosts, int *n_hosts, int servers,
                                      int workers, tutti_error *err);
+/* Callbacks `output` of tutti_launch_hosts_options and `lost` of tutti_launch_options. */
+void tutti_cli_show_output(void *user, int stream, const char *text, size_t bytes);
+void tutti_cli_show_loss(void *user, const char *line);
+
+/* ---- void_options.c ---- */
 /* Has that option of `tutti train` no effect with these others? After tutti_train_check. */
 bool tutti_cli_is_void(const char *name, const tutti_train_config *config);
 /* Refuses flags that do nothing. In the process that starts the run, or all runs of a comparison:
    `one` is false then, and those that count in some of its runs pass. */
 tutti_status tutti_cli_check_void(const tutti_cli_settings *s, bool one, tutti_error *err);
-/* Callbacks `output` of tutti_launch_hosts_options and `lost` of tutti_launch_options. */
-void tutti_cli_show_output(void *user, int stream, const char *text, size_t bytes);
-void tutti_cli_show_loss(void *user, const char *line);
 
 /* ---- flags.c ---- */
 

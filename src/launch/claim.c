@@ -150,22 +150,24 @@ static void remove_made(tutti_launch_claim *c)
     }
 }
 
-/* named: what is claimed. */
+/* named: what is claimed. *out is NULL after a failure. */
 static tutti_status make(tutti_launch_claim **out, tutti_runtime *rt, const char *named,
                          const char *option, tutti_error *err)
 {
-    tutti_launch_claim *c = tutti_alloc(1, sizeof *c);
+    tutti_launch_claim *c;
 
-    *out = c;
+    *out = NULL;
+    if (strlen(named) >= PATH)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s is '%.60s...', a name of more than %d bytes",
+                          option, named, PATH - 1);
+    c = tutti_alloc(1, sizeof *c);
     if (c == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "claiming '%.200s'", named);
     c->rt = rt;
     c->fd = -1;
     c->option = option;
-    if (strlen(named) < PATH)
-        return TUTTI_OK;
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s is '%.60s...', a name of more than %d bytes", option,
-                      named, PATH - 1);
+    *out = c;
+    return TUTTI_OK;
 }
 
 static tutti_status claim(tutti_launch_claim **out, tutti_error *err)
@@ -188,13 +190,7 @@ static tutti_status claim(tutti_launch_claim **out, tutti_error *err)
 tutti_status tutti_launch_claim_open(tutti_launch_claim **out, tutti_runtime *rt,
                                      const char *directory, tutti_error *err)
 {
-    tutti_status status = make(out, rt, directory, "--out", err);
-
-    if (status != TUTTI_OK) {
-        tutti_free(*out);
-        *out = NULL;
-        return status;
-    }
+    TUTTI_TRY(make(out, rt, directory, "--out", err));
     snprintf((*out)->directory, PATH, "%s", directory);
     snprintf((*out)->lock, sizeof (*out)->lock, "%s/lock", directory);
     (*out)->stood = standing(rt, directory);
@@ -204,13 +200,7 @@ tutti_status tutti_launch_claim_open(tutti_launch_claim **out, tutti_runtime *rt
 tutti_status tutti_launch_claim_pass(tutti_launch_claim **out, tutti_runtime *rt, const char *pass,
                                      tutti_error *err)
 {
-    tutti_status status = make(out, rt, pass, "--pass", err);
-
-    if (status != TUTTI_OK) {
-        tutti_free(*out);
-        *out = NULL;
-        return status;
-    }
+    TUTTI_TRY(make(out, rt, pass, "--pass", err));
     snprintf((*out)->lock, sizeof (*out)->lock, "%s.lock", pass);
     return claim(out, err);
 }
