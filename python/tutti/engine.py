@@ -75,9 +75,15 @@ class Engine(Owner):
         self.params: list[Param] = list(params)
         self._calling(_c.tutti_engine_open, hold.at, world._at, self._params_of(params), len(params), self._options)
         self._hold = hold
-        self.method: _abi.tutti_method = _c.tutti_engine_method(hold.at).contents
-        self.workers: int = self.method.workers
-        self.rank: int = self.method.rank
+        self._method: _abi.tutti_method = _c.tutti_engine_method(hold.at).contents
+        self.workers: int = self._method.workers
+        self.rank: int = self._method.rank
+
+    @property
+    def method(self) -> _abi.tutti_method:
+        """The method's struct, memory of the engine until it is closed."""
+        self._mine()
+        return self._method
 
     # -- opening --
     @staticmethod

@@ -97,8 +97,7 @@ tutti_status tutti_cli_member_host(tutti_cli_member *m, const char *meet, tutti_
     int port;
 
     if (meet[0] != 0) {
-        TUTTI_TRY(tutti_fail_within(
-            err, tutti_cli_split_address(meet, m->host, sizeof m->host, &port, err), "meet"));
+        TUTTI_TRY(tutti_cli_split_meet(meet, m->host, sizeof m->host, &port, err));
         return port == 0 ? TUTTI_OK
                          : tutti_fail(err, TUTTI_ERR_USAGE, 0,
                                       "meet is '%.80s', but a worker that joins takes a free port; "

@@ -1,11 +1,14 @@
 /* member.c: runs whose workers come and go (`tutti train --workers`): what the launcher does for
    them, and what a worker does that takes part in one, as a founder or started again. `tutti join`
    (join.c) starts one more by hand. */
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "member.h"
+#include "runtime/names.h"
 #include "tutti/launch.h"
 #include "tutti/tutti.h"
 
@@ -40,8 +43,12 @@ tutti_status tutti_cli_launch_members(const tutti_cli_settings *s, const char *c
                                              .leave_ns = stop_ns,
                                              .pass = pass,
                                              .say = tutti_cli_show_loss };
+    char host[TUTTI_ADDRESS_BYTES];
     tutti_status status;
+    int port;
 
+    if (s->config.meet[0] != 0)
+        TUTTI_TRY(tutti_cli_split_meet(s->config.meet, host, sizeof host, &port, err));
     tutti_cli_pass_of(s->out, pass, sizeof pass);
     TUTTI_TRY(tutti_cli_member_secrets(s->rt, &options, err));
     status = tutti_launch_elastic(&options, result, err);
@@ -121,6 +128,47 @@ tutti_status tutti_cli_split_address(const char *text, char *host, size_t bytes,
     return TUTTI_OK;
 }
 
+/* An address in numbers is meant as it is, and so is `localhost`. */
+static bool is_name(const char *host)
+{
+    struct in6_addr numbers;
+
+    return inet_pton(AF_INET, host, &numbers) != 1 && inet_pton(AF_INET6, host, &numbers) != 1 &&
+           strcmp(host, "localhost") != 0;
+}
+
+static bool is_loopback(const struct sockaddr *at)
+{
+    const struct sockaddr_in *four = (const struct sockaddr_in *)(const void *)at;
+    const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)(const void *)at;
+
+    return at->sa_family == AF_INET ? ntohl(four->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET
+                                    : at->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&six->sin6_addr);
+}
+
+tutti_status tutti_cli_split_meet(const char *text, char *host, size_t bytes, int *port,
+                                  tutti_error *err)
+{
+    const struct addrinfo hints = { .ai_socktype = SOCK_STREAM };
+    char numbers[INET6_ADDRSTRLEN] = "";
+    struct addrinfo *list = NULL;
+    tutti_status status = TUTTI_OK;
+
+    TUTTI_TRY(tutti_fail_within(err, tutti_cli_split_address(text, host, bytes, port, err), "meet"));
+    if (!is_name(host) || tutti_lookup(host, "9", &hints, &list) != NULL)
+        return TUTTI_OK; /* who listens there says that the name is unknown */
+    if (is_loopback(list->ai_addr)) {
+        getnameinfo(list->ai_addr, list->ai_addrlen, numbers, sizeof numbers, NULL, 0, NI_NUMERICHOST);
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                            "meet is '%.80s', which is the loopback address %s on this machine, so no "
+                            "other machine can join; give an address that others reach (ip -brief "
+                            "address lists them), or leave --meet out",
+                            host, numbers);
+    }
+    freeaddrinfo(list);
+    return status;
+}
+
 /* Where this worker listens: --meet. Its port is the first founder's, as the address by which the
    run is known. */
 static tutti_status set_host(tutti_cli_member *m, tutti_error *err)
@@ -128,10 +176,7 @@ static tutti_status set_host(tutti_cli_member *m, tutti_error *err)
     int port = 0;
 
     if (m->s->config.meet[0] != 0)
-        TUTTI_TRY(tutti_fail_within(
-            err,
-            tutti_cli_split_address(m->s->config.meet, m->host, sizeof m->host, &port, err),
-            "meet"));
+        TUTTI_TRY(tutti_cli_split_meet(m->s->config.meet, m->host, sizeof m->host, &port, err));
     m->how.node.host = m->host;
     m->how.node.port = m->rank == 0 && !m->newcomer && m->tell_fd >= 0 ? port : 0;
     return TUTTI_OK;

@@ -22,6 +22,11 @@ void tutti_cli_pass_of(const char *out, char *path, size_t bytes);
 /* Splits "HOST:PORT", "[::1]:PORT" or "HOST"; *port: 0: none. */
 tutti_status tutti_cli_split_address(const char *text, char *host, size_t bytes, int *port,
                                      tutti_error *err);
+/* Splits --meet likewise, for workers that come and go. Refuses a name that is a loopback address here,
+   as a host's own name often is: it would be told to newcomers, who reach nothing by it. Blocks for
+   the name service. */
+tutti_status tutti_cli_split_meet(const char *text, char *host, size_t bytes, int *port,
+                                  tutti_error *err);
 /* Makes m->how point to the addresses of m->pass. */
 void tutti_cli_member_contacts(tutti_cli_member *m);
 /* join.c. Sets the pass from the arguments of a command: the directory of a run, or an address and

@@ -85,8 +85,7 @@ static tutti_status tell_meet(const char *meet, tutti_error *err)
     int port = 0;
 
     if (meet[0] != 0)
-        TUTTI_TRY(tutti_fail_within(
-            err, tutti_cli_split_address(meet, host, sizeof host, &port, err), "meet"));
+        TUTTI_TRY(tutti_cli_split_meet(meet, host, sizeof host, &port, err));
     tutti_cli_tell_node(host, port);
     return TUTTI_OK;
 }

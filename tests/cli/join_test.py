@@ -1,6 +1,6 @@
 """Workers come, leave and are lost (train --workers, tutti join): real processes, and the model, byte for byte, of a
 run that nothing disturbs. The protocol is in explore/, what a process does in train/nodes."""
-import glob, http.server, json, os, re, signal, sys, threading, unittest
+import glob, http.server, json, os, re, signal, socket, sys, threading, unittest
 from command import *
 
 SHARES = 6
@@ -504,6 +504,19 @@ class Join(Case):
                      "127.0.0.1:77")
         run.terminate()
         self.ends(143, run, "other")
+
+    def test_a_name_that_is_a_loopback_address_here_is_no_place_to_meet(self):
+        name = socket.gethostname()
+        try:
+            own = socket.getaddrinfo(name, 9, type=socket.SOCK_STREAM)[0][4][0]
+        except OSError:
+            self.skipTest("this machine's name has no address")
+        if not own.startswith("127."):
+            self.skipTest("this machine's name is %s, which others reach" % own)
+        sentence = "meet is '%s', which is the loopback address %s on this machine, so no other machine" % (name, own)
+        out = os.path.join(self.folder, "own-name")
+        self.refused(sentence, "train", "--workers", "1:3", "--meet", name + ":4711", "--out", out)
+        self.refused(sentence, "run", "--workers", "1:3", "--meet", name, "--", "true")
 
     def test_what_cannot_be_is_refused_before_the_run(self):
         for sentence, more in (

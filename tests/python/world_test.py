@@ -58,7 +58,8 @@ def test_a_closed_engine_has_no_memory_but_that_of_its_views():
         seen = engine.gradients()
         seen[:] = [1.0, 2.0, 3.0]
         engine.close()
-        for read in (engine.gradients, engine.vectors, engine.firsts, lambda: engine.values(0)):
+        for read in (engine.gradients, engine.vectors, engine.firsts, lambda: engine.values(0),
+                     lambda: engine.method):
             with pytest.raises(StateError, match="the engine is closed"):
                 read()
         assert list(seen) == [1.0, 2.0, 3.0]
