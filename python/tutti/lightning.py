@@ -108,6 +108,12 @@ class TuttiEnvironment(ClusterEnvironment):
                 f"tutti run has started {self.world_size()} ranks, and devices={num_devices} and num_nodes={num_nodes} "
                 f"of the Trainer or Fabric are {num_devices * num_nodes}: they must be equal"
             )
+        here = int(os.environ.get("LOCAL_WORLD_SIZE", num_devices))
+        if here != num_devices:
+            raise ValueError(
+                f"tutti run has started {here} ranks on this host, and devices={num_devices} of the Trainer or Fabric is "
+                "the number on each host: give every host of -H the same number of ranks, and devices= that number"
+            )
 
 
 def _reduced(by: Callable[..., Any], tensor: Any, group: dist.ProcessGroup | None, reduce_op: Any) -> Any:
