@@ -111,8 +111,8 @@ class TuttiEnvironment(ClusterEnvironment):
         here = int(os.environ.get("LOCAL_WORLD_SIZE", num_devices))
         if here != num_devices:
             raise ValueError(
-                f"tutti run has started {here} ranks on this host, and devices={num_devices} of the Trainer or Fabric is "
-                "the number on each host: give every host of -H the same number of ranks, and devices= that number"
+                f"tutti run has started {here} ranks on this host, and devices={num_devices} of the Trainer or Fabric "
+                "is the number on each host: give every host of -H the same number of ranks, and devices= that number"
             )
 
 

@@ -11,7 +11,7 @@
 
 #include "join.h"
 
-enum { ASK_MS = 5000 };          /* until a member has answered */
+enum { ASK_MS = 5000, FREE_MS = 2000 }; /* until a member has answered; if one may be there */
 
 typedef struct join_config {
     const char *key, *meet, *data, *out;
@@ -271,6 +271,28 @@ static tutti_status join_run(tutti_cli_member *m, const join_config *c, const ch
     } else if (status == TUTTI_OK)
         status = take_part(m, c, told, err);
     tutti_free(told);
+    return status;
+}
+
+tutti_status tutti_cli_check_free(const char *pass, const char *mends, tutti_error *err)
+{
+    tutti_cli_member m = { .rank = -1, .tell_fd = -1 };
+    char *told = NULL;
+    tutti_status status = TUTTI_OK;
+
+    if (!is_file(pass) || tutti_launch_pass_read(&m.pass, pass, NULL) != TUTTI_OK || m.pass.n == 0)
+        return TUTTI_OK;
+    m.how.node.run = m.pass.id;
+    m.how.node.key = m.pass.key;
+    tutti_cli_member_contacts(&m);
+    if (tutti_cli_member_host(&m, "", NULL) == TUTTI_OK &&
+        tutti_train_ask(&m.how.node, m.contacts, m.pass.n, FREE_MS * INT64_C(1000000), &told, NULL) ==
+            TUTTI_OK)
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                            "the run of '%.300s' is under way, and its workers answer; %s", pass, mends);
+    tutti_free(told);
+    tutti_run_key_wipe(&m.pass.key);
+    tutti_run_key_wipe(&m.how.node.key);
     return status;
 }
 

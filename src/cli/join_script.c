@@ -13,28 +13,32 @@
 #include "join.h"
 #include "run.h"
 
-/* Writes the name of a file with the pass, as the worker finds it in whatever directory it is: the
-   run's own, which has the newest addresses, or one in memory. *fd: to be closed; -1. */
-static tutti_status name_pass(const tutti_cli_member *m, const char *where, char path[PATH_MAX],
-                              int *fd, tutti_error *err)
+/* A file with the pass, as the worker finds it in whatever directory it is. */
+typedef struct pass_file {
+    char path[PATH_MAX];
+    int fd;                      /* one in memory, to be closed; -1: the run's own, or a copy */
+} pass_file;
+
+static tutti_status find_pass(const tutti_cli_member *m, const char *where, pass_file *pass,
+                              tutti_error *err)
 {
     char given[4200], *real;
     struct stat about;
 
-    *fd = -1;
+    pass->fd = -1;
     if (stat(where, &about) == 0) {
         snprintf(given, sizeof given, "%.4096s", where);
         if (S_ISDIR(about.st_mode))
             tutti_cli_pass_of(where, given, sizeof given);
-        real = realpath(given, path);
+        real = realpath(given, pass->path);
         return real != NULL ? TUTTI_OK
                             : tutti_fail(err, TUTTI_ERR_IO, errno, "finding '%.300s'", given);
     }
-    *fd = memfd_create("tutti-join", 0);
-    snprintf(path, PATH_MAX, "/proc/self/fd/%d", *fd);
-    if (*fd < 0 || fchmod(*fd, 0600) != 0)
+    pass->fd = memfd_create("tutti-join", 0);
+    snprintf(pass->path, PATH_MAX, "/proc/self/fd/%d", pass->fd);
+    if (pass->fd < 0 || fchmod(pass->fd, 0600) != 0)
         return tutti_fail(err, TUTTI_ERR_IO, errno, "keeping how the run is reached");
-    return tutti_launch_pass_print(&m->pass, *fd, err);
+    return tutti_launch_pass_print(&m->pass, pass->fd, err);
 }
 
 /* Parses a member's answer: TUTTI_LAUNCH_SCRIPT, the workers, and the threads of one. */
@@ -56,14 +60,16 @@ static tutti_status take_told(const char *told, int *threads, tutti_error *err)
 }
 
 static tutti_status start(const tutti_cli_member *m, const tutti_cli_join_script *how,
-                          const char *const *words, const char *pass, int *code, tutti_error *err)
+                          const char *const *words, const pass_file *pass, int *code,
+                          tutti_error *err)
 {
     tutti_launch_elastic_options options = { .workers = 1,
                                              .threads = how->threads,
                                              .argv = words,
                                              .script = true,
                                              .joins = true,
-                                             .pass = pass,
+                                             .pass = pass->path,
+                                             .keeps = pass->fd < 0,
                                              .id = m->pass.id,
                                              .key = m->pass.key,
                                              .say = tutti_cli_show_loss };
@@ -83,10 +89,10 @@ static tutti_status start(const tutti_cli_member *m, const tutti_cli_join_script
 tutti_status tutti_cli_join_script_run(const tutti_cli_member *m, const tutti_cli_join_script *how,
                                        int *code, tutti_error *err)
 {
-    char file[4096], pass[PATH_MAX];
+    char file[4096];
+    pass_file pass = { .fd = -1 };
     const char **words;
     size_t n = 0;
-    int fd = -1;
     tutti_status status;
 
     TUTTI_TRY(tutti_cli_find_command(how->command[0], file, sizeof file, err));
@@ -100,11 +106,11 @@ tutti_status tutti_cli_join_script_run(const tutti_cli_member *m, const tutti_cl
         words[k] = how->command[k];
     tutti_cli_forget_outer_run();
     tutti_cli_tell_node(m->host, 0);
-    status = name_pass(m, how->where, pass, &fd, err);
+    status = find_pass(m, how->where, &pass, err);
     if (status == TUTTI_OK)
-        status = start(m, how, words, pass, code, err);
-    if (fd >= 0)
-        close(fd);
+        status = start(m, how, words, &pass, code, err);
+    if (pass.fd >= 0)
+        close(pass.fd);
     tutti_free(words);
     return status;
 }

@@ -156,7 +156,7 @@ tutti_status tutti_cli_split_meet(const char *text, char *host, size_t bytes, in
 
     TUTTI_TRY(tutti_fail_within(err, tutti_cli_split_address(text, host, bytes, port, err), "meet"));
     if (!is_name(host) || tutti_lookup(host, "9", &hints, &list) != NULL)
-        return TUTTI_OK; /* who listens there says that the name is unknown */
+        return TUTTI_OK; /* a name that is unknown is refused where a node listens */
     if (is_loopback(list->ai_addr)) {
         getnameinfo(list->ai_addr, list->ai_addrlen, numbers, sizeof numbers, NULL, 0, NI_NUMERICHOST);
         status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
@@ -218,6 +218,8 @@ tutti_status tutti_cli_member_train(tutti_cli_member *m, const tutti_train_io *i
     m->how.founders = m->founders;
     m->how.transport = transport;
     m->how.least = m->s->config.least;
+    tutti_cli_pass_of(m->s->out, m->kept, sizeof m->kept);
+    m->how.pass = m->kept;
     m->how.lack_ns = (int64_t)(m->s->config.workers_timeout * 1e9);
     m->how.node.most = m->s->config.most;
     m->how.leaves = leaves;

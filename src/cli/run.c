@@ -221,6 +221,7 @@ void tutti_cli_forget_outer_run(void)
                                          "TUTTI_LAUNCHED",
                                          TUTTI_LAUNCH_TELL,
                                          TUTTI_LAUNCH_JOIN,
+                                         TUTTI_LAUNCH_PASS,
                                          TUTTI_LAUNCH_WORKERS,
                                          TUTTI_LAUNCH_NODE,
                                          "TUTTI_STARTED_NS",

@@ -140,6 +140,9 @@ tutti_status tutti_cli_run_members(const tutti_cli_run_config *c, const char *co
     if (c->pass[0] != 0) /* the other name is this process's own */
         status = tutti_launch_claim_pass(&claim, rt, pass, err);
     if (status == TUTTI_OK)
+        status = tutti_cli_check_free(
+            pass, "take part by `tutti join PASS -- COMMAND`, or give another --pass", err);
+    if (status == TUTTI_OK)
         status = tutti_cli_member_secrets(rt, &options, err);
     if (status == TUTTI_OK)
         status = tutti_launch_elastic(&options, result, err);

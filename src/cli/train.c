@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "cli_internal.h"
+#include "member.h"
 #include "simulate.h"
 #include "base/settings.h"
 #include "runtime/files.h"
@@ -250,10 +251,19 @@ static tutti_status claim_out(tutti_cli_settings *s, const standing *at, tutti_l
                               tutti_error *err)
 {
     tutti_status status = tutti_launch_claim_open(claim, s->rt, s->out, err);
+    char pass[4200];
 
     for (int k = 0; k < 100 && status == TUTTI_ERR_USAGE && !at->out_given; k++) {
         default_out(s);
         status = tutti_launch_claim_open(claim, s->rt, s->out, err);
+    }
+    if (status == TUTTI_OK && at->out_given) {
+        tutti_cli_pass_of(s->out, pass, sizeof pass);
+        status = tutti_cli_check_free(pass, "take part by `tutti join OUT`, or give another --out", err);
+    }
+    if (status != TUTTI_OK) {
+        tutti_launch_claim_close(*claim);
+        *claim = NULL;
     }
     return status;
 }

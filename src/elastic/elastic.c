@@ -82,6 +82,8 @@ static tutti_status find_others(tutti_elastic *m, tutti_follow_options *o, tutti
 {
     const char *join = getenv(TUTTI_LAUNCH_JOIN);
 
+    o->pass = getenv(TUTTI_LAUNCH_PASS);
+    o->pass_stays = join != NULL; /* it may be a user's copy; the launcher that made it removes it */
     if (join == NULL) {
         TUTTI_TRY(tutti_world_open(&m->founders, "shm", err));
         o->founders = m->founders;

@@ -113,6 +113,7 @@ static tutti_status open_world(tutti_follower *f, const tutti_node_view *view, t
         f->epoch = turn->epoch = view->epoch;
         turn->step = view->step;
         tutti_follower_note_members(f);
+        tutti_follower_write_pass(f);
         status = tutti_follower_find_image(f, view->step, &turn->image, &why);
         if (status == TUTTI_OK)
             return TUTTI_OK;
@@ -215,9 +216,11 @@ tutti_status tutti_follower_next(tutti_follower *f, tutti_turn *turn, tutti_erro
         }
         if ((view.state != TUTTI_MEMBER || !view.majority) && tutti_carrier_ended(f->carrier))
             return TUTTI_OK; /* this process was cut off in the last meeting */
-        if (f->leaving && view.all_leave) /* the run ends, and this is what is left of it */
+        if (f->leaving && view.all_leave) { /* the run ends, and this is what is left of it */
+            tutti_follower_remove_pass(f);
             return f->o.saves_at_leave || f->few != 0 ? tutti_follower_save(f, &view, err)
                                                       : TUTTI_OK;
+        }
         if (view.state == TUTTI_REMOVED)
             status = come_back(f, err);
         else if (view.state == TUTTI_MEMBER)
@@ -249,6 +252,7 @@ void tutti_follower_end(tutti_follower *f)
     const int64_t until = tutti_node_now(f->node) + LEAVING_MS * FOLLOW_MS;
     tutti_node_view view;
 
+    tutti_follower_remove_pass(f);
     if (!f->leaving)
         tutti_node_leave(f->node);
     tutti_node_look(f->node, &view);

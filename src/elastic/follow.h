@@ -6,6 +6,7 @@
      follow.c       the node, the epochs
      follow_state.c what it has of the state, and gets
      follow_wait.c  what it waits for when there is no world for it, and how that ends
+     follow_pass.c  the file by which others join
 
    The client:
 
@@ -34,6 +35,9 @@ typedef struct tutti_follow_options {
        so long; 0: 10 minutes. */
     int64_t lack_ns;
     uint64_t most;     /* bytes of a state that may be taken */
+    const char *pass;  /* the file of the run's pass (launch/launch.h), which has the addresses of
+                          members from then on, and is removed when the run ends; NULL: none */
+    bool pass_stays;   /* it is not removed */
     const char *about; /* sent to those that ask what is trained; NULL: nothing */
     /* A newcomer, before it asks to be admitted: does it fit what a member has sent as its `about`?
        If not, tutti_follower_next fails as this does. NULL: it is not asked. */

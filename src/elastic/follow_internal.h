@@ -39,6 +39,7 @@ struct tutti_follower {
     int64_t alone_ns;    /* since when */
     int64_t opened_ns;   /* since when the node is open */
     bool ready, leaving; /* the node knows */
+    bool pass_failed;    /* the pass could not be written, and a line was printed */
     bool fits;           /* a member has sent what is trained, and this process fits it */
 };
 
@@ -59,6 +60,13 @@ tutti_status tutti_follower_wait_for_state(tutti_follower *f, const tutti_node_v
 /* Before this process ends without the others: has its client save its state, if it has all of it.
    Of several that answer the first does. Blocks. */
 tutti_status tutti_follower_save(tutti_follower *f, const tutti_node_view *view, tutti_error *err);
+
+/* ---- follow_pass.c ---- */
+
+/* Others join by the addresses of this epoch from now on. */
+void tutti_follower_write_pass(tutti_follower *f);
+/* The run has ended. */
+void tutti_follower_remove_pass(const tutti_follower *f);
 
 /* ---- follow_state.c ---- */
 

@@ -116,12 +116,14 @@ tutti_status tutti_follower_wait_for_more(tutti_follower *f, const tutti_node_vi
                  view->n, view->n == 1 ? "" : "s", (unsigned long long)view->step, f->o.least);
         if (view->index == 0)
             say(f, line);
+        tutti_follower_write_pass(f);
     }
     if (now - f->few_ns > limit_of(f)) {
         snprintf(line, sizeof line,
                  "the run had %d worker%s for %.1f s, and is to have %d at least; nobody else has "
                  "come",
                  view->n, view->n == 1 ? "" : "s", (double)(now - f->few_ns) * 1e-9, f->o.least);
+        tutti_follower_remove_pass(f);
         return end(f, view, line, err);
     }
     tutti_follower_wait(f, view);
@@ -152,6 +154,7 @@ tutti_status tutti_follower_wait_for_state(tutti_follower *f, const tutti_node_v
     if (now - f->missing_ns > limit_of(f)) {
         snprintf(line, sizeof line,
                  "a part of the state was on workers that are lost (%.300s), so the run ends", why);
+        tutti_follower_remove_pass(f);
         return end(f, view, line, err);
     }
     wait_before_it_asks_again(f, view);

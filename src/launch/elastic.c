@@ -51,7 +51,7 @@ extern char **environ;
 enum { LEAVE_MS = 30000, STOPPED_MS = 3000, CHECK_MS = 500, WAIT_MS = 1000, WAIT_MOST_MS = 30000 };
 enum { ENDED_MS = 6000, AGAIN_MS = 30000 };
 enum { REFUSED = 2, LOST = 3 }; /* exit codes of a worker */
-enum { ID, KEY, TELL, JOIN, VARIABLES };
+enum { ID, KEY, TELL, PASS, JOIN, VARIABLES };
 
 typedef struct worker {
     pid_t pid;
@@ -84,6 +84,7 @@ typedef struct elastic {
     size_t n_told;
     char text[VARIABLES][4300];  /* variables of the workers */
     char **environment[2];       /* of founders, of newcomers */
+    tutti_launch_pass pass;      /* as it was written last, without the key; n 0: it was not */
     bool met, ended;             /* a worker has joined; one has seen the end of the run */
     bool placed;                 /* a worker has reported an epoch */
     bool whole;                  /* rank 0 of the newest epoch has seen the end of the run */
@@ -137,18 +138,34 @@ static void read_signals(elastic *e)
 
 /* ---- the pass ---- */
 
-/* Has the addresses of the workers of this host that take part. */
-static void write_pass(const elastic *e)
+/* It has the addresses of the founders. Members of later epochs write theirs (elastic/follow.h). */
+static void write_pass(elastic *e)
 {
     tutti_launch_pass pass = { .id = e->options->id, .key = e->options->key };
     tutti_error why = { .rank = -1 };
 
-    for (int k = 0; k < e->n && pass.n < TUTTI_LAUNCH_CONTACTS && !e->options->joins; k++)
-        if (e->workers[k].pidfd >= 0 && e->workers[k].address[0] != '\0')
+    for (int k = 0; k < e->n && pass.n < TUTTI_LAUNCH_CONTACTS; k++)
+        if (e->workers[k].pidfd >= 0 && !e->workers[k].newcomer && e->workers[k].address[0] != '\0')
             snprintf(pass.at[pass.n++], sizeof *pass.at, "%s", e->workers[k].address);
     if (pass.n > 0 && tutti_launch_pass_write(&pass, e->options->pass, &why) != TUTTI_OK)
         say(e, why.text);
     tutti_run_key_wipe(&pass.key);
+    e->pass = pass;
+}
+
+/* Removes the pass after the run, or if it is still the launcher's own: else workers of other
+   launchers go on, and have theirs. */
+static void remove_pass(const elastic *e)
+{
+    tutti_launch_pass there;
+    bool own = tutti_launch_pass_read(&there, e->options->pass, NULL) == TUTTI_OK &&
+               memcmp(&there.id, &e->options->id, sizeof there.id) == 0;
+
+    tutti_run_key_wipe(&there.key);
+    if (own && !e->ended)
+        own = there.n == e->pass.n && memcmp(there.at, e->pass.at, sizeof there.at) == 0;
+    if (own)
+        unlink(e->options->pass);
 }
 
 static void take_line(elastic *e, const char *line)
@@ -173,7 +190,8 @@ static void take_line(elastic *e, const char *line)
     else if (sscanf(line, "%d at %63s", &k, address) == 2 && k >= 0 && k < e->n) {
         snprintf(e->workers[k].address, sizeof e->workers[k].address, "%s", address);
         e->met = true;
-        write_pass(e);
+        if (!e->options->joins && !e->workers[k].newcomer)
+            write_pass(e);
     } else if (strstr(line, " refused") != NULL && sscanf(line, "%d", &k) == 1 && k >= 0 && k < e->n)
         e->workers[k].refused = true;
     else if (strstr(line, " ended") != NULL && sscanf(line, "%d", &k) == 1 && k >= 0 && k < e->n) {
@@ -315,7 +333,6 @@ static void reap(elastic *e, int k)
     e->alive--;
     if (got > 0 && status != 0)
         on_loss(e, k, status);
-    write_pass(e);
 }
 
 /* ---- starting ---- */
@@ -517,6 +534,7 @@ static bool is_ours(const char *variable)
 {
     return strncmp(variable, "TUTTI_MEET", 10) == 0 || strncmp(variable, "TUTTI_RUN_", 10) == 0 ||
            strncmp(variable, TUTTI_LAUNCH_TELL "=", sizeof TUTTI_LAUNCH_TELL) == 0 ||
+           strncmp(variable, TUTTI_LAUNCH_PASS "=", sizeof TUTTI_LAUNCH_PASS) == 0 ||
            strncmp(variable, TUTTI_LAUNCH_JOIN "=", sizeof TUTTI_LAUNCH_JOIN) == 0;
 }
 
@@ -531,6 +549,7 @@ static tutti_status open_environment(elastic *e, tutti_error *err)
     snprintf(e->text[ID], sizeof e->text[ID], TUTTI_MEET_VARIABLE_ID "=%s", id);
     snprintf(e->text[KEY], sizeof e->text[KEY], TUTTI_MEET_VARIABLE_KEY "=%s", key);
     snprintf(e->text[TELL], sizeof e->text[TELL], TUTTI_LAUNCH_TELL "=%d", e->tells[1]);
+    snprintf(e->text[PASS], sizeof e->text[PASS], TUTTI_LAUNCH_PASS "=%.4200s", e->options->pass);
     snprintf(e->text[JOIN], sizeof e->text[JOIN], TUTTI_LAUNCH_JOIN "=%.4200s", e->options->pass);
     explicit_bzero(key, sizeof key);
     while (environ[n] != NULL)
@@ -545,7 +564,7 @@ static tutti_status open_environment(elastic *e, tutti_error *err)
             if (!is_ours(environ[i]))
                 to[kept++] = environ[i];
         for (int v = 0; v < VARIABLES; v++)
-            if (v != JOIN || newcomer)
+            if ((v != JOIN || newcomer) && (v != PASS || !e->options->joins || e->options->keeps))
                 to[kept++] = e->text[v];
     }
     return TUTTI_OK;
@@ -609,7 +628,7 @@ static tutti_status start_all(elastic *e, tutti_error *err)
 static void elastic_close(elastic *e)
 {
     if (e->met && !e->options->joins)
-        unlink(e->options->pass);
+        remove_pass(e);
     tutti_launch_start_close(&e->founders);
     tutti_launch_start_close(&e->newcomers);
     tutti_launch_signals_release(&e->signals);

@@ -108,6 +108,8 @@ tutti_status tutti_launch_pass_read(tutti_launch_pass *pass, const char *path, t
    FEWEST:MOST:SECONDS, how many they are to be, and how long they wait for others. */
 #define TUTTI_LAUNCH_TELL "TUTTI_TELL"
 #define TUTTI_LAUNCH_JOIN "TUTTI_JOIN"
+/* The file of the pass, of workers that are to keep it (elastic/follow.h). */
+#define TUTTI_LAUNCH_PASS "TUTTI_KEEPS_PASS"
 #define TUTTI_LAUNCH_WORKERS "TUTTI_WORKERS"
 /* HOST PORT, of workers that others than those of this machine reach there; 0: any port. */
 #define TUTTI_LAUNCH_NODE "TUTTI_NODE"
@@ -127,7 +129,8 @@ typedef struct tutti_launch_elastic_options {
                                     read only, and it is not started again */
     int64_t leave_ns;            /* that they have to leave after a signal, then they are killed;
                                     0: 30 s */
-    const char *pass;            /* the file; it is there while a worker of this host takes part */
+    const char *pass;            /* the file; the launcher makes it, and its workers keep it */
+    bool keeps;                  /* joins: they keep it too, and it stays */
     tutti_run_id id;
     tutti_run_key key;
     void (*say)(void *user, const char *line); /* a loss, and what comes of it; NULL: not called */

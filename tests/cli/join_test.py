@@ -1,6 +1,6 @@
 """Workers come, leave and are lost (train --workers, tutti join): real processes, and the model, byte for byte, of a
 run that nothing disturbs. The protocol is in explore/, what a process does in train/nodes."""
-import glob, http.server, json, os, re, signal, socket, sys, threading, unittest
+import glob, http.server, json, os, re, shlex, signal, socket, sys, textwrap, threading, unittest
 from command import *
 
 SHARES = 6
@@ -323,6 +323,49 @@ class Join(Case):
         self.assertIn("this worker has left the run", self.said("spot"))
         self.ends(0, run, "stays", "spot")
         self.same_as_undisturbed(160, out)
+
+    def test_pods_that_are_taken_leave_and_join_again_by_the_manifest(self):
+        with open(os.path.join(os.path.dirname(__file__), "../../examples/jobs/elastic.yaml")) as f:
+            script = re.search(r"- bash\n +- -c\n +- \|\n(.*?)          env:\n", f.read(), re.S).group(1)
+        script = textwrap.dedent(script)
+        out, steps = self.out("pods"), 200
+        own = [*COMMON, "--data", self.data, "--steps", steps, "--slow", "*:150"]
+        for before, after in (("--model=cnn --data=mnist --epochs=10 --batch=32", shlex.join(map(str, own))),
+                              ("--workers=1:8", "--workers=1:6"), ("--threads=4", "--threads=1"), ("/runs/cnn", out)):
+            self.assertEqual(script.count(before), 1)
+            script = script.replace(before, after)
+
+        def pod(index, start):
+            return self.start("pod%d-%d" % (index, start), before=["bash", "-c", script], POD_IP="127.0.0.1",
+                              PATH=os.path.dirname(TUTTI) + ":" + os.environ["PATH"], JOB_COMPLETION_INDEX=str(index))
+
+        def workers(n):
+            self.until(lambda: ": %d worker" % n in tutti("leave", out).stdout, *names)
+
+        names = ["pod%d-%d" % (index, start) for start in (1, 2) for index in range(3)]
+        for name in names: # said() reads all
+            for end in (".out", ".err"):
+                open(os.path.join(self.folder, name + end), "w").close()
+        second = pod(1, 1) # before there is a run
+        self.processes.insert(0, first := pod(0, 1))
+        third = pod(2, 1)
+        workers(3)
+        second.terminate()
+        self.ends(143, second, *names)
+        workers(2)
+        again = pod(1, 2)
+        workers(3)
+        first.terminate() # who began the run
+        self.ends(143, first, *names)
+        self.processes.insert(0, third)
+        self.refused("the run of '%s/join' is under way, and its workers answer; take part by `tutti join OUT`" % out,
+                     "train", *own, "--out", out, "--overwrite") # the launcher and its claim are gone
+        last = pod(0, 2)
+        workers(3)
+        for process in (again, third, last):
+            self.ends(0, process, *names)
+        self.same_as_undisturbed(steps, out)
+        self.ends(0, pod(2, 2), *names) # made again after the end
 
     def test_a_newcomer_with_another_number_of_threads_is_refused_and_the_run_goes_on(self):
         run, out = self.begin("one", 60, "--workers", "1:6", "-n", "1", "--restarts", "0")

@@ -169,11 +169,29 @@ class Recipes(Case):
                              for code in rule["onExitCodes"]["values"]}
                     self.assertLessEqual({3, 128 + signal.SIGTERM}, codes)
 
+    @NEEDS_YAML
+    def test_pods_that_come_and_go_run_what_is_accepted(self):
+        (document,) = documents("elastic.yaml")
+        ((job, pod),) = pods(document)
+        (container,) = pod["containers"]
+        (_, _, script) = container["command"]
+        (command,) = re.findall(r"tutti (train .*?) &\n", re.sub(r"\\\n", " ", script))
+        settings = self.accepted(shlex.split(command.replace("$POD_IP", "10.1.2.3").replace("$run", "/runs/cnn")))
+        self.assertEqual(settings["workers"], "1:%d" % job["completions"])
+        self.assertEqual(job["parallelism"], job["completions"])
+        self.assertEqual(str(settings["threads"]), container["resources"]["limits"]["cpu"])
+        self.assertIn({"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}, container["env"])
+        (codes,) = [rule["onExitCodes"]["values"] for rule in job["podFailurePolicy"]["rules"]
+                    if rule["action"] == "Ignore" and "onExitCodes" in rule]
+        self.assertEqual(codes, [3, 128 + signal.SIGTERM])
+        self.assertEqual(pod["restartPolicy"], "Never")
+        self.assertTrue(pod["securityContext"]["runAsNonRoot"])
+
     # ---- manifests ----
 
     @NEEDS_YAML
     def test_manifests_have_fields_of_their_api_only(self):
-        for name in ("job.yaml", "jobset.yaml", "trainjob.yaml"):
+        for name in ("job.yaml", "jobset.yaml", "trainjob.yaml", "elastic.yaml"):
             for document in documents(name):
                 with self.subTest(name, kind=document["kind"]):
                     self.assertEqual(manifests.faults(document, manifests.KINDS[document["kind"]]), [])
@@ -206,7 +224,7 @@ class Recipes(Case):
 
     @NEEDS_YAML
     def test_what_pods_mount_is_a_volume_of_theirs(self):
-        for name in ("job.yaml", "jobset.yaml", "trainjob.yaml"):
+        for name in ("job.yaml", "jobset.yaml", "trainjob.yaml", "elastic.yaml"):
             for document in documents(name):
                 for _, pod in pods(document):
                     volumes = {one["name"] for one in pod["volumes"]}

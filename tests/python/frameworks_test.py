@@ -293,7 +293,7 @@ def test_ranks_of_tutti_run_are_lightnings_on_several_hosts(monkeypatch):
         assert (of.global_rank, of.local_rank, of.node_rank, of.world_size) == (3, 1, 1, 4)
         with pytest.raises(ValueError, match="tutti run has started 4 ranks, and devices=2 and num_nodes=1"):
             of.cluster_environment.validate_settings(num_devices=2, num_nodes=1)
-        with pytest.raises(ValueError, match="has started 2 ranks on this host, and devices=1 of the Trainer or Fabric"):
+        with pytest.raises(ValueError, match="has started 2 ranks on this host, and devices=1 of the Trainer"):
             of.cluster_environment.validate_settings(num_devices=1, num_nodes=4)  # ranks of unequal hosts, by the sum
 
 

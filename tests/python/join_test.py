@@ -153,6 +153,32 @@ if "joined" in out:
 
 
 @pytest.mark.slow
+def test_the_pass_has_those_who_are_left(tmp_path, undisturbed):
+    """The launcher that began the run is asked to end: its worker leaves, and the one that has joined goes on."""
+    run, file = begun(tmp_path, 1), tmp_path / "run.join"
+    joined = join(file, *same_script(tmp_path))
+    until(joined, r"^step \d+ \d+")
+    assert len(re.findall("^at ", file.read_text(), re.M)) == 2
+    run.process.send_signal(signal.SIGTERM)
+    run.end(128 + signal.SIGTERM)
+    until(joined, r"^step \d+ \d+")
+    (only,) = re.findall(r"^at (\S+)", file.read_text(), re.M)
+    taken = subprocess.run([TUTTI, "run", "--workers", "1:2", "-n", "1", "--pass", file, "--", "true"],
+                           capture_output=True, text=True, check=False)
+    assert taken.returncode == 2 and "is under way, and its workers answer; take part by" in taken.stderr
+    second = join(file, *same_script(tmp_path))
+    until(second, r"^step \d+ \d+")
+    joined.send_signal(signal.SIGTERM)
+    ends(joined, 0)
+    until(second, r"^step \d+ \d+")
+    assert only not in file.read_text() and len(re.findall("^at ", file.read_text(), re.M)) == 1
+    go(tmp_path)
+    ends(second, 0)
+    run.out = tmp_path / "joined.pt"
+    assert equal(run.model(), undisturbed)
+
+
+@pytest.mark.slow
 def test_by_address_and_a_copy_of_the_pass(tmp_path, undisturbed):
     run = begun(tmp_path, 1, more=["--meet", "127.0.0.1"])
     copy = shutil.copy(tmp_path / "run.join", tmp_path / "copy")
