@@ -233,16 +233,21 @@ class Recipes(Case):
 
     # ---- scripts of Slurm ----
 
-    def submit(self, script, code, restarts=0, run="train.py", under_way=False, taken=False):
+    def submit(self, script, code, restarts=0, run="train.py", under_way=False, taken=False, slow=False):
         """The script's exit code, what srun was asked, and what scontrol was. run: its first argument; under_way: a
-        folder of that name has the file `join`; taken: the script gets SIGTERM, and hands it on to srun."""
-        home = os.path.join(self.folder, f"slurm-{script}-{code}-{restarts}-{under_way}-{taken}")
+        folder of that name has the file `join`; taken: the script gets SIGTERM, and hands it on to srun; slow: it takes
+        a while for each of its commands, so that SIGTERM comes as soon as it has begun srun."""
+        home = os.path.join(self.folder, f"slurm-{script}-{code}-{restarts}-{under_way}-{taken}-{slow}")
         os.makedirs(home)
         if under_way:
             os.mkdir(os.path.join(home, run))
             with open(os.path.join(home, run, "join"), "w"):
                 pass
-        ends = f"trap 'exit {code}' TERM; kill -TERM $PPID; while :; do sleep 0.05; done" if taken else f"exit {code}"
+        pause = os.path.join(home, "pause")
+        with open(pause, "w") as f:
+            f.write("trap 'sleep 0.2' DEBUG\n" if slow else "")
+        ends = (f"trap 'exit {code}' TERM; kill -TERM $PPID; while [ -e {pause} ]; do sleep 0.05; done" if taken
+                else f"exit {code}")
         for name, body in (("srun", f'printf "%s\\n" "$@" >{home}/asked; {ends}'),
                            ("scontrol", f'echo "$@" >{home}/queued')):
             path = os.path.join(home, name)
@@ -252,7 +257,8 @@ class Recipes(Case):
         done = subprocess.run(["bash", os.path.join(JOBS, script), run, "a b"], cwd=home, capture_output=True,
                               text=True, timeout=20, env=CLEAN | {
                                   "PATH": home + ":" + os.environ["PATH"], "HOME": home, "SLURM_JOB_ID": "17",
-                                  "SLURM_CPUS_PER_TASK": "4", "SLURM_RESTART_COUNT": str(restarts)})
+                                  "SLURM_CPUS_PER_TASK": "4", "SLURM_RESTART_COUNT": str(restarts),
+                                  "BASH_ENV": pause})
         self.assertEqual(done.stderr, "")
         with open(os.path.join(home, "asked")) as f:
             asked = f.read().splitlines()
@@ -286,6 +292,8 @@ class Recipes(Case):
                 self.assertEqual(queued, "requeue 17" if code == 3 or (code == 0 and taken) else None, code)
                 self.assertIsNone(self.submit("join.sbatch", code, run="runs", taken=taken)[2])
         self.assertIsNone(self.submit("join.sbatch", 3, restarts=50, run="runs", under_way=True)[2])
+        self.assertEqual(self.submit("join.sbatch", 0, run="runs", under_way=True, taken=True, slow=True),
+                         (0, ["tutti", "join", "runs", "a b"], "requeue 17"))
 
     def test_slurm_sends_the_signal_that_the_program_saves_at(self):
         """`tutti train` knows SIGTERM alone; a script SIGUSR1, too (docs/PYTORCH.md)."""

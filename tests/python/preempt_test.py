@@ -339,8 +339,8 @@ def test_handlers_are_a_runs_own_and_put_back(tmp_path, monkeypatch):
     assert forked.ranks(1, handlers)[0]["value"] == [[True, True], "(True, True)", True]
 
 
-def twice(directory, apart):
-    _preempt._ECHO_S = 0.05
+def twice(directory, apart, echo):
+    _preempt._ECHO_S = echo
     model = net()
     model, optimizer = tutti.torch.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), checkpoint=directory)
     loop(model, optimizer, [], [0], 1)
@@ -350,9 +350,9 @@ def twice(directory, apart):
 
 
 def test_second_signal_ends_at_once_unless_it_is_the_echo_of_the_first(tmp_path):
-    assert forked.ranks(1, twice, str(tmp_path), 0.2, killed=[0]) == [{}]
+    assert forked.ranks(1, twice, str(tmp_path), 0.2, 0.1, killed=[0]) == [{}]
     assert checkpoints(tmp_path) == []
-    assert forked.ranks(1, twice, str(tmp_path), 0.0) == [{"exit": 143}]
+    assert forked.ranks(1, twice, str(tmp_path), 0.0, 60.0) == [{"exit": 143}]
     assert checkpoints(tmp_path) == ["step-00000001"]
 
 
