@@ -91,6 +91,12 @@ def every_attribute_of_torchs_object_is_there():
     assert ours.static_graph
     refused(StateError, "wrap the module again", ours._update_process_group, dist.group.WORLD)
     refused(StateError, "_set_sparse_metadata", ours._set_sparse_metadata, {})
+    if hasattr(_TORCHS, "finalize_backward"):  # from PyTorch 2.15 on
+        ours.require_manual_backward_finalization = False
+        assert not ours.require_manual_backward_finalization and not ours.should_finalize_after_backward
+        refused(StateError, "require_manual_backward_finalization=True",
+                setattr, ours, "require_manual_backward_finalization", True)
+        refused(StateError, "_finalize_backward_manual", ours.finalize_backward)
     ours.close()
 
 

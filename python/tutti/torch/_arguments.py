@@ -34,6 +34,7 @@ _NO_EFFECT = {
     "bucket_cap_mb_list": _PIECES,
     "delay_all_reduce_named_params": _AS_THEY_COME,
     "param_to_hook_all_reduce": _AS_THEY_COME,
+    "lazy_bucket_allocation": "there are no buckets of torch's Reducer",
 }
 # Hints about what is found out here anyway, and what is used.
 _TAKEN = {

@@ -78,6 +78,10 @@ class Reducer:
     def _install_post_backward_futures(self, futures: Sequence[torch.futures.Future[Any]]) -> None:
         torch.futures.wait_all(list(futures))
 
+    def _set_manual_finalization_required(self, required: bool) -> None:
+        if required:
+            raise NotHere(f"DistributedDataParallel.require_manual_backward_finalization=True: {_BY_THE_ENGINE}")
+
     prepare_for_forward = _set_static_graph = _set_ddp_runtime_logging_sample_rate = set_logger = _nothing
 
     def __getattr__(self, name: str) -> Any:
@@ -188,6 +192,7 @@ class Torchs(_Torch):
         self._accum_grad_hooks: list[Any] = []
         self._delay_grad_buffer = None
         self._has_rebuilt_buckets = self._lazy_init_ran = True
+        self._require_manual_backward_finalization = self.lazy_bucket_allocation = False
         self._ddp_sink_clone = True
         self.broadcast_bucket_size = _BROADCAST_BYTES
         self.bucket_bytes_cap_list: list[int] = []
