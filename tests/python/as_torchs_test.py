@@ -74,7 +74,8 @@ def methods(of):
 def every_attribute_of_torchs_object_is_there():
     theirs, ours = _TORCHS(net()), DistributedDataParallel(net())
     told = _told(ours, sorted(set(vars(theirs)) | set(dir(theirs))))
-    assert list(told) == ["_bucket_config"] and "Tutti's engine" in told["_bucket_config"]
+    assert list(told) == [name for name in ("_bucket_config",) if hasattr(theirs, name)]  # 2.10 has none
+    assert all("Tutti's engine" in text for text in told.values())
     assert not hasattr(ours, "_bucket_config") and getattr(ours, "_bucket_config", 3) == 3
     assert not hasattr(ours, "an_attribute_of_nobody")
     _told(ours.logger, methods(theirs.logger))

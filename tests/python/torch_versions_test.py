@@ -67,7 +67,8 @@ def test_the_package_has_no_word_about_one_that_is_newer_than_tested():
 def test_the_floor_is_the_same_in_all_that_names_it():
     root = processes.ROOT
     for name, pattern in {"pyproject.toml": r"torch>=([\d.]+)", "packaging/conda/recipe.yaml": r"pytorch >=([\d.]+)",
-                          "packaging/docker/Dockerfile": r"torch>=([\d.]+)", **dict.fromkeys(
+                          "packaging/docker/Dockerfile": r"torch>=([\d.]+)",
+                          "src/cli/doctor_python.c": r"torch>=([\d.]+)", **dict.fromkeys(
                               ("docs/PYTORCH.md", "docs/LIMITS.md", "docs/INSTALL.md"), r"PyTorch (\d+\.\d+),? or newer"
                           )}.items():
         found = re.findall(pattern, (root / name).read_text())

@@ -215,6 +215,15 @@ class Torchs(_Torch):
         return super().__getattr__(name)
 
     @property
+    def broadcast_buffers(self) -> bool:
+        """As torch's class has it from 2.13 on."""
+        return self.forward_sync_buffers
+
+    @broadcast_buffers.setter
+    def broadcast_buffers(self, value: bool) -> None:
+        self.forward_sync_buffers = value
+
+    @property
     def _distributed_rank(self) -> int:
         return self.world.rank
 
