@@ -91,6 +91,13 @@ class Doctor(Case):
                 f.write(text)
         return folder
 
+    def test_a_pytorch_that_is_too_old(self):
+        old = TORCH.replace("2.11.0", "2.9.1+cpu") % (None, [])
+        found = self.findings(PATH=self.bare("old-torch", self.modules(torch=old)))
+        self.assertEqual(found["PyTorch"], (
+            "limited", "2.9.1+cpu, built for CPUs, 4 threads; tutti.torch needs 2.10 or newer",
+            "pip install --upgrade 'torch>=2.10'"))
+
     def test_pytorch_and_its_cards(self):
         version = tutti("version").stdout.split()[1]
         folder = self.modules(torch=TORCH % ("13.0", ["NVIDIA H200", "a broken one"]),

@@ -164,6 +164,18 @@ def movements(c: Checks, dtype, form):
         out = laid(torch.zeros_like(torch.cat(parts)), form)
         getattr(c.group, name)(out, laid(mine, form)).wait()
         c.check(f"{name} {what}", out, torch.cat(parts))
+    opts = dist.GatherOptions()
+    opts.rootRank = root
+    for name in ("gather_single", "gather_into_tensor"):
+        out = laid(torch.zeros_like(torch.cat(parts)), form) if c.me == root else torch.zeros(0, dtype=dtype)
+        getattr(c.group, name)(out, laid(mine, form), opts).wait()
+        if c.me == root:
+            c.check(f"{name} {what}", out, torch.cat(parts))
+    if hasattr(dist, "gather_single"):  # from PyTorch 2.14 on
+        out = torch.zeros_like(torch.cat(parts)) if c.me == root else None
+        dist.gather_single(mine, out, of_root, group=c.group)
+        if c.me == root:
+            c.check("dist.gather_single " + what, out, torch.cat(parts))
     whole = torch.cat([values(dtype, form, c.me, 1 + j) for j in range(c.n)])
     for name in ("all_to_all_single", "alltoall_base"):
         out = laid(torch.zeros_like(whole), form)

@@ -1,5 +1,6 @@
 """Tutti for PyTorch: distributed training with few changes to a training script."""
 
+from . import _versions as _versions  # first: it refuses a PyTorch that is too old
 from ._preempt import Checkpoints
 from .ddp import DistributedDataParallel
 from .hook import comm_hook

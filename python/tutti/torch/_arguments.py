@@ -24,7 +24,9 @@ from .._library import members
 
 _DEFAULTS = {name: of.default for name, of in list(inspect.signature(_Torch.__init__).parameters.items())[2:]}
 # What an older torch does not know, as a newer one has it by default.
-_NEWER = {"forward_sync_buffers": None, "batched_grad_copy": False, "skip_all_reduce_unused_params": False}
+_NEWER = {"forward_sync_buffers": None, "batched_grad_copy": False, "skip_all_reduce_unused_params": False,
+          "bucket_cap_mb_list": None}
+_KNOWN = _NEWER | _DEFAULTS
 _PIECES = "the method determines how much is exchanged at once"
 _AS_THEY_COME = "all gradients are exchanged as backward has them"
 _NO_EFFECT = {
@@ -34,6 +36,7 @@ _NO_EFFECT = {
     "bucket_cap_mb_list": _PIECES,
     "delay_all_reduce_named_params": _AS_THEY_COME,
     "param_to_hook_all_reduce": _AS_THEY_COME,
+    "lazy_bucket_allocation": "there are no buckets of torch's Reducer",
 }
 # Hints about what is found out here anyway, and what is used.
 _TAKEN = {
@@ -87,7 +90,7 @@ class Arguments:
 
 
 def _unknown(name: str) -> str:
-    near = difflib.get_close_matches(name, [*_ENGINE, *_DEFAULTS, "method", "codec", "transport"], 3)
+    near = difflib.get_close_matches(name, [*_ENGINE, *_KNOWN, "method", "codec", "transport"], 3)
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
     return f"DistributedDataParallel: there is no argument '{name}'{hint}"
 
@@ -123,17 +126,17 @@ def _check_group(torchs: Mapping[str, Any]) -> None:
 
 def read(positional: Sequence[Any], given: Mapping[str, Any]) -> Arguments:
     """Takes the arguments apart. TypeError, ValueError: one that cannot be."""
-    torchs: dict[str, Any] = _NEWER | _DEFAULTS | {"gradient_as_bucket_view": True}
+    torchs: dict[str, Any] = _KNOWN | {"gradient_as_bucket_view": True}
     engine: dict[str, Any] = {}
     no_effect: dict[str, str] = {}
     for name, value in _named(positional, given).items():
-        if name in _DEFAULTS:
+        if name in _KNOWN:
             torchs[name] = value
         elif name in _ENGINE:
             engine[name] = value
         else:
             raise TypeError(_unknown(name))
-        usual = _DEFAULTS.get(name)
+        usual = _KNOWN.get(name)
         if name in engine or name in _TAKEN or value is usual or value == usual:
             continue
         if name not in _NO_EFFECT:  # of a newer torch

@@ -78,6 +78,10 @@ class Reducer:
     def _install_post_backward_futures(self, futures: Sequence[torch.futures.Future[Any]]) -> None:
         torch.futures.wait_all(list(futures))
 
+    def _set_manual_finalization_required(self, required: bool) -> None:
+        if required:
+            raise NotHere(f"DistributedDataParallel.require_manual_backward_finalization=True: {_BY_THE_ENGINE}")
+
     prepare_for_forward = _set_static_graph = _set_ddp_runtime_logging_sample_rate = set_logger = _nothing
 
     def __getattr__(self, name: str) -> Any:
@@ -188,6 +192,7 @@ class Torchs(_Torch):
         self._accum_grad_hooks: list[Any] = []
         self._delay_grad_buffer = None
         self._has_rebuilt_buckets = self._lazy_init_ran = True
+        self._require_manual_backward_finalization = self.lazy_bucket_allocation = False
         self._ddp_sink_clone = True
         self.broadcast_bucket_size = _BROADCAST_BYTES
         self.bucket_bytes_cap_list: list[int] = []
@@ -208,6 +213,15 @@ class Torchs(_Torch):
         if name in _NOT_HERE:
             raise NotHere(f"DistributedDataParallel.{name}: {_NOT_HERE[name]}")
         return super().__getattr__(name)
+
+    @property
+    def broadcast_buffers(self) -> bool:
+        """As torch's class has it from 2.13 on."""
+        return self.forward_sync_buffers
+
+    @broadcast_buffers.setter
+    def broadcast_buffers(self, value: bool) -> None:
+        self.forward_sync_buffers = value
 
     @property
     def _distributed_rank(self) -> int:

@@ -22,7 +22,8 @@ from typing import Any, cast
 import torch.distributed as dist
 
 from ..._library import library as _c
-from .. import _logged
+from .. import _logged, _versions
+from . import _unserved
 from ._codec import Codec, codec_of, gradients
 from ._group import ProcessGroupTutti
 from ._options import Options
@@ -46,8 +47,10 @@ def _make(opts: Any, options: Any) -> ProcessGroupTutti:
             f"the backend 'tutti' takes pg_options=tutti.torch.distributed.Options(...), and this is a "
             f"{type(options).__name__}"
         )
+    _unserved.check(opts)
     return ProcessGroupTutti(opts, options or Options())
 
 
 if not hasattr(dist.Backend, "TUTTI"):
     dist.Backend.register_backend("tutti", _make, extended_api=True, devices=[*KINDS])
+    _versions.records_itself("tutti")

@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 from ... import _abi
 from ...errors import StateError
+from .._versions import factor_of
 from ._calls import Members
 from ._coder import Coder, Setting, Shapes, traits_of
 from ._options import Options
@@ -110,7 +111,7 @@ class Codec:
             self.exact += 1
             return exact
         self.coded += 1
-        return Coded(self._coder(order), place, (self.epoch, self.lr), op.factor if name == "PREMUL_SUM" else None,
+        return Coded(self._coder(order), place, (self.epoch, self.lr), factor_of(op) if name == "PREMUL_SUM" else None,
                      1 if name == "AVG" else self._members.size)
 
     def _check(self, call: str, name: str, dtype: torch.dtype) -> None:

@@ -1,4 +1,5 @@
-"""torch's process group on libtutti: every call of ProcessGroup that PyTorch 2.13 makes, under both of its names.
+"""torch's process group on libtutti: every call of ProcessGroup that moves tensors, under both of its names.
+_unserved.py refuses the others.
 
 A call checks its arguments, and raises before anything is sent where they cannot be served. It depends on what all
 ranks give alike, so all of them raise, and the group can be used as before. Then the call is put into the group's queue
@@ -17,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ...errors import StateError
-from . import _worlds
+from . import _unserved, _worlds
 from ._calls import Members
 from ._codec import Codec, Coded
 from ._options import Options
@@ -107,6 +108,8 @@ class ProcessGroupTutti(dist.ProcessGroup):
         if torch.device(device).type not in KINDS:
             raise RuntimeError(f"the backend 'tutti' serves no tensors on {device}, only those on {', '.join(KINDS)}")
         return self
+
+    get_backend = _get_backend
 
     def get_group_store(self) -> dist.Store:
         return self._store
@@ -346,6 +349,29 @@ class ProcessGroupTutti(dist.ProcessGroup):
 
         return self._issue(what, run, parts, opts, staged)
 
+    def gather_single(self, out: Tensor, x: Tensor, opts: Any) -> Work:
+        """out: of the root alone; the others give one that is not used."""
+        what, root = "gather_single", opts.rootRank
+        outs = [out] if self.rank() == root else []
+        check(what, [x, *outs])
+        alike(what, outs, x.dtype)
+        if outs and out.numel() != x.numel() * self.size():
+            raise ValueError(
+                f"{what}: {x.numel()} elements of each of {self.size()} ranks, and {out.numel()} in the output"
+            )
+        staged = Staged()
+        mine, hosts = staged.reads(x), [staged.writes(t) for t in outs]
+
+        def run() -> None:
+            whole = room(hosts[0]) if hosts else None
+            self._members.gather(flat(mine), whole, root)
+            if whole is not None:
+                put(whole, hosts[0])
+
+        return self._issue(what, run, outs, opts, staged)
+
+    gather_into_tensor = gather_single
+
     @staticmethod
     def _check_equal(what: str, parts: Sequence[Tensor]) -> None:
         if len({t.numel() for t in parts}) > 1:
@@ -452,3 +478,6 @@ class ProcessGroupTutti(dist.ProcessGroup):
 
     def recv_anysource(self, tensors: Any, tag: int) -> Work:
         return self._noted(self._points.recv(self._point("recv", tensors), -1, tag))
+
+
+_unserved.refuse(ProcessGroupTutti)

@@ -23,6 +23,7 @@ import torch
 from torch.distributed import ReduceOp
 
 from ... import _abi
+from .._versions import factor_of
 from ._calls import WIRE, Members
 from ._tensors import flat, plain, put
 
@@ -190,7 +191,7 @@ def reduction(what: str, op: Any, dtype: torch.dtype) -> Reduction:
     """Refuses by name what there is not. It depends on the arguments alone, so all ranks refuse alike."""
     name = name_of(op)
     if name == "PREMUL_SUM" and (dtype in _FLOATS or dtype in _REAL):
-        multiplied = _premultiplied(_REAL.get(dtype, dtype), op.factor)
+        multiplied = _premultiplied(_REAL.get(dtype, dtype), factor_of(op))
         return _of_complex(multiplied) if dtype in _REAL else multiplied
     found = _reduction(name, dtype) if name in NAMES else None
     if found is None:

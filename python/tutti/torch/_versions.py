@@ -1,0 +1,53 @@
+"""Which PyTorch this package works with, and what of torch is not alike in all of these: the one place for both.
+
+Its import is the first of the package, and refuses what is older than FLOOR before anything of torch is used. The tests
+pass with TESTED. Before FLOOR, init_device_mesh() has no backend_override (2.8), or gives a group no timeout of its
+options (2.9). A newer PyTorch than tested is used without a word. What torch has removed by then is an error of
+Python's own where it is asked for, and calls of ProcessGroup that this package does not know are refused
+(distributed/_unserved.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+FLOOR = "2.10"
+TESTED = ("2.10.0", "2.13.0", "2.15.0")
+
+_NEEDS = f"tutti.torch needs PyTorch {FLOOR} or newer"
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """2.13.0+cpu and 2.13.0a0+git1 as (2, 13)."""
+    return tuple(int(part) for part in version.split(".")[:2])
+
+
+def _check() -> None:
+    try:
+        import torch
+    except ModuleNotFoundError as e:
+        if e.name != "torch":
+            raise
+        raise ImportError(f"{_NEEDS}, and this Python has none: pip install 'torch>={FLOOR}'", name="torch") from None
+    if _release(torch.__version__) < _release(FLOOR):
+        raise ImportError(
+            f"{_NEEDS}, and this one is {torch.__version__}: pip install --upgrade 'torch>={FLOOR}'",
+            name="torch", path=getattr(torch, "__file__", None)
+        )
+
+
+def factor_of(op: Any) -> Any:
+    """Of a ReduceOp that is PREMUL_SUM. `op.factor` is there from PyTorch 2.13 on."""
+    return op.__getstate__()[1]
+
+
+def records_itself(backend: str) -> None:
+    """PyTorch 2.15 hangs its flight recorder on every group of a backend that is not in this list. A group that is
+    written in Python cannot have it, and init_process_group would fail."""
+    import torch.distributed as dist
+
+    listed: set[str] = getattr(dist.distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", set())
+    listed.add(backend)
+
+
+_check()
