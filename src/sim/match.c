@@ -97,47 +97,26 @@ void sim_deliver(sim_thread *self, sim_op *send, sim_op *recv)
 }
 
 /* ---- the lists ---- */
-static sim_link *bucket(sim_link *lists, uint64_t tag)
+/* The lists that have the request: those of the rank that receives. */
+static sim_lists *lists_of(sim_run *run, const sim_op *op)
 {
-    return &lists[(tag ^ tag >> 32) % SIM_BUCKETS];
-}
-
-static bool fit(const sim_op *send, const sim_op *recv)
-{
-    return send->tag == recv->tag && (recv->peer == TUTTI_ANY || recv->peer == send->rank);
+    return &run->ranks[op->sends ? op->peer : op->rank].lists;
 }
 
 static void enqueue_op(sim_run *run, sim_op *op)
 {
-    sim_rank *at = &run->ranks[op->sends ? op->peer : op->rank];
-    sim_link *head = bucket(op->sends ? at->sends : at->receives, op->tag), *before = head;
-
-    while (before->prev != head && SIM_OWNER(sim_op, link, before->prev)->sequence > op->sequence)
-        before = before->prev;
-    sim_list_insert(before, &op->link);
-    at->listed++;
-    op->state = SIM_LISTED;
-    op->transfer = NULL;
+    sim_lists_insert(lists_of(run, op), op);
 }
 
-/* Takes it out of its list. */
+/* Takes it out of its lists. */
 static void take_out(sim_run *run, sim_op *op)
 {
-    run->ranks[op->sends ? op->peer : op->rank].listed--;
-    sim_list_remove(&op->link);
+    sim_lists_remove(lists_of(run, op), op);
 }
 
 static sim_op *partner(sim_run *run, const sim_op *op)
 {
-    sim_rank *at = &run->ranks[op->sends ? op->peer : op->rank];
-    sim_link *head = bucket(op->sends ? at->receives : at->sends, op->tag);
-
-    for (sim_link *l = head->next; l != head; l = l->next) {
-        sim_op *other = SIM_OWNER(sim_op, link, l);
-        if (op->sends ? fit(op, other) : fit(other, op) && !other->due)
-            return other;
-    }
-    return NULL;
+    return sim_lists_partner(lists_of(run, op), op);
 }
 
 static void offer(sim_thread *self, int rank)
@@ -227,27 +206,13 @@ void sim_post(sim_thread *self, sim_op *op)
 }
 
 /* ---- receives from ANY ---- */
-static sim_op *earliest(sim_run *run, const sim_op *recv)
-{
-    sim_link *head = bucket(run->ranks[recv->rank].sends, recv->tag);
-    sim_op *best = NULL;
-
-    for (sim_link *l = head->next; l != head; l = l->next) {
-        sim_op *send = SIM_OWNER(sim_op, link, l);
-        if (fit(send, recv) && (best == NULL || send->posted_ns < best->posted_ns ||
-                                (send->posted_ns == best->posted_ns && send->rank < best->rank)))
-            best = send; /* of one rank the first posted: lists are in that order */
-    }
-    return best;
-}
-
 static void match_all(sim_thread *self, sim_rank *at)
 {
     for (int b = 0; b < SIM_BUCKETS; b++) {
-        for (sim_link *l = at->sends[b].next; l != &at->sends[b]; l = l->next)
+        for (sim_link *l = at->lists.sends[b].next; l != &at->lists.sends[b]; l = l->next)
             SIM_OWNER(sim_op, link, l)->due = false;
-        for (sim_link *l = at->receives[b].next; l != &at->receives[b];) {
-            sim_op *recv = SIM_OWNER(sim_op, link, l), *send = earliest(self->run, recv);
+        for (sim_link *l = at->lists.receives[b].next; l != &at->lists.receives[b];) {
+            sim_op *recv = SIM_OWNER(sim_op, link, l), *send = sim_lists_earliest(&at->lists, recv);
             if (send == NULL) {
                 l = l->next;
                 continue;
@@ -255,7 +220,7 @@ static void match_all(sim_thread *self, sim_rank *at)
             take_out(self->run, recv);
             take_out(self->run, send);
             pair_up(self, send, recv);
-            l = at->receives[b].next; /* others may have ended */
+            l = at->lists.receives[b].next; /* others may have ended */
         }
     }
 }
@@ -305,11 +270,11 @@ static void withdraw(sim_thread *self, sim_op *op)
         next = l->next;
         if (other->sends ? later->send->tag == tag && later->from == other->rank &&
                                later->send->sequence > other->sequence
-                         : fit(later->send, other) && later->recv->sequence > other->sequence)
+                         : sim_fit(later->send, other) && later->recv->sequence > other->sequence)
             return_to_lists(run, later);
     }
     enqueue_op(run, other);
-    head = bucket(at->receives, tag);
+    head = sim_lists_of(at->lists.receives, tag);
     for (sim_link *l = head->next; l != head;) {
         sim_op *recv = SIM_OWNER(sim_op, link, l), *send = partner(run, recv);
         if (send == NULL) {
@@ -383,10 +348,10 @@ static void end_listed(sim_thread *self, chooses chosen, int rank, tutti_status 
 {
     for (int r = 0; r < self->run->size; r++) {
         sim_rank *at = &self->run->ranks[r];
-        if (at->listed > 0)
-            end_in(self, at->sends, chosen, rank, status);
-        if (at->listed > 0)
-            end_in(self, at->receives, chosen, rank, status);
+        if (at->lists.n > 0)
+            end_in(self, at->lists.sends, chosen, rank, status);
+        if (at->lists.n > 0)
+            end_in(self, at->lists.receives, chosen, rank, status);
     }
 }
 
