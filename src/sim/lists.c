@@ -7,9 +7,10 @@ enum { SLOTS_FIRST = 16 };
 /* sender: of a send its rank; of a receive whom it is from, or TUTTI_ANY. */
 static sim_link *slot(sim_lists *l, bool sends, uint64_t tag, int sender)
 {
-    const uint64_t key = tag ^ ((uint64_t)(sender + 2) << 1 | sends) * UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t key = (tag ^ (uint64_t)(sender + 2) << 1 ^ sends) * UINT64_C(0x9e3779b97f4a7c15);
 
-    return &l->index[(key * UINT64_C(0xff51afd7ed558ccd) >> 32) & (l->slots - 1)];
+    key = (key ^ key >> 32) * UINT64_C(0xff51afd7ed558ccd);
+    return &l->index[(key ^ key >> 32) & (l->slots - 1)];
 }
 
 static int sender_of(const sim_op *op)
