@@ -197,7 +197,7 @@ typedef struct sim_rank {
     double fails_at;              /* when `fail` turns its host off, s; INFINITY: never */
     double failed_at;             /* when its host failed, s; -1: it has not, as far as is known */
     sg_host_t watched_on[2];      /* the hosts of its watchers; NULL: none */
-    sim_lists lists;              /* unmatched sends of any rank to it, and its unmatched receives */
+    sim_lists lists;              /* unmatched: sends of any rank to it, and its receives */
     sim_thread *matcher;          /* of its receives from ANY; NULL: not needed yet */
     bool due;                     /* the matcher has something to match */
     bool unserved;                /* a receive from ANY was taken back from a transfer: the matcher
