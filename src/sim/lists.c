@@ -112,9 +112,27 @@ void sim_lists_remove(sim_lists *l, sim_op *op)
 }
 
 /* ---- partners ---- */
+static int bucket(uint64_t tag)
+{
+    return (int)((tag ^ tag >> 32) % SIM_BUCKETS);
+}
+
 sim_link *sim_lists_of(sim_link *lists, uint64_t tag)
 {
-    return &lists[(tag ^ tag >> 32) % SIM_BUCKETS];
+    return &lists[bucket(tag)];
+}
+
+int sim_order(const sim_op *a, const sim_op *b)
+{
+    const int at_a = a->sends ? a->peer : a->rank, at_b = b->sends ? b->peer : b->rank;
+
+    if (at_a != at_b)
+        return at_a < at_b ? -1 : 1;
+    if (a->sends != b->sends)
+        return a->sends ? -1 : 1;
+    if (bucket(a->tag) != bucket(b->tag))
+        return bucket(a->tag) - bucket(b->tag);
+    return (a->sequence > b->sequence) - (a->sequence < b->sequence);
 }
 
 bool sim_fit(const sim_op *send, const sim_op *recv)

@@ -38,6 +38,8 @@ struct sim_op {
     sim_link link;                /* LISTED: in a list by tag of the receiving rank, by sequence;
                                      free: next is in run->free_ops */
     sim_link key;                 /* LISTED: in a list of the index of that rank, by sequence */
+    sim_link own;                 /* LISTED: in `own` of the rank that posted it */
+    sim_link with;                /* LISTED: in `with` of its peer, or run->with_any */
     tutti_request *request;       /* NULL: cancelled while LOGGED */
     struct sim_transfer *transfer; /* FLYING; else NULL */
     struct sim_thread *waiter;    /* the thread that waits for it; NULL: none */
@@ -71,6 +73,9 @@ void sim_lists_close(sim_lists *l);
 /* Inserts a request by its sequence; its state is LISTED then. */
 void sim_lists_insert(sim_lists *l, sim_op *op);
 void sim_lists_remove(sim_lists *l, sim_op *op);
+/* Returns < 0, 0 or > 0 as `a` comes before b or after it in the order in which requests are ended:
+   by the rank that receives, sends before receives, by list, by sequence. */
+int sim_order(const sim_op *a, const sim_op *b);
 /* Returns the list by tag in which `lists`, l->sends or l->receives, has that tag. */
 sim_link *sim_lists_of(sim_link *lists, uint64_t tag);
 /* Does the message go to this receive, by tag and sender? */

@@ -239,6 +239,8 @@ static tutti_status make_ranks(sim_run *run, const tutti_launch *launch, tutti_e
         r->launch.rank = k;
         r->launch.within = r;
         r->launch.rt = &run->rt;
+        sim_list_init(&r->own);
+        sim_list_init(&r->with);
         sim_list_init(&r->flight);
         sim_list_init(&r->queue[0]);
         sim_list_init(&r->queue[1]);
@@ -353,6 +355,7 @@ tutti_status sim_run_ranks(tutti_runtime *rt, const tutti_launch *launch,
     run->rank_main = rank_main;
     run->arg = arg;
     sim_list_init(&run->gate);
+    sim_list_init(&run->with_any);
     if (status == TUTTI_OK)
         status = make_ranks(run, launch, err);
     if (status == TUTTI_OK)

@@ -24,9 +24,10 @@
    and no message to it ends (losses.c).
 
    Messages are matched in lists of this module: each receiving rank has the sends to it and its own
-   receives. A matched pair is a transfer: two service actors, the wires, one on each host, carry it
-   through the receiver's mailbox (wire.c). Only the header and a pointer travel; the receiving wire
-   copies the payload at the end. A request that is not matched uses nothing of SimGrid's.
+   receives (lists.h). What a departing rank has posted, and what needs it, are lists of that rank.
+   A matched pair is a transfer: two service actors, the wires, one on each host, carry it through
+   the receiver's mailbox (wire.c). Only the header and a pointer travel; the receiving wire copies
+   the payload at the end. A request that is not matched uses nothing of SimGrid's.
 
    Each thread waits on one semaphore of its own. A thread that wakes another sets a flag first, and
    the sleeper checks that flag only. */
@@ -197,6 +198,8 @@ typedef struct sim_rank {
     double fails_at;              /* when `fail` turns its host off, s; INFINITY: never */
     double failed_at;             /* when its host failed, s; -1: it has not, as far as is known */
     sg_host_t watched_on[2];      /* the hosts of its watchers; NULL: none */
+    sim_link own;                 /* sim_op.own: what it has posted, unmatched */
+    sim_link with;                /* sim_op.with: unmatched requests of which it is the peer */
     sim_lists lists;              /* unmatched: sends of any rank to it, and its receives */
     sim_thread *matcher;          /* of its receives from ANY; NULL: not needed yet */
     bool due;                     /* the matcher has something to match */
@@ -243,6 +246,7 @@ struct sim_run {
     sg_host_t spare;              /* a host without a rank; NULL: none */
     int faults;                   /* number of hosts in the option `fail` */
     double peer_timeout;          /* s from the failure of a host until the others learn of it */
+    sim_link with_any;            /* sim_op.with: unmatched receives from ANY */
     sim_op *free_ops;             /* list, by link.next */
     void **chunks;                /* [n_chunks]: memory of all sim_ops */
     size_t n_chunks;

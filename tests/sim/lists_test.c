@@ -1,7 +1,8 @@
-/* Goal: a rank's unmatched requests find the partners that messages in order need, and the work of
-   one message does not grow with the number that waits. Method: partners against a walk through
-   everything, over random requests; then a thousand ranks that each send to all under one tag, as
-   they do when they agree on their members, with a bound on the requests that are looked at. */
+/* Goal: a rank's unmatched requests find the partners that messages in order need and end in one
+   order, and the work of one message does not grow with the number that waits. Method: partners
+   against a walk through everything, over random requests; then a thousand ranks and more that each
+   send to all under one tag, as they do when they agree on their members, with a bound on the
+   requests that are looked at. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -100,6 +101,22 @@ static void test_partners_are_those_of_a_walk_through_all(void **state)
     sim_lists_close(&lists);
 }
 
+static void test_endings_have_one_order(void **state)
+{
+    /* ascending; tags 1 and 17 are in one list, 2 in the next */
+    const sim_op ops[] = { request(true, 5, 0, 1, 30),  request(true, 4, 0, 17, 31),
+                           request(true, 1, 0, 2, 7),   request(false, 0, 9, 1, 2),
+                           request(false, 0, 8, 17, 3), request(true, 0, 1, 1, 1),
+                           request(false, 1, 0, 1, 0) };
+
+    (void)state;
+    for (int a = 0; a < 7; a++)
+        for (int b = 0; b < 7; b++) {
+            const int order = sim_order(&ops[a], &ops[b]);
+            assert_int_equal((order > 0) - (order < 0), (a > b) - (a < b));
+        }
+}
+
 /* The number of requests looked at while a rank gets a message of every other under one tag.
    first: the receives are posted before the sends. backwards: in the other order of ranks. */
 static uint64_t work_of(int ranks, bool first, bool backwards)
@@ -147,6 +164,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_partners_are_those_of_a_walk_through_all),
+        cmocka_unit_test(test_endings_have_one_order),
         cmocka_unit_test(test_the_work_of_a_message_does_not_grow),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
