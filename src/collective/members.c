@@ -36,8 +36,9 @@
 
    A message's header (tutti_header): kind: below; a: number of the meeting; b: round << 40 | failed
    rank + 1 << 16 | its status << 8 | 2 accusations | spoilt. Where there are accusations a second
-   message brings their table, so that its memory is needed once and not for each peer. */
+   message brings their table (accusations.h). */
 #include "collective_internal.h"
+#include "accusations.h"
 #include "collective/members.h"
 #include "world.h"
 #include <errno.h>
@@ -50,7 +51,7 @@ enum {
 }; /* meetings in a row that are spoilt without a loss: something else is wrong */
 
 typedef struct knowledge {
-    uint8_t *accused;            /* [ranks][ranks] bits: the first index accuses the second */
+    tutti_accusations accused;
     bool spoilt;                 /* a loss has interrupted any member's part */
     uint32_t failed;             /* (rank + 1) << 8 | status of the lowest rank that failed by
                                     itself; 0: none has */
@@ -69,13 +70,13 @@ struct tutti_members {
     uint64_t tag;
     tutti_group group;
     int *ranks;                  /* [group.size]: the members */
+    bool *in;                    /* [ranks]: is a member */
     bool *stays;                 /* [ranks]: remains a member, as `settle` found last */
     tutti_request *from;         /* [ranks]: the receive posted for each rank's next message */
     message received;            /* the last message received */
     knowledge mine;              /* what this member knows now */
     knowledge told;              /* what it knew when it sent it in this round */
-    size_t bytes;                /* size of a table of accusations */
-    uint8_t *memory;             /* the memory of all tables */
+    uint8_t *table;              /* accusations as they are sent and received */
     outgoing *out;
     int64_t meeting;             /* number of the current meeting */
     int spoilt;                  /* meetings in a row that were spoilt without a loss */
@@ -84,63 +85,47 @@ struct tutti_members {
 
 /* ---- accusations ---- */
 
-static bool accuses(const tutti_members *m, const knowledge *k, int who, int whom)
+static bool accuses(const knowledge *k, int who, int whom)
 {
-    const size_t bit = (size_t)who * (size_t)m->world->size + (size_t)whom;
-
-    return (k->accused[bit / 8] >> bit % 8 & 1) != 0;
+    return tutti_accuses(&k->accused, who, whom);
 }
 
-static void accuse(const tutti_members *m, knowledge *k, int who, int whom)
+static void clear(knowledge *k)
 {
-    const size_t bit = (size_t)who * (size_t)m->world->size + (size_t)whom;
-
-    k->accused[bit / 8] |= (uint8_t)(1u << bit % 8);
+    k->spoilt = false;
+    k->failed = 0;
+    tutti_accusations_clear(&k->accused);
 }
 
-static bool same(const tutti_members *m, const knowledge *a, const knowledge *b)
+static bool same(const knowledge *a, const knowledge *b)
 {
     return a->spoilt == b->spoilt && a->failed == b->failed &&
-           memcmp(a->accused, b->accused, m->bytes) == 0;
+           tutti_accusations_same(&a->accused, &b->accused);
 }
 
-static void copy(const tutti_members *m, knowledge *to, const knowledge *from)
-{
-    to->spoilt = from->spoilt;
-    to->failed = from->failed;
-    memcpy(to->accused, from->accused, m->bytes);
-}
-
-static void merge_views(const tutti_members *m, knowledge *into, const knowledge *from)
+static void merge_views(knowledge *into, const knowledge *from)
 {
     into->spoilt = into->spoilt || from->spoilt;
     if (from->failed != 0 && (into->failed == 0 || from->failed < into->failed))
         into->failed = from->failed;
-    for (size_t i = 0; i < m->bytes; i++)
-        into->accused[i] |= from->accused[i];
+    tutti_accusations_merge(&into->accused, &from->accused);
 }
 
-static bool member(const tutti_members *m, int rank)
+static void copy(knowledge *to, const knowledge *from)
 {
-    for (int i = 0; i < m->group.size; i++)
-        if (m->ranks[i] == rank)
-            return true;
-    return false;
+    clear(to);
+    merge_views(to, from);
 }
 
 /* m->stays := the members that stay according to k. */
 static void settle(const tutti_members *m, const knowledge *k)
 {
-    const int size = m->world->size;
-
-    for (int r = 0; r < size; r++)
-        m->stays[r] = member(m, r);
+    memcpy(m->stays, m->in, (size_t)m->world->size * sizeof *m->stays);
     for (;;) {
         int worst = -1, most = 0;
-        for (int r = 0; r < size; r++) {
-            int accusers = 0;
-            for (int q = 0; m->stays[r] && q < size; q++)
-                accusers += m->stays[q] && accuses(m, k, q, r);
+        for (int i = 0; i < k->accused.n; i++) {
+            const int r = k->accused.accused[i],
+                      accusers = m->stays[r] ? tutti_accusers(&k->accused, r, m->stays) : 0;
             if (accusers > 0 && accusers >= most) {
                 most = accusers;
                 worst = r;
@@ -158,8 +143,8 @@ static void find_losses(tutti_members *m)
 
     for (int i = 0; tutti_world_events(m->world, i, &event, 1) > i; i++)
         if (event.change == TUTTI_PEER_LOST && event.rank != m->world->rank &&
-            member(m, event.rank))
-            accuse(m, &m->mine, m->world->rank, event.rank);
+            m->in[event.rank])
+            tutti_accuse(&m->mine.accused, m->world->rank, event.rank);
 }
 
 /* ---- messages ---- */
@@ -181,19 +166,10 @@ static void reap_sends(tutti_members *m, bool all)
     }
 }
 
-static bool blank(const tutti_members *m, const knowledge *k)
-{
-    for (size_t i = 0; i < m->bytes; i++)
-        if (k->accused[i] != 0)
-            return false;
-    return true;
-}
-
-/* table: of accusations, or NULL. */
-static tutti_status send(tutti_members *m, int to, const tutti_header *note, const uint8_t *table,
+/* bytes: of the accusations in m->table that go with it. */
+static tutti_status send(tutti_members *m, int to, const tutti_header *note, size_t bytes,
                          tutti_error *err)
 {
-    const size_t bytes = table != NULL ? m->bytes : 0;
     outgoing *o = tutti_alloc(1, sizeof *o + bytes);
 
     if (o == NULL)
@@ -202,7 +178,7 @@ static tutti_status send(tutti_members *m, int to, const tutti_header *note, con
     o->next = m->out;
     m->out = o;
     if (bytes > 0)
-        memcpy(o->payload, table, bytes);
+        memcpy(o->payload, m->table, bytes);
     return m->world->ops->send(m->world->transport, &o->request, to, m->tag, note,
                                tutti_host(bytes > 0 ? o->payload : NULL, bytes, TUTTI_U8), err);
 }
@@ -212,19 +188,20 @@ static tutti_status send_view(tutti_members *m, uint32_t kind, int64_t round, co
                               tutti_error *err)
 {
     tutti_world *const world = m->world;
-    const bool accusations = !blank(m, k);
+    const size_t bytes = tutti_accusations_bytes(&k->accused);
     const tutti_header note = { .kind = kind,
                                 .a = m->meeting,
-                                .b = round << 40 | (int64_t)k->failed << 8 | (accusations ? 2 : 0) |
+                                .b = round << 40 | (int64_t)k->failed << 8 | (bytes > 0 ? 2 : 0) |
                                      k->spoilt },
                        table = { .kind = TABLE };
 
+    tutti_accusations_pack(&k->accused, m->table);
     for (int i = 0; i < m->group.size; i++) {
-        if (m->ranks[i] == world->rank || accuses(m, &m->mine, world->rank, m->ranks[i]))
+        if (m->ranks[i] == world->rank || accuses(&m->mine, world->rank, m->ranks[i]))
             continue;
-        TUTTI_TRY(send(m, m->ranks[i], &note, NULL, err));
-        if (accusations)
-            TUTTI_TRY(send(m, m->ranks[i], &table, k->accused, err));
+        TUTTI_TRY(send(m, m->ranks[i], &note, 0, err));
+        if (bytes > 0)
+            TUTTI_TRY(send(m, m->ranks[i], &table, bytes, err));
     }
     return TUTTI_OK;
 }
@@ -236,13 +213,14 @@ static tutti_status receive_message(tutti_members *m, int rank, bool table, bool
 {
     tutti_world *const world = m->world;
     tutti_request *const request = &m->from[rank];
+    tutti_accusations *const accused = &m->received.view.accused;
+    const size_t most = tutti_accusations_bytes_most(accused);
     size_t done;
 
     *lost = false;
     if (!request->posted)
         TUTTI_TRY(world->ops->recv(world->transport, request, rank, m->tag,
-                                   table ? tutti_host(m->received.view.accused, m->bytes, TUTTI_U8)
-                                         : tutti_nothing(),
+                                   table ? tutti_host(m->table, most, TUTTI_U8) : tutti_nothing(),
                                    err));
     TUTTI_TRY(world->ops->wait_some(world->transport, &request, 1, 1, TUTTI_FOREVER, &done, err));
     request->posted = false;
@@ -252,10 +230,11 @@ static tutti_status receive_message(tutti_members *m, int rank, bool table, bool
             err, TUTTI_ERR_PEER, world->rank,
             "worker %d is no member of the run any more: the others have given it up", world->rank);
     *lost = request->status == TUTTI_ERR_PEER;
-    if (!*lost && (request->status != TUTTI_OK || request->note.bytes != (table ? m->bytes : 0) ||
+    if (!*lost && (request->status != TUTTI_OK || (request->note.bytes > 0) != table ||
                    (request->note.kind == TABLE) != table || request->note.kind < ROUND ||
                    request->note.kind > TABLE || request->note.b < 0 ||
-                   (request->note.b >> 16 & 0xffffff) > world->size))
+                   (request->note.b >> 16 & 0xffffff) > world->size ||
+                   (table && !tutti_accusations_unpack(accused, m->table, request->note.bytes))))
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, rank,
                                "worker %d's message about the remaining workers is malformed; all "
                                "workers must run one version", rank);
@@ -280,7 +259,7 @@ static tutti_status receive_round(tutti_members *m, int rank, int64_t round, boo
         h->view.failed = (uint32_t)(note->b >> 8 & UINT32_MAX);
         h->view.spoilt = note->b & 1;
         accusations = (note->b & 2) != 0;
-        memset(h->view.accused, 0, m->bytes);
+        tutti_accusations_clear(&h->view.accused);
         if (accusations)
             TUTTI_TRY(receive_message(m, rank, true, lost, err));
         if (*lost)
@@ -308,30 +287,30 @@ static tutti_status one_round(tutti_members *m, int64_t round, bool *decided, bo
 
     *decided = false;
     find_losses(m);
-    copy(m, &m->told, &m->mine);
+    copy(&m->told, &m->mine);
     TUTTI_TRY(send_view(m, ROUND, round, &m->told, err));
     settle(m, &m->told);
     *alone = !m->stays[me];
     for (int i = 0; i < m->group.size; i++) {
         const int r = m->ranks[i];
         bool lost;
-        if (r == me || !m->stays[r] || accuses(m, &m->told, me, r))
+        if (r == me || !m->stays[r] || accuses(&m->told, me, r))
             continue;
         *alone = false;
         TUTTI_TRY(receive_round(m, r, round, &lost, err));
         if (lost) {
-            accuse(m, &m->mine, me, r);
+            tutti_accuse(&m->mine.accused, me, r);
             alike = false;
         } else if (m->received.kind == ROUND) {
-            alike = alike && same(m, &m->received.view, &m->told);
-            merge_views(m, &m->mine, &m->received.view);
+            alike = alike && same(&m->received.view, &m->told);
+            merge_views(&m->mine, &m->received.view);
         } else if (m->received.kind == PART) {
             return tutti_fail_rank(
                 err, TUTTI_ERR_STATE, r,
                 "worker %d has parted where this one agrees; all must hold the same meetings", r);
         } else {
-            copy(m, &m->told, &m->received.view);
-            merge_views(m, &m->mine, &m->told);
+            copy(&m->told, &m->received.view);
+            merge_views(&m->mine, &m->told);
             *decided = true;
             return TUTTI_OK;
         }
@@ -345,7 +324,7 @@ static tutti_status left_out(const tutti_members *m, const knowledge *k, tutti_e
     const int me = m->world->rank;
 
     for (int r = 0; r < m->world->size; r++)
-        if (accuses(m, k, r, me))
+        if (accuses(k, r, me))
             return tutti_fail_rank(
                 err, TUTTI_ERR_PEER, me,
                 "worker %d is no member of the run any more: worker %d has lost it", me, r);
@@ -368,8 +347,9 @@ static void leave_out(tutti_members *m, const knowledge *k, int *gone)
             continue;
         }
         ++*gone;
+        m->in[r] = false;
         for (int q = 0; q < m->world->size; q++)
-            if (accuses(m, k, q, r)) {
+            if (accuses(k, q, r)) {
                 snprintf(why, sizeof why,
                          "worker %d has lost it, and the others continue without it", q);
                 break;
@@ -432,7 +412,7 @@ tutti_status tutti_members_agree(tutti_members *m, tutti_status mine, bool *agai
     *again = false;
     m->meeting++;
     reap_sends(m, false);
-    memset(m->mine.accused, 0, m->bytes);
+    clear(&m->mine);
     m->mine.spoilt = mine == TUTTI_ERR_PEER;
     m->mine.failed = own ? (uint32_t)(m->world->rank + 1) << 8 | (uint32_t)mine : 0;
     for (int64_t round = 1; status == TUTTI_OK && !decided; round++) {
@@ -450,14 +430,12 @@ tutti_status tutti_members_agree(tutti_members *m, tutti_status mine, bool *agai
 tutti_status tutti_members_part(tutti_members *m, tutti_error *err)
 {
     m->meeting++;
-    memset(m->mine.accused, 0, m->bytes);
-    m->mine.spoilt = false;
-    m->mine.failed = 0;
+    clear(&m->mine);
     find_losses(m);
     TUTTI_TRY(send_view(m, PART, 0, &m->mine, err));
     for (int i = 0; i < m->group.size; i++) {
         bool lost = false;
-        if (m->ranks[i] != m->world->rank && !accuses(m, &m->mine, m->world->rank, m->ranks[i]))
+        if (m->ranks[i] != m->world->rank && !accuses(&m->mine, m->world->rank, m->ranks[i]))
             TUTTI_TRY(receive_round(m, m->ranks[i], 0, &lost, err));
     }
     for (outgoing *o = m->out; o != NULL; o = o->next) {
@@ -477,7 +455,8 @@ tutti_status tutti_members_open(tutti_members **out, tutti_world *world, tutti_p
 {
     const size_t size = (size_t)world->size;
     tutti_members *m = tutti_alloc(1, sizeof *m);
-    size_t bits;
+    size_t bytes;
+    bool opened;
 
     *out = NULL;
     if (m == NULL)
@@ -485,22 +464,24 @@ tutti_status tutti_members_open(tutti_members **out, tutti_world *world, tutti_p
                           size);
     m->world = world;
     m->tag = tutti_port_of("tutti.members", name, 0);
-    m->bytes = tutti_size_mul(size, size, &bits) ? bits / 8 + 1 : 0;
     m->ranks = tutti_alloc(size, sizeof *m->ranks);
-    m->stays = tutti_alloc(size, sizeof *m->stays);
+    m->in = tutti_alloc(2 * size, sizeof *m->in);
     m->from = tutti_alloc(size, sizeof *m->from);
-    m->memory = tutti_alloc(3, m->bytes);
-    if (m->bytes == 0 || m->ranks == NULL || m->stays == NULL || m->from == NULL ||
-        m->memory == NULL) {
+    opened = tutti_accusations_open(&m->mine.accused, world->size) &&
+             tutti_accusations_open(&m->told.accused, world->size) &&
+             tutti_accusations_open(&m->received.view.accused, world->size);
+    bytes = tutti_accusations_bytes_most(&m->mine.accused);
+    m->table = tutti_alloc(bytes, 1);
+    if (m->ranks == NULL || m->in == NULL || m->from == NULL || m->table == NULL || !opened) {
         tutti_members_close(m);
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the members of a run of %zu",
                           size);
     }
-    for (int r = 0; r < world->size; r++)
+    m->stays = m->in + size;
+    for (int r = 0; r < world->size; r++) {
         m->ranks[r] = r;
-    m->mine.accused = m->memory;
-    m->told.accused = m->memory + m->bytes;
-    m->received.view.accused = m->memory + 2 * m->bytes;
+        m->in[r] = true;
+    }
     m->group = tutti_group_of(world, m->ranks, world->size, tutti_port_of("members", m->tag, 0));
     *out = m;
     return TUTTI_OK;
@@ -515,9 +496,12 @@ void tutti_members_close(tutti_members *m)
             m->world->ops->cancel(m->world->transport, &m->from[r]);
     reap_sends(m, true);
     tutti_free(m->ranks);
-    tutti_free(m->stays);
+    tutti_free(m->in);
     tutti_free(m->from);
-    tutti_free(m->memory);
+    tutti_accusations_close(&m->mine.accused);
+    tutti_accusations_close(&m->told.accused);
+    tutti_accusations_close(&m->received.view.accused);
+    tutti_free(m->table);
     tutti_free(m);
 }
 
@@ -533,5 +517,5 @@ uint32_t tutti_members_epoch(const tutti_members *m)
 
 bool tutti_members_has(const tutti_members *m, int rank)
 {
-    return member(m, rank);
+    return rank >= 0 && rank < m->world->size && m->in[rank];
 }

@@ -13,6 +13,7 @@
    of the lowest rank. */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "sim_internal.h"
 
@@ -97,47 +98,30 @@ void sim_deliver(sim_thread *self, sim_op *send, sim_op *recv)
 }
 
 /* ---- the lists ---- */
-static sim_link *bucket(sim_link *lists, uint64_t tag)
+/* The lists that have the request: those of the rank that receives. */
+static sim_lists *lists_of(sim_run *run, const sim_op *op)
 {
-    return &lists[(tag ^ tag >> 32) % SIM_BUCKETS];
-}
-
-static bool fit(const sim_op *send, const sim_op *recv)
-{
-    return send->tag == recv->tag && (recv->peer == TUTTI_ANY || recv->peer == send->rank);
+    return &run->ranks[op->sends ? op->peer : op->rank].lists;
 }
 
 static void enqueue_op(sim_run *run, sim_op *op)
 {
-    sim_rank *at = &run->ranks[op->sends ? op->peer : op->rank];
-    sim_link *head = bucket(op->sends ? at->sends : at->receives, op->tag), *before = head;
-
-    while (before->prev != head && SIM_OWNER(sim_op, link, before->prev)->sequence > op->sequence)
-        before = before->prev;
-    sim_list_insert(before, &op->link);
-    at->listed++;
-    op->state = SIM_LISTED;
-    op->transfer = NULL;
+    sim_lists_insert(lists_of(run, op), op);
+    sim_list_insert(&run->ranks[op->rank].own, &op->own);
+    sim_list_insert(op->peer == TUTTI_ANY ? &run->with_any : &run->ranks[op->peer].with, &op->with);
 }
 
-/* Takes it out of its list. */
+/* Takes it out of its lists. */
 static void take_out(sim_run *run, sim_op *op)
 {
-    run->ranks[op->sends ? op->peer : op->rank].listed--;
-    sim_list_remove(&op->link);
+    sim_lists_remove(lists_of(run, op), op);
+    sim_list_remove(&op->own);
+    sim_list_remove(&op->with);
 }
 
 static sim_op *partner(sim_run *run, const sim_op *op)
 {
-    sim_rank *at = &run->ranks[op->sends ? op->peer : op->rank];
-    sim_link *head = bucket(op->sends ? at->receives : at->sends, op->tag);
-
-    for (sim_link *l = head->next; l != head; l = l->next) {
-        sim_op *other = SIM_OWNER(sim_op, link, l);
-        if (op->sends ? fit(op, other) : fit(other, op) && !other->due)
-            return other;
-    }
-    return NULL;
+    return sim_lists_partner(lists_of(run, op), op);
 }
 
 static void offer(sim_thread *self, int rank)
@@ -227,27 +211,13 @@ void sim_post(sim_thread *self, sim_op *op)
 }
 
 /* ---- receives from ANY ---- */
-static sim_op *earliest(sim_run *run, const sim_op *recv)
-{
-    sim_link *head = bucket(run->ranks[recv->rank].sends, recv->tag);
-    sim_op *best = NULL;
-
-    for (sim_link *l = head->next; l != head; l = l->next) {
-        sim_op *send = SIM_OWNER(sim_op, link, l);
-        if (fit(send, recv) && (best == NULL || send->posted_ns < best->posted_ns ||
-                                (send->posted_ns == best->posted_ns && send->rank < best->rank)))
-            best = send; /* of one rank the first posted: lists are in that order */
-    }
-    return best;
-}
-
 static void match_all(sim_thread *self, sim_rank *at)
 {
     for (int b = 0; b < SIM_BUCKETS; b++) {
-        for (sim_link *l = at->sends[b].next; l != &at->sends[b]; l = l->next)
+        for (sim_link *l = at->lists.sends[b].next; l != &at->lists.sends[b]; l = l->next)
             SIM_OWNER(sim_op, link, l)->due = false;
-        for (sim_link *l = at->receives[b].next; l != &at->receives[b];) {
-            sim_op *recv = SIM_OWNER(sim_op, link, l), *send = earliest(self->run, recv);
+        for (sim_link *l = at->lists.receives[b].next; l != &at->lists.receives[b];) {
+            sim_op *recv = SIM_OWNER(sim_op, link, l), *send = sim_lists_earliest(&at->lists, recv);
             if (send == NULL) {
                 l = l->next;
                 continue;
@@ -255,7 +225,7 @@ static void match_all(sim_thread *self, sim_rank *at)
             take_out(self->run, recv);
             take_out(self->run, send);
             pair_up(self, send, recv);
-            l = at->receives[b].next; /* others may have ended */
+            l = at->lists.receives[b].next; /* others may have ended */
         }
     }
 }
@@ -305,11 +275,11 @@ static void withdraw(sim_thread *self, sim_op *op)
         next = l->next;
         if (other->sends ? later->send->tag == tag && later->from == other->rank &&
                                later->send->sequence > other->sequence
-                         : fit(later->send, other) && later->recv->sequence > other->sequence)
+                         : sim_fit(later->send, other) && later->recv->sequence > other->sequence)
             return_to_lists(run, later);
     }
     enqueue_op(run, other);
-    head = bucket(at->receives, tag);
+    head = sim_lists_of(at->lists.receives, tag);
     for (sim_link *l = head->next; l != head;) {
         sim_op *recv = SIM_OWNER(sim_op, link, l), *send = partner(run, recv);
         if (send == NULL) {
@@ -344,50 +314,51 @@ void sim_cancel(void *t, tutti_request *r)
     }
 }
 
-/* ---- endings: every list is walked in the order of ranks and of posting ---- */
-typedef bool (*chooses)(const sim_run *run, const sim_op *op, int rank);
+/* ---- endings: in the order of ranks and of posting (sim_order) ---- */
+/* What ends at once. */
+typedef struct ending {
+    sim_op **ops;                 /* [n] */
+    size_t n, capacity;
+} ending;
 
-static bool is_own(const sim_run *run, const sim_op *op, int rank)
+static void choose(sim_thread *self, ending *of, sim_op *op)
 {
-    (void)run;
-    return op->rank == rank;
+    if (of->n == of->capacity) {
+        const size_t capacity = of->capacity > 0 ? 2 * of->capacity : 64;
+        sim_op **more = tutti_alloc(capacity, sizeof(sim_op *));
+        if (more == NULL)
+            sim_out_of_memory(self);
+        if (of->n > 0)
+            memcpy(more, of->ops, of->n * sizeof(sim_op *));
+        tutti_free(of->ops);
+        of->ops = more;
+        of->capacity = capacity;
+    }
+    of->ops[of->n++] = op;
 }
 
-static bool needs(const sim_run *run, const sim_op *op, int rank)
+static int compare_places(const void *a, const void *b)
 {
-    return op->rank != rank &&
-           (op->peer == TUTTI_ANY ? sim_alone(run, op->rank) : op->peer == rank);
+    return sim_order(*(sim_op *const *)a, *(sim_op *const *)b);
 }
 
 /* With PEER each request determines the rank to blame; but an expelled rank gets its own
    number. */
-static void end_in(sim_thread *self, sim_link *lists, chooses chosen, int rank, tutti_status status)
+static void end_all(sim_thread *self, ending *of, tutti_status status)
 {
-    for (int b = 0; b < SIM_BUCKETS; b++)
-        for (sim_link *l = lists[b].next, *next; l != &lists[b]; l = next) {
-            sim_op *op = SIM_OWNER(sim_op, link, l);
-            next = l->next;
-            if (!chosen(self->run, op, rank))
-                continue;
-            take_out(self->run, op);
-            sim_end(self, op, status,
-                    status != TUTTI_ERR_PEER ? -1
-                    : self->run->ranks[op->rank].state == SIM_EXPELLED
-                        ? op->rank
-                        : blamed(self->run, op->rank, op->peer));
-        }
-}
+    sim_run *run = self->run;
 
-/* When a thousand ranks leave, each goes through a thousand ranks' lists: most are empty. */
-static void end_listed(sim_thread *self, chooses chosen, int rank, tutti_status status)
-{
-    for (int r = 0; r < self->run->size; r++) {
-        sim_rank *at = &self->run->ranks[r];
-        if (at->listed > 0)
-            end_in(self, at->sends, chosen, rank, status);
-        if (at->listed > 0)
-            end_in(self, at->receives, chosen, rank, status);
+    if (of->n > 1)
+        qsort(of->ops, of->n, sizeof(sim_op *), compare_places);
+    for (size_t k = 0; k < of->n; k++) {
+        sim_op *op = of->ops[k];
+        take_out(run, op);
+        sim_end(self, op, status,
+                status != TUTTI_ERR_PEER                      ? -1
+                : run->ranks[op->rank].state == SIM_EXPELLED ? op->rank
+                                                              : blamed(run, op->rank, op->peer));
     }
+    tutti_free(of->ops);
 }
 
 /* Puts what is in flight between `rank` and `with` (-1: any rank) back into the lists. What a
@@ -410,29 +381,50 @@ static void return_all(sim_thread *self, int rank, int with)
 
 void sim_end_own(sim_thread *self, int rank)
 {
+    sim_rank *r = &self->run->ranks[rank];
+    ending of = { 0 };
+
     return_all(self, rank, -1);
-    end_listed(self, is_own, rank,
-               self->run->ranks[rank].state == SIM_EXPELLED ? TUTTI_ERR_PEER : TUTTI_CLOSED);
+    for (sim_link *l = r->own.next; l != &r->own; l = l->next)
+        choose(self, &of, SIM_OWNER(sim_op, own, l));
+    end_all(self, &of, r->state == SIM_EXPELLED ? TUTTI_ERR_PEER : TUTTI_CLOSED);
 }
 
 void sim_end_needing(sim_thread *self, int rank)
 {
+    sim_run *run = self->run;
+    sim_link *const with = &run->ranks[rank].with, *const any = &run->with_any;
+    ending of = { 0 };
+
     sim_end_own(self, rank);
-    end_listed(self, needs, rank, TUTTI_ERR_PEER);
+    for (sim_link *l = with->next; l != with; l = l->next)
+        choose(self, &of, SIM_OWNER(sim_op, with, l)); /* its own have ended */
+    for (sim_link *l = any->next; l != any; l = l->next)
+        if (sim_alone(run, SIM_OWNER(sim_op, with, l)->rank))
+            choose(self, &of, SIM_OWNER(sim_op, with, l));
+    end_all(self, &of, TUTTI_ERR_PEER);
 }
 
-static bool needs_what_is_cut(const sim_run *run, const sim_op *op, int rank)
+static void end_what_is_cut(sim_thread *self, int rank)
 {
-    return op->rank == rank &&
-           (op->peer == TUTTI_ANY ? sim_alone(run, rank)
-                                  : op->peer != rank && sim_is_cut(run, rank, op->peer));
+    sim_run *run = self->run;
+    sim_link *const own = &run->ranks[rank].own;
+    ending of = { 0 };
+
+    for (sim_link *l = own->next; l != own; l = l->next) {
+        sim_op *op = SIM_OWNER(sim_op, own, l);
+        if (op->peer == TUTTI_ANY ? sim_alone(run, rank)
+                                  : op->peer != rank && sim_is_cut(run, rank, op->peer))
+            choose(self, &of, op);
+    }
+    end_all(self, &of, TUTTI_ERR_PEER);
 }
 
 void sim_end_between(sim_thread *self, int a, int b)
 {
     return_all(self, a, b);
-    end_listed(self, needs_what_is_cut, a, TUTTI_ERR_PEER);
-    end_listed(self, needs_what_is_cut, b, TUTTI_ERR_PEER);
+    end_what_is_cut(self, a);
+    end_what_is_cut(self, b);
     sim_serve(self);
 }
 

@@ -74,8 +74,8 @@ static void append_messages(report *p, const sim_run *run, const sim_thread *t)
 {
     for (int r = 0; r < run->size; r++)
         for (int b = 0; b < 2 * SIM_BUCKETS; b++) {
-            const sim_link *head = b < SIM_BUCKETS ? &run->ranks[r].sends[b]
-                                                   : &run->ranks[r].receives[b - SIM_BUCKETS];
+            const sim_link *head = b < SIM_BUCKETS ? &run->ranks[r].lists.sends[b]
+                                                   : &run->ranks[r].lists.receives[b - SIM_BUCKETS];
             for (const sim_link *l = head->next; l != head; l = l->next) {
                 const sim_op *op = SIM_OWNER(sim_op, link, (sim_link *)(uintptr_t)l);
                 if (op->rank != t->rank || op->waiter != t)
@@ -217,12 +217,17 @@ static tutti_status limit_wires(sim_run *run, tutti_error *err)
     return TUTTI_OK;
 }
 
+static tutti_status no_memory(const sim_run *run, tutti_error *err)
+{
+    return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for %d simulated workers",
+                      run->size);
+}
+
 static tutti_status make_ranks(sim_run *run, const tutti_launch *launch, tutti_error *err)
 {
     run->ranks = tutti_alloc((size_t)run->size, sizeof *run->ranks);
     if (run->ranks == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for %d simulated workers",
-                          run->size);
+        return no_memory(run, err);
     for (int k = 0; k < run->size; k++) {
         sim_rank *r = &run->ranks[k];
         r->run = run;
@@ -234,13 +239,13 @@ static tutti_status make_ranks(sim_run *run, const tutti_launch *launch, tutti_e
         r->launch.rank = k;
         r->launch.within = r;
         r->launch.rt = &run->rt;
+        sim_list_init(&r->own);
+        sim_list_init(&r->with);
         sim_list_init(&r->flight);
         sim_list_init(&r->queue[0]);
         sim_list_init(&r->queue[1]);
-        for (int b = 0; b < SIM_BUCKETS; b++) {
-            sim_list_init(&r->sends[b]);
-            sim_list_init(&r->receives[b]);
-        }
+        if (!sim_lists_open(&r->lists))
+            return no_memory(run, err);
     }
     return TUTTI_OK;
 }
@@ -303,8 +308,10 @@ static void close_run(sim_run *run)
     for (size_t k = 0; k < run->n_chunks; k++)
         tutti_free(run->chunks[k]);
     tutti_free(run->chunks);
-    for (int k = 0; run->ranks != NULL && k < run->size; k++)
+    for (int k = 0; run->ranks != NULL && k < run->size; k++) {
+        sim_lists_close(&run->ranks[k].lists);
         tutti_free(run->ranks[k].events);
+    }
     tutti_free(run->ranks);
     tutti_free(run);
 }
@@ -348,6 +355,7 @@ tutti_status sim_run_ranks(tutti_runtime *rt, const tutti_launch *launch,
     run->rank_main = rank_main;
     run->arg = arg;
     sim_list_init(&run->gate);
+    sim_list_init(&run->with_any);
     if (status == TUTTI_OK)
         status = make_ranks(run, launch, err);
     if (status == TUTTI_OK)

@@ -6,6 +6,7 @@
      platform.c   hosts and links
      ranks.c      opening, closing, departures, windows
      runtime.c    threads, monitors, time
+     lists.c      the unmatched sends and receives of a rank
      match.c      posting, matching, cancelling messages, and waiting for them
      wire.c       transfers of matched messages
      losses.c     hosts and links that fail; ranks that are expelled
@@ -23,15 +24,16 @@
    and no message to it ends (losses.c).
 
    Messages are matched in lists of this module: each receiving rank has the sends to it and its own
-   receives. A matched pair is a transfer: two service actors, the wires, one on each host, carry it
-   through the receiver's mailbox (wire.c). Only the header and a pointer travel; the receiving wire
-   copies the payload at the end. A request that is not matched uses nothing of SimGrid's.
+   receives (lists.h). What a departing rank has posted, and what needs it, are lists of that rank.
+   A matched pair is a transfer: two service actors, the wires, one on each host, carry it through
+   the receiver's mailbox (wire.c). Only the header and a pointer travel; the receiving wire copies
+   the payload at the end. A request that is not matched uses nothing of SimGrid's.
 
    Each thread waits on one semaphore of its own. A thread that wakes another sets a flag first, and
    the sleeper checks that flag only. */
 #ifndef TUTTI_SIM_INTERNAL_H
 #define TUTTI_SIM_INTERNAL_H
-#include "tutti/transport.h"
+#include "lists.h"
 #include <simgrid/actor.h>
 #include <simgrid/comm.h>
 #include <simgrid/engine.h>
@@ -40,7 +42,6 @@
 #include <simgrid/semaphore.h>
 
 enum {
-    SIM_BUCKETS = 16,             /* buckets, by tag, of the lists of unmatched requests */
     SIM_HEADER_BYTES = 40,        /* of a message's header on the wire */
     SIM_CHECKS_MOST = 1000000,    /* checks without waiting at one virtual time: after that the loop
                                      is taken for endless */
@@ -75,30 +76,8 @@ typedef struct sim_options {
 } sim_options;
 
 typedef struct sim_run sim_run;
-typedef struct sim_op sim_op;
 typedef struct sim_transfer sim_transfer;
 typedef struct sim_thread sim_thread;
-
-/* Intrusive lists: circular; the head is a link that belongs to no element. */
-typedef struct sim_link { struct sim_link *next, *prev; } sim_link;
-/* The struct of that type whose `member` is at the address `at`. */
-#define SIM_OWNER(type, member, at) ((type *)(void *)((char *)(at) - offsetof(type, member)))
-static inline void sim_list_init(sim_link *head) { head->next = head->prev = head; }
-static inline bool sim_list_empty(const sim_link *head) { return head->next == head; }
-/* Inserts a link in front of `before`; with a head as `before`, at the end of its list. */
-static inline void sim_list_insert(sim_link *before, sim_link *at)
-{
-    at->next = before;
-    at->prev = before->prev;
-    before->prev->next = at;
-    before->prev = at;
-}
-static inline void sim_list_remove(sim_link *at)
-{
-    at->next->prev = at->prev;
-    at->prev->next = at->next;
-    at->next = at->prev = at;
-}
 
 /* What a thread has done and SimGrid does not know yet. */
 typedef enum {
@@ -170,28 +149,6 @@ typedef struct sim_wire {
     sim_transfer *job;            /* NULL: none */
 } sim_wire;
 
-/* The state of a send or receive: in the log of the thread that posted it; in a list; matched. */
-typedef enum { SIM_LOGGED, SIM_LISTED, SIM_FLYING } sim_op_state;
-struct sim_op {
-    sim_link link;                /* LISTED: in a bucket of the receiving rank, by sequence; free:
-                                     next is in run->free_ops */
-    tutti_request *request;       /* NULL: cancelled while LOGGED */
-    sim_transfer *transfer;       /* FLYING; else NULL */
-    sim_thread *waiter;           /* the thread that waits for it; NULL: none */
-    uint64_t tag;
-    uint64_t sequence;            /* order of posting in virtual time */
-    void *data;                   /* the caller's: payload or receive buffer */
-    size_t bytes;                 /* size of data */
-    int rank;                     /* that posted it */
-    int peer;                     /* the other rank; TUTTI_ANY: a receive from any */
-    int64_t posted_ns;            /* virtual time of posting */
-    sim_op_state state;
-    bool sends;                   /* a send */
-    bool several_waiters;         /* more than one thread waits for it */
-    bool due;                     /* a LISTED send that the matcher will offer to a receive from
-                                     ANY */
-};
-
 /* A matched message. */
 struct sim_transfer {
     sim_link link;                /* in the receiving rank's flight */
@@ -241,9 +198,9 @@ typedef struct sim_rank {
     double fails_at;              /* when `fail` turns its host off, s; INFINITY: never */
     double failed_at;             /* when its host failed, s; -1: it has not, as far as is known */
     sg_host_t watched_on[2];      /* the hosts of its watchers; NULL: none */
-    sim_link sends[SIM_BUCKETS];  /* sim_op.link: unmatched sends of any rank to this one */
-    sim_link receives[SIM_BUCKETS]; /* sim_op.link: its unmatched receives */
-    int listed;                   /* number of those sends and receives */
+    sim_link own;                 /* sim_op.own: what it has posted, unmatched */
+    sim_link with;                /* sim_op.with: unmatched requests of which it is the peer */
+    sim_lists lists;              /* unmatched: sends of any rank to it, and its receives */
     sim_thread *matcher;          /* of its receives from ANY; NULL: not needed yet */
     bool due;                     /* the matcher has something to match */
     bool unserved;                /* a receive from ANY was taken back from a transfer: the matcher
@@ -289,6 +246,7 @@ struct sim_run {
     sg_host_t spare;              /* a host without a rank; NULL: none */
     int faults;                   /* number of hosts in the option `fail` */
     double peer_timeout;          /* s from the failure of a host until the others learn of it */
+    sim_link with_any;            /* sim_op.with: unmatched receives from ANY */
     sim_op *free_ops;             /* list, by link.next */
     void **chunks;                /* [n_chunks]: memory of all sim_ops */
     size_t n_chunks;
