@@ -143,9 +143,9 @@ typedef struct tutti_group {
     uint32_t sequence;     /* of collectives; used only by the thread that owns this copy */
     const char *algorithm;
     bool uncounted;        /* for the run's bookkeeping: not in tutti_world_sent */
-    /* Over messages only, whatever the algorithm: shared memory may contain partial writes of
-       earlier members. The same on all members. */
+    /* Over messages only: shared memory may hold earlier members' partial writes. On all alike. */
     bool apart;
+    uint16_t alike;        /* 11 bits that are compared like a count: what else members agree on */
     /* 0: none. A collective that has not ended that long after this member's call of it fails on
        all members, with TUTTI_TIMEOUT and a sentence that names the missing ones (err->rank: the
        first; -1: all that are waited for are in a call of the group). The same on all members. */

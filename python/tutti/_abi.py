@@ -84,6 +84,7 @@ class tutti_group(Structure):
         ("algorithm", c_char_p),
         ("uncounted", c_bool),
         ("apart", c_bool),
+        ("alike", c_uint16),
         ("timeout_ns", c_long),
     ]
 

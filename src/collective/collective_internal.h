@@ -225,8 +225,9 @@ static inline int tutti_call_rank(const tutti_call *call, int index)
 }
 /* What members compare of a call, apart from `count`, packed into two numbers. `what`: kind + 1
    (so that no collective has 0), op, dtype, algorithm, and whether parts have counts of their
-   own. `shape`: the size of the group, with the root or with the hash of counts. */
+   own. `shape`: what the group's `alike` has, its size, and the root or the hash of counts. */
 #define TUTTI_OWN_COUNTS (UINT32_C(1) << 23) /* a bit of `what` */
+#define TUTTI_SIZE_BITS  21                  /* of `shape`, above the lower half */
 static inline uint32_t tutti_call_what(const tutti_call *call)
 {
     return ((uint32_t)call->kind + 1) << 24 | (call->counts != NULL ? TUTTI_OWN_COUNTS : 0) |
@@ -234,7 +235,12 @@ static inline uint32_t tutti_call_what(const tutti_call *call)
 }
 static inline int64_t tutti_call_shape(const tutti_call *call)
 {
-    return (int64_t)call->group->size << 32 | (int64_t)((uint32_t)call->root ^ call->parts);
+    return (int64_t)((uint64_t)call->group->alike << (32 + TUTTI_SIZE_BITS) |
+                     (uint64_t)call->group->size << 32 | ((uint32_t)call->root ^ call->parts));
+}
+static inline int tutti_call_shape_size(int64_t shape)
+{
+    return (int)((uint64_t)shape >> 32 & ((1 << TUTTI_SIZE_BITS) - 1));
 }
 /* Checks that rank `from` has made the same call, given what it has sent of its own. The error
    names both calls. */

@@ -15,6 +15,7 @@ torch = pytest.importorskip("torch")
 import dist_exact  # noqa: E402
 import dist_training  # noqa: E402
 import dist_turns  # noqa: E402
+import dist_unlike  # noqa: E402
 import forked  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from distributed_test import SLOW, on_ranks  # noqa: E402
@@ -166,3 +167,21 @@ def test_what_fails_in_a_set_does_not_spoil_the_rest(tmp_path, backend):
         assert "rank 2: KeyError: 'after'" in answer["after"]
         assert all(f"rank {r}: {'KeyError' if backend == 'gloo' else 'StateError'}" in answer["unlike"]
                    for r in range(3))
+
+
+# ---- ranks whose calls do not fit together ----
+
+@pytest.mark.parametrize(("n", "transport"), [(3, "shm"), pytest.param(2, "shm", marks=SLOW),
+                                              *(pytest.param(n, "tcp", marks=SLOW) for n in (2, 3, 8))])
+def test_calls_that_do_not_fit_are_named_on_all_ranks(tmp_path, n, transport):
+    """None goes on with values that nobody has sent, and none waits longer than the timeout."""
+    answers = on_ranks(n, dist_unlike.tries, str(tmp_path), transport=transport)
+    wrong = []
+    for name, (_, _, words) in dist_unlike.TRIES.items():
+        for rank, answer in enumerate(answers):
+            told, took = answer[name]
+            lacks = [word for word in words.split("|") if word not in told]
+            named = "rank 1" in told or (name == "all_to_all, splits" and "rank 0" in told)  # the two differ
+            if not named or lacks or took > 3 * dist_unlike.LIMIT:
+                wrong.append(f"{name}, rank {rank}, {took:.2f} s, without {lacks}: {told or 'nothing'}")
+    assert not wrong, "\n".join(wrong)
