@@ -143,7 +143,7 @@ typedef struct tutti_group {
     uint32_t sequence;     /* of collectives; used only by the thread that owns this copy */
     const char *algorithm;
     bool uncounted;        /* for the run's bookkeeping: not in tutti_world_sent */
-    /* Over messages only: shared memory may hold earlier members' partial writes. On all alike. */
+    /* Messages only: shared memory may hold earlier members' partial writes. The same on all. */
     bool apart;
     uint16_t alike;        /* 11 bits that are compared like a count: what else members agree on */
     /* 0: none. A collective that has not ended that long after this member's call of it fails on

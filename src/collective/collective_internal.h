@@ -225,7 +225,7 @@ static inline int tutti_call_rank(const tutti_call *call, int index)
 }
 /* What members compare of a call, apart from `count`, packed into two numbers. `what`: kind + 1
    (so that no collective has 0), op, dtype, algorithm, and whether parts have counts of their
-   own. `shape`: what the group's `alike` has, its size, and the root or the hash of counts. */
+   own. `shape`: 11 bits of the group, its size, and the root or the hash of counts. */
 #define TUTTI_OWN_COUNTS (UINT32_C(1) << 23) /* a bit of `what` */
 #define TUTTI_SIZE_BITS  21                  /* of `shape`, above the lower half */
 static inline uint32_t tutti_call_what(const tutti_call *call)

@@ -1,4 +1,4 @@
-"""Ranks whose calls do not fit together, as distributed_ranks_test.py makes them: what each rank is told."""
+"""Ranks whose calls do not fit together, as distributed_ranks_test.py makes them, and the errors of each rank."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def reduced(g, op, dtype=torch.float32, n=4):
 
 SUM, MAX, PRODUCT, BOR = (getattr(dist.ReduceOp, name) for name in ("SUM", "MAX", "PRODUCT", "BOR"))
 
-# By name: a call of a group, whose last argument the rank 1 gives as the second here, and all others as the first; and
-# words, each of which must be in what every rank is told.
+# By name: a call of a group; its last argument on all ranks but 1, and on rank 1; and words, each
+# of which must be in the errors of every rank.
 TRIES = {
     "all_reduce, elements": (lambda g, n: reduced(g, SUM, n=n), (4, 5), "4 F32|5 F32"),
     "all_reduce, many elements": (lambda g, n: reduced(g, SUM, n=n), (300000, 300001), "300000 F32|300001 F32"),
@@ -85,7 +85,7 @@ TRIES = {
 
 
 def told_of(group, call, argument):
-    """What a rank is told by that call and a second one, of all, and after how many seconds."""
+    """The errors of that call and of a second one, which all ranks make, and the seconds that they took."""
     began, told = time.monotonic(), []
     for attempt in (lambda: call(group, argument), lambda: dist.all_reduce(torch.ones(2), group=group)):
         try:

@@ -1,4 +1,4 @@
-"""Training on the backend 'tutti' with 2, 3, 4, 6 and 8 ranks, through shared memory and over tcp, beside Gloo.
+"""Training on the backend 'tutti' with 2, 3, 4, 6 and 8 ranks, through shared memory and over tcp, compared with Gloo.
 
 All kinds of one number of ranks are run in turn by the same processes (dist_turns.py), on Gloo and over each transport.
 Scripts of dist_training.py have sums that are rounded, so with three ranks and more they are Gloo's within rounding.
@@ -6,12 +6,16 @@ Those of dist_exact.py have none, so the bits are those of the same training in 
 """
 
 import functools
+import os
+import signal
+import time
 
 import pytest
 
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
+import dist_cases  # noqa: E402
 import dist_exact  # noqa: E402
 import dist_training  # noqa: E402
 import dist_turns  # noqa: E402
@@ -19,11 +23,19 @@ import dist_unlike  # noqa: E402
 import forked  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from distributed_test import SLOW, on_ranks  # noqa: E402
+from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
+
+import tutti  # noqa: E402
 
 TRANSPORTS = ("shm", "tcp")
 ROUNDED = ("ddp", "ddp_sparse", "ddp_unused", "ddp_static", "ddp_hook", "ddp_join", "zero", "fsdp", "fsdp_mixed",
            "checkpoints", "distribute", "compiled")
+ON_MESHES = {4: ("hsdp",), 8: ("hsdp", "hsdp_of_four")}  # by ranks
 FAST = ("ddp", "fsdp")
+
+
+def rounded_on(n):
+    return (*ROUNDED, *ON_MESHES.get(n, ()))
 
 
 class Sets:
@@ -60,7 +72,7 @@ def rounded(rank, n, folder, kinds, transports):
 
 
 def trained(answers, kind, backend):
-    """Of each rank; what a failed one has said fails the test."""
+    """Of each rank. An error of one fails the test."""
     found = [answer[backend][kind] for answer in answers]
     assert not any(isinstance(of, str) for of in found), f"{kind} on {backend}: {found}"
     return found
@@ -73,16 +85,32 @@ def close(a, b, rtol, atol):
 
 @pytest.mark.parametrize(("n", "kind", "transport"), [
     pytest.param(n, kind, transport, marks=[] if n == 2 and kind in FAST and transport == "shm" else SLOW)
-    for n in (2, 3, 4, 8) for transport in TRANSPORTS for kind in ROUNDED])
+    for n in (2, 3, 4, 8) for transport in TRANSPORTS for kind in rounded_on(n)])
 def test_scripts_train_as_on_gloo(sets, n, kind, transport):
     at_once = n == 2 and kind in FAST and transport == "shm"
     if not at_once:
         forked.compiler()
-    answers = sets.of(rounded, n, FAST if at_once else ROUNDED, ("shm",) if at_once else TRANSPORTS)
+    answers = sets.of(rounded, n, FAST if at_once else rounded_on(n), ("shm",) if at_once else TRANSPORTS)
     gloo, ours = (trained(answers, kind, backend) for backend in ("gloo", f"tutti/{transport}"))
     for theirs, own in zip(gloo, ours, strict=True):
-        assert theirs == own if n == 2 else close(theirs, own, 1e-4, 1e-5)
+        alike = n == 2 or (n, kind) == (4, "hsdp")  # sums of two: one order
+        assert theirs == own if alike else close(theirs, own, 1e-4, 1e-5)
     assert all(own[1] == ours[0][1] for own in ours), "ranks have different parameters"
+
+
+def test_the_replicate_axis_alone_trains_as_on_gloo(sets):
+    for answer in sets.of(replicated, 4):
+        assert not isinstance(answer["gloo"], str), answer
+        assert answer["gloo"] == answer["override/shm"] == answer["override/tcp"]  # sums of two: one order
+
+
+def replicated(rank, n, folder):
+    """float32, whose mean on an axis is the library's own."""
+    def trained_on(backend):
+        things = {"hsdp": functools.partial(dist_training.hsdp, backend.partition("/")[0])}
+        return dist_turns.in_turn(rank, n, folder, backend, things)["hsdp"]
+
+    return {backend: trained_on(backend) for backend in ("gloo", "override/shm", "override/tcp")}
 
 
 # ---- no sum is rounded ----
@@ -174,7 +202,7 @@ def test_what_fails_in_a_set_does_not_spoil_the_rest(tmp_path, backend):
 @pytest.mark.parametrize(("n", "transport"), [(3, "shm"), pytest.param(2, "shm", marks=SLOW),
                                               *(pytest.param(n, "tcp", marks=SLOW) for n in (2, 3, 8))])
 def test_calls_that_do_not_fit_are_named_on_all_ranks(tmp_path, n, transport):
-    """None goes on with values that nobody has sent, and none waits longer than the timeout."""
+    """None continues with wrong values, and none waits longer than the timeout."""
     answers = on_ranks(n, dist_unlike.tries, str(tmp_path), transport=transport)
     wrong = []
     for name, (_, _, words) in dist_unlike.TRIES.items():
@@ -185,3 +213,44 @@ def test_calls_that_do_not_fit_are_named_on_all_ranks(tmp_path, n, transport):
             if not named or lacks or took > 3 * dist_unlike.LIMIT:
                 wrong.append(f"{name}, rank {rank}, {took:.2f} s, without {lacks}: {told or 'nothing'}")
     assert not wrong, "\n".join(wrong)
+
+
+# ---- a rank that ends within backward ----
+
+def dies_in_backward(rank, n, folder, rows, lost):
+    """The errors of the others, and the seconds until they have them."""
+    dist_cases.start(folder, rank, n, "tutti")
+    shape, names = ((rows, n // rows), ("replicate", "shard")) if rows else ((n,), ("shard",))
+    mesh = init_device_mesh("cpu", shape, mesh_dim_names=names)
+    model = dist_training.sharded(dist_training.network(), mesh)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    dist.barrier()
+
+    def ends(gradient):
+        with open(f"{folder}/ended", "w") as f:
+            f.write(repr(time.monotonic()))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    try:
+        for step in range(6):
+            x, y = dist_training.batch(step, rank)
+            middle = model[1](model[0](x))
+            if (step, rank) == (2, lost):
+                middle.register_hook(ends)
+            torch.nn.functional.cross_entropy(model[3](model[2](middle)), y).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    except tutti.PeerError as e:
+        late = time.monotonic() - float(open(f"{folder}/ended").read())
+        dist.destroy_process_group()
+        return [e.rank, str(e), step, late]
+    return ["nothing"]
+
+
+@SLOW
+@pytest.mark.parametrize(("rows", "transport"), [(0, "shm"), (2, "tcp"), (4, "shm")])
+def test_a_rank_that_is_killed_in_backward_is_named_by_all(tmp_path, rows, transport):
+    answers = on_ranks(8, dies_in_backward, str(tmp_path), rows, 5, transport=transport, killed=[5])
+    for answer in answers[:5] + answers[6:]:
+        assert answer[0] == 5 and "5 was lost" in answer[1] and answer[2] == 2, answers
+        assert answer[3] < 1, answers

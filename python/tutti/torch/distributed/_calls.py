@@ -2,8 +2,8 @@
 
 What only moves values moves bytes, so that it takes every dtype. Only sums and comparisons ask for a type.
 
-Members compare what the library cannot see: the dtype of what it moves, and the calls before. Without that a rank with
-another dtype of as many bytes, or another root of a broadcast, would go on with values that nobody sent.
+Members compare what the library cannot see: the dtype of what it moves, and the earlier calls. Without that a rank with
+another dtype of the same size, or another root of a broadcast, would continue with wrong values.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WIRE = {
 }
 
 
-_ALIKE = 0x7FF  # the bits that the library compares (comm.h: tutti_group.alike)
+_ALIKE = 0x7FF  # the bits that the library compares (comm.h, tutti_group)
 _KEPT = 32  # calls that are remembered, to be named
 
 
@@ -61,7 +61,7 @@ class Members:
         return group
 
     def _begins(self, call: str) -> None:
-        """call: what all members give alike of it, in words. It is compared with all that were before."""
+        """call: its arguments that are equal on all members, in words. The hash of all such words is compared."""
         self._number += 1
         self._history = zlib.crc32(call.encode(), self._history)
         self._group.alike = self._history & _ALIKE

@@ -38,7 +38,7 @@ from ._options import Options
 from ._work import Queue
 
 _PORT = b"torch.distributed: how far"
-_ASKS, _ANSWERS, _ENDS, _RECALLS, _RECALLED = 1, 2, 3, 4, 5
+_ASKS, _ANSWERS, _ENDS, _RECALLS, _RECALLED, _LOST = 1, 2, 3, 4, 5, 6
 _ROOM = 1 << 14  # bytes: more than the calls that a rank recalls
 _RECALL_S = 0.3  # seconds, for the others to answer
 _LOOK = 500_000_000  # nanoseconds between looks for calls whose time is over
@@ -61,6 +61,7 @@ class Shared:
         self._stuck: list[Queue] = []  # destroyed, and perhaps still within a call of the library
         self._times: dict[str, int] = {}  # how often a group of that name was made
         self._heard: dict[tuple[int, int], int] = {}
+        self._lost: dict[int, str] = {}  # reported by others
         self._recalled: dict[tuple[int, int], list[tuple[int, str]]] = {}
         self._changed = threading.Condition()
         self._over = threading.Event()
@@ -163,6 +164,10 @@ class Shared:
             with self._changed:
                 self._recalled[context, rank] = [(n, text) for n, text in json.loads(words)]
                 self._changed.notify_all()
+        elif kind == _LOST:
+            with self._changed:
+                self._lost.setdefault(number, words.decode(errors="replace"))
+                self._changed.notify_all()
 
     def _look(self) -> None:
         """Fails calls that have taken too long, and that no thread waits for but a future's."""
@@ -178,8 +183,7 @@ class Shared:
 
     def missing(self, queue: Queue, number: int, patience: float) -> str:
         """Which ranks have not come to that collective of the group, as a sentence."""
-        others = [r for r in queue.members.ranks if r != self.world.rank]
-        heard = self._asked(others, (_ASKS, _signed(queue.members.context), number), self._heard, patience)
+        heard = self._asked(self._others(queue), (_ASKS, _signed(queue.members.context), number), self._heard, patience)
         late = [(r, self._of_one(r, of_r, number, patience)) for r, of_r in heard.items()]
         found = [f"rank {self.ranks[r]} {text}" for r, text in late if text]
         told = "; ".join(found[:8]) + ("; and others" if len(found) > 8 else "") or "all ranks have called it"
@@ -232,14 +236,50 @@ class Shared:
     # ---- ranks ----
 
     def explain(self, error: BaseException, queue: Queue | None = None) -> BaseException:
-        """The library's exception with the ranks of the job, where those of the world are others. Where calls of the
-        queue's group do not fit together, it says which."""
-        refused = isinstance(error, PeerError) and self.world.lost(error.rank) is None  # that rank has not ended
-        error = self._with_ranks(error)
-        if queue is None or not (refused or isinstance(error, StateError)):
-            return error
-        unlike = self._unlike(queue, [r for r in queue.members.ranks if r != self.world.rank], _RECALL_S)
-        return StateError(f"{error}{unlike}") if unlike else error
+        """The library's exception with the ranks of the job, where those of the world are others.
+
+        A peer that has left, or given up, has had a reason: that calls of the queue's group do not fit together, which
+        this then says, or the loss of another rank, which then is the one that is named.
+        """
+        told = self._with_ranks(error)
+        if isinstance(error, PeerError):
+            if (why := self.world.lost(error.rank)) is not None:
+                self._spread(queue, error.rank, why)
+                return told
+            if (cause := self._cause()) is not None:
+                return self._with_ranks(PeerError(f"{error}; the cause: {cause[1]}", cause[0]))
+        elif not isinstance(error, StateError):
+            return told
+        unlike = "" if queue is None else self._unlike(queue, self._others(queue), _RECALL_S)
+        if not unlike and isinstance(error, PeerError) and (cause := self._cause(_RECALL_S)) is not None:
+            return self._with_ranks(PeerError(f"{error}; the cause: {cause[1]}", cause[0]))
+        return StateError(f"{told}{unlike}") if unlike else told
+
+    def _others(self, queue: Queue) -> list[int]:
+        return [r for r in queue.members.ranks if r != self.world.rank]
+
+    def _spread(self, queue: Queue | None, rank: int, why: str) -> None:
+        """Tells ranks outside of the group, whom this one leaves because of that loss."""
+        inside = [] if queue is None else queue.members.ranks
+        outside = [r for r in range(self.world.size) if r not in (*inside, self.world.rank, rank)]
+
+        def tell() -> None:
+            for r in outside:
+                self._tell(r, _LOST, 0, rank, why.encode())
+
+        if outside:
+            thread = threading.Thread(target=tell, name="tutti tells", daemon=True)
+            thread.start()  # a rank that stands still may not take it
+            thread.join(_RECALL_S)
+
+    def _cause(self, patience: float = 0) -> tuple[int, str] | None:
+        """A lost rank and the reason, if this rank knows of one by then."""
+        for rank in range(self.world.size):
+            if (why := self.world.lost(rank)) is not None:
+                return rank, why
+        with self._changed:
+            self._changed.wait_for(lambda: bool(self._lost), patience)
+            return next(iter(self._lost.items()), None)
 
     def _with_ranks(self, error: BaseException) -> BaseException:
         if self.ranks == list(range(len(self.ranks))) or not isinstance(error, Error):
