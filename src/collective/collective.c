@@ -234,6 +234,7 @@ static tutti_status collective(tutti_group *g, tutti_call *call, tutti_error *er
     int noted;
 
     call->group = g;
+    call->compared = tutti_group_compared(g);
     call->element = tutti_dtype_bytes(call->dtype);
     if (call->counts != NULL &&
         (call->kind == TUTTI_REDUCE_SCATTER || call->kind == TUTTI_ALLGATHER))

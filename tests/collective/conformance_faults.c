@@ -192,7 +192,7 @@ static tutti_status disagree(under_test *t, tutti_group *g, float *x, tutti_erro
     case 5: return odd_one ? tutti_barrier(g, err) : tutti_allreduce(g, TUTTI_SUM, tutti_f32(NULL, x, 2000), err);
     case 6:
     case 7:
-        g->alike = odd_one ? 0x7ff : 0x3ff; /* the highest of the bits */
+        TUTTI_TRY(tutti_group_compare(g, odd_one ? 0x7ff : 0x3ff, err)); /* the highest of the bits */
         return tutti_allreduce(g, TUTTI_SUM, tutti_f32(NULL, x, t->variant == 6 ? 100 : 5000), err);
     default: return tutti_allreduce(g, TUTTI_SUM, tutti_f32(NULL, x, odd_one ? 0 : 7), err);
     }

@@ -32,7 +32,7 @@ WIRE = {
 }
 
 
-_ALIKE = 0x7FF  # the bits that the library compares (comm.h, tutti_group)
+_BITS = 0x7FF  # the largest number that the library compares (comm.h: tutti_group_compare)
 _KEPT = 32  # calls that are remembered, to be named
 
 
@@ -64,7 +64,7 @@ class Members:
         """call: its arguments that are equal on all members, in words. The hash of all such words is compared."""
         self._number += 1
         self._history = zlib.crc32(call.encode(), self._history)
-        self._group.alike = self._history & _ALIKE
+        check(_c.tutti_group_compare, self._group, self._history % _BITS + 1)
         self.made.append((self._number, call))
 
     def _values(self, t: torch.Tensor) -> _abi.tutti_buffer:
@@ -127,6 +127,10 @@ class Members:
     def barrier(self) -> None:
         self._begins("barrier")
         check(_c.tutti_barrier, self._group)
+
+    def close(self) -> None:
+        """No call is in progress, and none follows."""
+        check(_c.tutti_group_compare, self._group, 0)
 
     def give_up(self) -> None:
         """This member comes to no further collective, and the others do not wait for it. Any thread."""

@@ -86,7 +86,9 @@ class Shared:
 
     def leave(self, queue: Queue) -> None:
         """The last one closes the world."""
-        if not queue.close():
+        if queue.close():
+            queue.members.close()
+        else:
             self._stuck.append(queue)
         self._ended = self._ended and queue.error is None
         self._groups.pop(_signed(queue.members.context), None)
