@@ -143,8 +143,7 @@ typedef struct tutti_group {
     uint32_t sequence;     /* of collectives; used only by the thread that owns this copy */
     const char *algorithm;
     bool uncounted;        /* for the run's bookkeeping: not in tutti_world_sent */
-    /* Over messages only, whatever the algorithm: shared memory may contain partial writes of
-       earlier members. The same on all members. */
+    /* Messages only: shared memory may hold earlier members' partial writes. The same on all. */
     bool apart;
     /* 0: none. A collective that has not ended that long after this member's call of it fails on
        all members, with TUTTI_TIMEOUT and a sentence that names the missing ones (err->rank: the
@@ -160,15 +159,16 @@ tutti_group tutti_group_workers(tutti_world *world, uint64_t context);
 int tutti_group_rank(const tutti_group *g, int index);
 
 /* A copy for one job. Messages of different keys are never mixed up, in whatever order or threads
-   the jobs run. The same (group, key) must not start again before the previous one has ended on
-   this rank. sequence starts at `turn` (e.g. the step), so that messages of different turns are
-   not mixed up either. */
+   the jobs run. The same (group, key) must not start again before it has ended on this rank.
+   sequence starts at `turn` (e.g. the step): messages of different turns are not mixed up either. */
 tutti_group tutti_group_keyed(const tutti_group *group, uint64_t key, uint32_t turn);
+
+/* From now on members compare 11 bits of `what` as they do counts; 0: no more. TUTTI_ERR_MEMORY. */
+tutti_status tutti_group_compare(const tutti_group *g, uint32_t what, tutti_error *err);
 
 /* This member joins no further collective of g, because of `rank`. Every member that waits for
    it, in a collective of g now or later, fails with TUTTI_ERR_PEER and that rank, as if this
    member had failed within.
-
    It is for work of several collectives, in several groups, which all members complete or repeat
    (tutti_members_agree). A member that has failed in one collective gives up all that would
    follow. Otherwise members whose part of the failed collective has completed would wait there

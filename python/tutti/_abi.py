@@ -1035,6 +1035,7 @@ FUNCTIONS = {
     "tutti_graph_round": (None, [c_void_p, c_ulong, c_int, POINTER(c_int), POINTER(c_double), POINTER(c_int),
         POINTER(c_int), POINTER(c_double), POINTER(c_int), POINTER(c_double)]),
     "tutti_graph_size": (c_int, [c_void_p]),
+    "tutti_group_compare": (c_int, [POINTER(tutti_group), c_uint, POINTER(tutti_error)]),
     "tutti_group_give_up": (None, [POINTER(tutti_group), c_int]),
     "tutti_group_of": (tutti_group, [c_void_p, POINTER(c_int), c_int, c_ulong]),
     "tutti_hash": (c_ulong, [c_void_p, c_ulong]),

@@ -239,9 +239,11 @@ static tutti_status disagreement(tutti_watch *w, int odd_rank, const char *what)
     w->odd = (tutti_odd){ note->kind & ~ALARM_BIT, (uint64_t)note->a };
     TUTTI_TRY(
         tutti_call_compare(w->call, note->from, w->odd.what, w->odd.count, shape, w->err));
-    return tutti_fail_rank(w->err, TUTTI_ERR_STATE, odd_rank,
-                           "%s: rank %d found that rank %d makes another call; all members of "
-                           "a group must make the same calls in the same order",
+    /* Two that differ find it of each other. */
+    return tutti_fail_rank(w->err, TUTTI_ERR_STATE,
+                           odd_rank == w->call->group->world->rank ? note->from : odd_rank,
+                           "%s: the calls of rank %d and of rank %d differ; all members of a group "
+                           "must make the same calls in the same order",
                            what, note->from, odd_rank);
 }
 

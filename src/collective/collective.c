@@ -14,7 +14,7 @@ static void describe(uint32_t what, uint64_t count, int64_t shape, char *out, si
     static const char *const ops[] = { "sum", "mean", "max", "min", "weighted sum" };
     const uint32_t kind = what >> 24, op = what >> 16 & 127, dtype = what >> 8 & 255,
                    algorithm = what & 255;
-    const unsigned size = (unsigned)(shape >> 32 & 0xffffffff),
+    const unsigned size = (unsigned)tutti_call_shape_size(shape),
                    root = (unsigned)(shape & 0xffffffff);
     const char *algorithm_name = "unknown",
                *each = what & TUTTI_OWN_COUNTS ? " in all" : " a member";
@@ -67,7 +67,15 @@ tutti_status tutti_call_compare(const tutti_call *call, int from, uint32_t what,
     if (alike && shape == tutti_call_shape(call))
         return TUTTI_OK;
     describe(tutti_call_what(call), call->count, tutti_call_shape(call), mine, sizeof mine);
-    if (alike && call->parts != 0 && shape >> 32 == call->group->size)
+    if (alike && (uint32_t)shape == (uint32_t)tutti_call_shape(call) &&
+        tutti_call_shape_size(shape) == call->group->size)
+        return tutti_fail_rank(
+            err, TUTTI_ERR_STATE, from,
+            "rank %d calls %s, and so does rank %d, but in this call or in one before they differ "
+            "in what they compare beside counts; all members of a group must make the same calls "
+            "in the same order",
+            call->group->world->rank, mine, from);
+    if (alike && call->parts != 0 && tutti_call_shape_size(shape) == call->group->size)
         return tutti_fail_rank(
             err, TUTTI_ERR_STATE, from,
             "rank %d calls %s, and so does rank %d, but with other counts of parts; all members of "
@@ -226,6 +234,7 @@ static tutti_status collective(tutti_group *g, tutti_call *call, tutti_error *er
     int noted;
 
     call->group = g;
+    call->compared = tutti_group_compared(g);
     call->element = tutti_dtype_bytes(call->dtype);
     if (call->counts != NULL &&
         (call->kind == TUTTI_REDUCE_SCATTER || call->kind == TUTTI_ALLGATHER))

@@ -87,6 +87,7 @@ struct tutti_world {
     tutti_shared_window windows[TUTTI_WINDOWS]; /* [n_windows] */
     _Atomic uint32_t n_windows;   /* stored with release, which publishes the window before it;
                                      pairs with the acquire in tutti_windows_find */
+    _Atomic(struct tutti_compared *) compared; /* list; what groups compare in addition */
     struct tutti_table *table;    /* NULL: no table was loaded. Changes only while no collective
                                      runs */
     uint32_t tables;              /* number of loads of a table so far */
@@ -125,6 +126,10 @@ int tutti_group_local(const tutti_group *g);
 /* Returns likewise the number of members on each NUMA node. local: what tutti_group_local
    returned. 0: another layout, one node on each host, or one member on each node. */
 int tutti_group_node(const tutti_group *g, int local);
+/* Returns the bits that tutti_group_compare has set for a group of that context; 0: none. */
+uint32_t tutti_group_compared(const tutti_group *g);
+/* Frees the list of the world. */
+void tutti_compared_close(tutti_world *world);
 
 /* ---- message.c ---- */
 
@@ -204,6 +209,7 @@ typedef struct tutti_call {
     size_t count;                 /* as in tutti_schedule_key */
     int root;                     /* likewise */
     const size_t *counts;         /* likewise; borrowed */
+    uint32_t compared;            /* tutti_group_compared */
     uint32_t parts;               /* hash of `counts`, if all members pass the same counts; else
                                      0 */
     size_t inputs;                /* number of elements of `vector` that the weight applies to */
@@ -225,8 +231,10 @@ static inline int tutti_call_rank(const tutti_call *call, int index)
 }
 /* What members compare of a call, apart from `count`, packed into two numbers. `what`: kind + 1
    (so that no collective has 0), op, dtype, algorithm, and whether parts have counts of their
-   own. `shape`: the size of the group, with the root or with the hash of counts. */
+   own. `shape`: TUTTI_COMPARED_BITS of the group, its size, and the root or the hash of counts. */
 #define TUTTI_OWN_COUNTS (UINT32_C(1) << 23) /* a bit of `what` */
+#define TUTTI_SIZE_BITS  21                  /* of `shape`, above the lower half */
+#define TUTTI_COMPARED_BITS 11               /* above these */
 static inline uint32_t tutti_call_what(const tutti_call *call)
 {
     return ((uint32_t)call->kind + 1) << 24 | (call->counts != NULL ? TUTTI_OWN_COUNTS : 0) |
@@ -234,7 +242,12 @@ static inline uint32_t tutti_call_what(const tutti_call *call)
 }
 static inline int64_t tutti_call_shape(const tutti_call *call)
 {
-    return (int64_t)call->group->size << 32 | (int64_t)((uint32_t)call->root ^ call->parts);
+    return (int64_t)((uint64_t)call->compared << (32 + TUTTI_SIZE_BITS) |
+                     (uint64_t)call->group->size << 32 | ((uint32_t)call->root ^ call->parts));
+}
+static inline int tutti_call_shape_size(int64_t shape)
+{
+    return (int)((uint64_t)shape >> 32 & ((1 << TUTTI_SIZE_BITS) - 1));
 }
 /* Checks that rank `from` has made the same call, given what it has sent of its own. The error
    names both calls. */

@@ -2,6 +2,14 @@
    sequence from which the tags of their collectives are hashed. */
 #include "collective_internal.h"
 
+/* What a group compares in addition. One thread at a time makes the calls of a group, and it alone
+   writes its entry, so the accesses are relaxed. The head of the list publishes an entry's `next`. */
+typedef struct tutti_compared {
+    _Atomic uint64_t context;
+    _Atomic uint32_t bits;        /* 0: the entry is free */
+    struct tutti_compared *next;
+} tutti_compared;
+
 tutti_group tutti_group_of(tutti_world *world, const int *ranks, int n, uint64_t context)
 {
     tutti_group g = { .world = world, .ranks = ranks, .size = n, .index = -1, .context = context };
@@ -82,4 +90,66 @@ tutti_group tutti_group_keyed(const tutti_group *group, uint64_t key, uint32_t t
     g.context = tutti_hash(words, sizeof words);
     g.sequence = turn;
     return g;
+}
+
+static tutti_compared *compared_of(const tutti_group *g)
+{
+    tutti_compared *c = atomic_load_explicit(&g->world->compared, memory_order_acquire);
+
+    while (c != NULL && (atomic_load_explicit(&c->context, memory_order_relaxed) != g->context ||
+                         atomic_load_explicit(&c->bits, memory_order_relaxed) == 0))
+        c = c->next;
+    return c;
+}
+
+uint32_t tutti_group_compared(const tutti_group *g)
+{
+    const tutti_compared *c = compared_of(g);
+
+    return c != NULL ? atomic_load_explicit(&c->bits, memory_order_relaxed) : 0;
+}
+
+/* Takes a free entry, or adds one. */
+static tutti_status add_compared(const tutti_group *g, uint32_t bits, tutti_error *err)
+{
+    tutti_world *world = g->world;
+    tutti_compared *c;
+
+    tutti_lock(world->monitor);
+    c = atomic_load_explicit(&world->compared, memory_order_relaxed);
+    while (c != NULL && atomic_load_explicit(&c->bits, memory_order_relaxed) != 0)
+        c = c->next;
+    if (c == NULL && (c = tutti_alloc(1, sizeof *c)) != NULL) {
+        c->next = atomic_load_explicit(&world->compared, memory_order_relaxed);
+        atomic_store_explicit(&world->compared, c, memory_order_release);
+    }
+    if (c != NULL) {
+        atomic_store_explicit(&c->context, g->context, memory_order_relaxed);
+        atomic_store_explicit(&c->bits, bits, memory_order_relaxed);
+    }
+    tutti_unlock(world->monitor);
+    return c != NULL ? TUTTI_OK
+                     : tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for what a group compares");
+}
+
+tutti_status tutti_group_compare(const tutti_group *g, uint32_t what, tutti_error *err)
+{
+    const uint32_t bits = what & ((UINT32_C(1) << TUTTI_COMPARED_BITS) - 1);
+    tutti_compared *c = compared_of(g);
+
+    if (c == NULL)
+        return bits != 0 ? add_compared(g, bits, err) : TUTTI_OK;
+    atomic_store_explicit(&c->bits, bits, memory_order_relaxed);
+    return TUTTI_OK;
+}
+
+void tutti_compared_close(tutti_world *world)
+{
+    tutti_compared *c = atomic_load_explicit(&world->compared, memory_order_relaxed);
+
+    while (c != NULL) {
+        tutti_compared *next = c->next;
+        tutti_free(c);
+        c = next;
+    }
 }

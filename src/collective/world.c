@@ -394,6 +394,7 @@ void tutti_world_close(tutti_world *world)
     tutti_launch_gather_close(world->gathering);
     tutti_device_close(world->device);
     tutti_cache_close(world);
+    tutti_compared_close(world);
     tutti_table_close(world);
     tutti_monitor_close(world->monitor);
     if (world->owns_rt)

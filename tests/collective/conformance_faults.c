@@ -190,6 +190,10 @@ static tutti_status disagree(under_test *t, tutti_group *g, float *x, tutti_erro
     case 4:
         return tutti_allreduce(g, TUTTI_SUM, odd_one ? tutti_f32(NULL, x, 2000) : tutti_host(n, 2000, TUTTI_I32), err);
     case 5: return odd_one ? tutti_barrier(g, err) : tutti_allreduce(g, TUTTI_SUM, tutti_f32(NULL, x, 2000), err);
+    case 6:
+    case 7:
+        TUTTI_TRY(tutti_group_compare(g, odd_one ? 0x7ff : 0x3ff, err)); /* the highest of the bits */
+        return tutti_allreduce(g, TUTTI_SUM, tutti_f32(NULL, x, t->variant == 6 ? 100 : 5000), err);
     default: return tutti_allreduce(g, TUTTI_SUM, tutti_f32(NULL, x, odd_one ? 0 : 7), err);
     }
 }
@@ -215,11 +219,13 @@ void mismatched_calls_are_reported_with_both_versions(void **state)
 {
     static const char *const said[][2] = {
         { "100 F32", "101 F32" }, { "5000 F32", "5001 F32" }, { "5000 F32", "100 F32" }, { "(sum", "(max" },
-        { "2000 F32", "2000 I32" }, { "2000 F32", "barrier" }, { "0 F32", "7 F32" },
+        { "2000 F32", "2000 I32" }, { "2000 F32", "barrier" },
+        { "of 100 ", "all members of a group must make the same calls" },
+        { "5000", "all members of a group must make the same calls" }, { "0 F32", "7 F32" },
     };
     under_test *t = *state;
 
-    for (t->variant = 0; t->variant < 7; t->variant++)
+    for (t->variant = 0; t->variant < (int)TUTTI_LENGTH(said); t->variant++)
         for (t->p = 2; t->p <= 4; t->p++) {
             tutti_error err = { 0 };
             memset(t->errors, 0, sizeof t->errors);

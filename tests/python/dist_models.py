@@ -6,12 +6,13 @@ Each has a function that makes the module, and one that gives the arguments of a
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import dist_cases
+import dist_turns
 import torch
 import torch.distributed as dist
 import torch.distributed.nn.functional
@@ -311,13 +312,7 @@ def every(rank, n, folder, backends):
     """All models in each way on each backend. The answer has the text of an error where a model has failed."""
     told: dict = {}
     for backend in backends:
-        dist_cases.start(folder, rank, n, backend, name=backend)
-        for name, model in MODELS.items():
-            for way in ("ddp", "fsdp"):
-                try:
-                    told[f"{name}/{way}/{backend}"] = trained(model, way)
-                except Exception as e:  # noqa: BLE001
-                    told[f"{name}/{way}/{backend}"] = f"{type(e).__name__}: {e}"
-        dist.barrier()
-        dist.destroy_process_group()
+        things = {f"{name}/{way}/{backend}": functools.partial(trained, model, way)
+                  for name, model in MODELS.items() for way in ("ddp", "fsdp")}
+        told |= dist_turns.in_turn(rank, n, folder, backend, things)
     return json.loads(json.dumps(told))

@@ -33,6 +33,7 @@ def test_a_model_trains_to_the_bits_of_gloo(answers, name, way):
     for answer in answers:
         gloo, ours = answer[f"{name}/{way}/gloo"], answer[f"{name}/{way}/tutti"]
         assert isinstance(gloo, list), gloo
+        assert isinstance(ours, list), ours
         assert gloo == ours
         losses, begin, end, _ = ours
         assert all(map(math.isfinite, losses)) and begin != end

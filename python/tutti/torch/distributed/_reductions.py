@@ -84,7 +84,7 @@ class Reduction:
         assert self.fold is not None, "the library does it"
         mine = counts[members.index]
         come = x.new_empty(mine * members.size)
-        members.alltoall(x, counts, come, [mine] * members.size)
+        members.alltoall(x, counts, come, [mine] * members.size, f" for a reduction by {self.fold.__name__}")
         first, *others = come.split(mine) if mine > 0 else [come]
         for other in others:
             self.fold(first, other)

@@ -186,7 +186,7 @@ class Queue:
     name: str
     issued: int
 
-    def __init__(self, members: Members, name: str, explain: Callable[[BaseException], BaseException],
+    def __init__(self, members: Members, name: str, explain: Callable[[BaseException, Queue], BaseException],
                  missing: Callable[[Queue, int, float], str], record: CallRecord | None = None):
         self.members, self.backward = members, Backward()
         self.error: BaseException | None = None
@@ -247,9 +247,9 @@ class Queue:
                         work.staged.leave()
                 self._recorded(work, begin_ns)
             except BaseException as e:  # noqa: BLE001 (raised where the work is waited for)
-                error = self.fail(self._explain(e))
                 if not isinstance(e, PeerError):
                     self.members.give_up()
+                error = self.fail(self._explain(e, self))
         with self._lock:
             self._open.pop(work.number, None)
         work.end(error)

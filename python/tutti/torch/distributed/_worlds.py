@@ -14,6 +14,8 @@ long names those that have not come to it.
 
 from __future__ import annotations
 
+import ctypes
+import json
 import os
 import re
 import sys
@@ -36,7 +38,9 @@ from ._options import Options
 from ._work import Queue
 
 _PORT = b"torch.distributed: how far"
-_ASKS, _ANSWERS, _ENDS = 1, 2, 3
+_ASKS, _ANSWERS, _ENDS, _RECALLS, _RECALLED, _LOST = 1, 2, 3, 4, 5, 6
+_ROOM = 1 << 14  # bytes: more than the calls that a rank recalls
+_RECALL_S = 0.3  # seconds, for the others to answer
 _LOOK = 500_000_000  # nanoseconds between looks for calls whose time is over
 _ABSENT, _FAILED = -1, -2  # instead of a number of calls
 _spanning: weakref.ref[Shared] | None = None  # the default group's
@@ -57,6 +61,8 @@ class Shared:
         self._stuck: list[Queue] = []  # destroyed, and perhaps still within a call of the library
         self._times: dict[str, int] = {}  # how often a group of that name was made
         self._heard: dict[tuple[int, int], int] = {}
+        self._lost: dict[int, str] = {}  # reported by others
+        self._recalled: dict[tuple[int, int], list[tuple[int, str]]] = {}
         self._changed = threading.Condition()
         self._over = threading.Event()
         self._port = _c.tutti_port_of(_PORT, 0, 0)
@@ -80,7 +86,9 @@ class Shared:
 
     def leave(self, queue: Queue) -> None:
         """The last one closes the world."""
-        if not queue.close():
+        if queue.close():
+            queue.members.close()
+        else:
             self._stuck.append(queue)
         self._ended = self._ended and queue.error is None
         self._groups.pop(_signed(queue.members.context), None)
@@ -115,21 +123,24 @@ class Shared:
 
     # ---- who is late ----
 
-    def _tell(self, rank: int, kind: int, context: int, number: int) -> bool:
+    def _tell(self, rank: int, kind: int, context: int, number: int, words: bytes = b"") -> bool:
         """False: that rank is gone."""
         note = _abi.tutti_header(kind=kind, a=context, b=number)
+        memory = ctypes.create_string_buffer(words, max(len(words), 1))
+        payload = self.world._host(ctypes.addressof(memory), len(words), _abi.TUTTI_U8)
         try:
-            return check(_c.tutti_send, self.world._at, rank, self._port, note, _abi.tutti_buffer())
+            return check(_c.tutti_send, self.world._at, rank, self._port, note, payload)
         except Error:
             return False
 
     def _listen(self) -> None:
-        note, nothing = _abi.tutti_header(), _abi.tutti_buffer()
+        note, memory = _abi.tutti_header(), ctypes.create_string_buffer(_ROOM)
+        room = self.world._host(ctypes.addressof(memory), _ROOM, _abi.TUTTI_U8)
         while not self._over.is_set():
             try:
                 until = time.monotonic_ns() + _LOOK
-                if check(_c.tutti_recv, self.world._at, -1, self._port, note, nothing, until):
-                    self._hear(getattr(note, "from"), note.kind, note.a, note.b)
+                if check(_c.tutti_recv, self.world._at, -1, self._port, note, room, until):
+                    self._hear(getattr(note, "from"), note.kind, note.a, note.b, memory.raw[:note.bytes])
             except TimeoutError:
                 pass
             except PeerError:  # all others are gone
@@ -138,7 +149,7 @@ class Shared:
                 return
             self._look()
 
-    def _hear(self, rank: int, kind: int, context: int, number: int) -> None:
+    def _hear(self, rank: int, kind: int, context: int, number: int, words: bytes) -> None:
         if kind == _ASKS:
             queue = self._groups.get(context)
             number = _ABSENT if queue is None else queue.issued if queue.error is None else _FAILED
@@ -146,6 +157,18 @@ class Shared:
         elif kind == _ANSWERS:
             with self._changed:
                 self._heard[context, rank] = number
+                self._changed.notify_all()
+        elif kind == _RECALLS:
+            queue = self._groups.get(context)
+            calls = [] if queue is None else list(queue.members.made)
+            self._tell(rank, _RECALLED, context, 0, json.dumps(calls).encode())
+        elif kind == _RECALLED:
+            with self._changed:
+                self._recalled[context, rank] = [(n, text) for n, text in json.loads(words)]
+                self._changed.notify_all()
+        elif kind == _LOST:
+            with self._changed:
+                self._lost.setdefault(number, words.decode(errors="replace"))
                 self._changed.notify_all()
 
     def _look(self) -> None:
@@ -162,23 +185,43 @@ class Shared:
 
     def missing(self, queue: Queue, number: int, patience: float) -> str:
         """Which ranks have not come to that collective of the group, as a sentence."""
-        context, mine = _signed(queue.members.context), queue.members.index
-        others = [r for k, r in enumerate(queue.members.ranks) if k != mine]
+        heard = self._asked(self._others(queue), (_ASKS, _signed(queue.members.context), number), self._heard, patience)
+        late = [(r, self._of_one(r, of_r, number, patience)) for r, of_r in heard.items()]
+        found = [f"rank {self.ranks[r]} {text}" for r, text in late if text]
+        told = "; ".join(found[:8]) + ("; and others" if len(found) > 8 else "") or "all ranks have called it"
+        return told + self._unlike(queue, [r for r, of_r in heard.items() if of_r is not None], patience)
+
+    def _asked(self, others: list[int], note: tuple[int, int, int], answers: dict[tuple[int, int], Any],
+               patience: float) -> dict[int, Any]:
+        """By ranks what they answer; None: nothing within that time."""
+        what, context, number = note
         with self._changed:
             for rank in others:
-                self._heard.pop((context, rank), None)
+                answers.pop((context, rank), None)
 
         def ask() -> None:
             for rank in others:
-                self._tell(rank, _ASKS, context, number)
+                self._tell(rank, what, context, number)
 
         threading.Thread(target=ask, name="tutti asks", daemon=True).start()  # a rank that stands still may not take it
         with self._changed:
-            self._changed.wait_for(lambda: all((context, r) in self._heard for r in others), patience)
-            heard = {r: self._heard.get((context, r)) for r in others}
-        late = [(r, self._of_one(r, heard[r], number, patience)) for r in others]
-        found = [f"rank {self.ranks[r]} {text}" for r, text in late if text]
-        return "; ".join(found[:8]) + ("; and others" if len(found) > 8 else "") or "all ranks have called it"
+            self._changed.wait_for(lambda: all((context, r) in answers for r in others), patience)
+            return {r: answers.get((context, r)) for r in others}
+
+    def _unlike(self, queue: Queue, others: list[int], patience: float) -> str:
+        """The first calls of the group that differ on its members, as far back as they are remembered."""
+        mine, found = dict(queue.members.made), []
+        told = self._asked(others, (_RECALLS, _signed(queue.members.context), 0), self._recalled, patience)
+        for rank, theirs in told.items():
+            first = next((n for n, text in theirs or () if mine.get(n, text) != text), None)
+            if first is not None:
+                found.append((first, f"{dict(theirs)[first]} on rank {self.ranks[rank]}"))
+        if not found:
+            return ""
+        first = min(n for n, _ in found)
+        theirs = [text for n, text in found if n == first]
+        return (f"; they differ in what is {mine[first]} on rank {self.ranks[self.world.rank]}, and "
+                f"{', '.join(theirs[:8])}")
 
     def _of_one(self, rank: int, heard: int | None, number: int, patience: float) -> str:
         lost = self.world.lost(rank)
@@ -194,8 +237,53 @@ class Shared:
 
     # ---- ranks ----
 
-    def explain(self, error: BaseException) -> BaseException:
-        """The library's exception with the ranks of the job, where those of the world are others."""
+    def explain(self, error: BaseException, queue: Queue | None = None) -> BaseException:
+        """The library's exception with the ranks of the job, where those of the world are others.
+
+        A peer that has left, or given up, has had a reason: that calls of the queue's group do not fit together, which
+        this then says, or the loss of another rank, which then is the one that is named.
+        """
+        told = self._with_ranks(error)
+        if isinstance(error, PeerError):
+            if (why := self.world.lost(error.rank)) is not None:
+                self._spread(queue, error.rank, why)
+                return told
+            if (cause := self._cause()) is not None:
+                return self._with_ranks(PeerError(f"{error}; the cause: {cause[1]}", cause[0]))
+        elif not isinstance(error, StateError):
+            return told
+        unlike = "" if queue is None else self._unlike(queue, self._others(queue), _RECALL_S)
+        if not unlike and isinstance(error, PeerError) and (cause := self._cause(_RECALL_S)) is not None:
+            return self._with_ranks(PeerError(f"{error}; the cause: {cause[1]}", cause[0]))
+        return StateError(f"{told}{unlike}") if unlike else told
+
+    def _others(self, queue: Queue) -> list[int]:
+        return [r for r in queue.members.ranks if r != self.world.rank]
+
+    def _spread(self, queue: Queue | None, rank: int, why: str) -> None:
+        """Tells ranks outside of the group, whom this one leaves because of that loss."""
+        inside = [] if queue is None else queue.members.ranks
+        outside = [r for r in range(self.world.size) if r not in (*inside, self.world.rank, rank)]
+
+        def tell() -> None:
+            for r in outside:
+                self._tell(r, _LOST, 0, rank, why.encode())
+
+        if outside:
+            thread = threading.Thread(target=tell, name="tutti tells", daemon=True)
+            thread.start()  # a rank that stands still may not take it
+            thread.join(_RECALL_S)
+
+    def _cause(self, patience: float = 0) -> tuple[int, str] | None:
+        """A lost rank and the reason, if this rank knows of one by then."""
+        for rank in range(self.world.size):
+            if (why := self.world.lost(rank)) is not None:
+                return rank, why
+        with self._changed:
+            self._changed.wait_for(lambda: bool(self._lost), patience)
+            return next(iter(self._lost.items()), None)
+
+    def _with_ranks(self, error: BaseException) -> BaseException:
         if self.ranks == list(range(len(self.ranks))) or not isinstance(error, Error):
             return error
 
