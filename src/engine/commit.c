@@ -13,7 +13,7 @@
    (docs/design/membership.md).
 
    What passes change before the question is client state (own_values), which is copied when a step
-   begins and copied back when it fails. Everything else that is declared as state is written after
+   begins and copied back when it fails, and in rounds (modes/rounds.c) the model, likewise. Everything else that is declared as state is written after
    the question. Methods promise it by TUTTI_WHOLE_STEPS; facilities that merge, delay or size steps
    keep state of a step before it is over, and so do codecs that have a residual.
 
@@ -22,6 +22,7 @@
    state is kept twice; shards have a second copy of their slots (modes/shards.c). */
 #include "engine_internal.h"
 #include "engine/refuse.h"
+#include "hooks.h"
 
 tutti_status tutti_engine_commit_declare(tutti_engine *e, tutti_error *err)
 {
@@ -83,6 +84,7 @@ void tutti_engine_commit_undo(tutti_engine *e)
     if (e->commit.begun && e->commit.client != NULL)
         tutti_copy(e->m.device, e->options.own_values + 1, e->commit.client, e->own_values.now);
     e->commit.begun = false;
+    tutti_facilities_undo(e);
 }
 
 bool tutti_engine_whole(const tutti_engine *e, uint64_t *step)

@@ -14,6 +14,7 @@
 #include "base/options.h"
 #include "collective/world.h"
 #include "engine/check.h"
+#include "method/registry.h"
 #include "transport/registry.h"
 
 #define AT(member) TUTTI_AT(tutti_train_config, member)
@@ -370,9 +371,19 @@ tutti_status tutti_train_device_bytes(const tutti_train_config *c, size_t *bytes
                      "device-memory");
 }
 
+int64_t tutti_train_passes(const tutti_train_config *c)
+{
+    unsigned traits;
+    const bool rounds = c->elastic_shares > 0 && tutti_method_traits(c->method, &traits) &&
+                        (traits & TUTTI_LOGICAL_SHARES) != 0 &&
+                        (traits & TUTTI_REPLICAS_EQUAL) == 0;
+
+    return c->accumulate * (rounds ? (int64_t)tutti_method_repeats(c->method) : 1);
+}
+
 int64_t tutti_train_step_samples(const tutti_train_config *c)
 {
-    return (c->elastic_shares > 0 ? c->elastic_shares : c->n) * c->batch * c->accumulate;
+    return (c->elastic_shares > 0 ? c->elastic_shares : c->n) * c->batch * tutti_train_passes(c);
 }
 
 /* What the method does not allow is refused by the engine, for all clients. */

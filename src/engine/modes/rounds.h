@@ -1,0 +1,26 @@
+/* rounds.h: a step that is a round of local steps (periodic methods with logical shares). Implemented
+   by rounds.c. */
+#ifndef TUTTI_ENGINE_MODES_ROUNDS_H
+#define TUTTI_ENGINE_MODES_ROUNDS_H
+#include "tutti/method.h"
+#pragma GCC visibility push(default)
+
+/* ---- rounds of local steps (src/engine/modes/rounds.c) ---- */
+
+typedef struct tutti_rounds tutti_rounds;
+
+/* Within declare(), of methods that have TUTTI_LOGICAL_SHARES without TUTTI_REPLICAS_EQUAL. With
+   engine_options.elastic_shares a step is a round: each share begins with the common model and makes
+   `repeats` steps of the run's optimiser, whose slots begin at 0, and what it comes to is exchanged
+   as if it were a gradient (tutti_base_exchange). Then step() calls tutti_rounds_end. *out: NULL:
+   there are no logical shares, and the method's steps are as ever.
+   displaced: by how far shares have moved, start - x, and not their models. */
+tutti_status tutti_rounds_declare(tutti_rounds **out, tutti_method *m, tutti_plan *plan,
+                                  bool displaced, tutti_error *err);
+
+/* In place of tutti_base_step. x := the mean of the shares' models; or with `displaced` the model
+   with which the round began, and g has the mean displacement. TUTTI_ERR_PEER: the round is not
+   made, as in tutti_base_check. */
+tutti_status tutti_rounds_end(tutti_rounds *s, tutti_error *err);
+#pragma GCC visibility pop
+#endif
