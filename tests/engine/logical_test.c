@@ -118,6 +118,10 @@ static void a_round_has_the_bits_of_local_steps_of_as_many_workers_as_shares(voi
         { "local-sgd(period=2)", "slowmo(period=2,alpha=1,beta=0,buffers=reset)",
           "sgd(lr=0.1,momentum=0.9)" },
         { "local-sgd(period=2)", "slowmo(period=2,alpha=1,beta=0,buffers=reset)", "adamw(lr=0.01)" },
+        { "diloco(period=2)", "diloco(period=2)", "sgd(lr=0.1)" },
+        { "slowmo(period=2,alpha=1,beta=0)", "slowmo(period=2,alpha=1,beta=0)", "sgd(lr=0.1,momentum=0.9)" },
+        { "slowmo(period=2,beta=0.4)", "slowmo(period=2,beta=0.4)", "sgd(lr=0.1,momentum=0.9)" },
+        { "slowmo(period=2,alpha=0.7,buffers=reset)", "slowmo(period=2,alpha=0.7,buffers=reset)", "adamw(lr=0.01)" },
     };
 
     (void)state;
@@ -149,7 +153,8 @@ static void a_round_has_the_bits_of_local_steps_of_as_many_workers_as_shares(voi
    in all. */
 static void rounds_have_the_same_bits_with_any_number_of_workers(void **state)
 {
-    static const char *const of[] = { "local-sgd(period=3)", "local-sgd(period=2," OUTER ")" };
+    static const char *const of[] = { "local-sgd(period=3)", "local-sgd(period=2," OUTER ")", "diloco(period=3)",
+                                      "slowmo(period=3)" };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(of); k++)
@@ -407,6 +412,16 @@ static void what_depends_on_the_number_of_workers_is_refused(void **state)
         { .method = "local-sgd", .shares = 4, .skip = true,
           .sentence = "nonfinite=skip may skip a step, but method 'local-sgd' makes all local steps of a round, or "
                       "none" },
+        { .method = "diloco(warmup=2)", .shares = 4, .sentence = "method 'diloco': warmup is 2, but with logical" },
+        { .method = "diloco(fragments=2)", .shares = 4,
+          .sentence = "method 'diloco' exchanges parts of the model, or during other steps" },
+        { .method = "diloco(delay=2)", .shares = 4, .sentence = "(fragments, delay, mix, overlap), but with logical" },
+        { .method = "diloco(overlap=eager)", .shares = 4, .sentence = "method 'diloco' exchanges parts of the model" },
+        { .method = "slowmo(base=sgp)", .shares = 4, .sentence = "but base is not local, whose steps send nothing" },
+        { .method = "slowmo(local_freq=3)", .shares = 4, .sentence = "but local_freq is given, and no share waits" },
+        { .method = "slowmo(buffers=maintain)", .shares = 4, .sentence = "but buffers are maintained, as auto does" },
+        { .method = "slowmo", .shares = 4, .optimizer = "adam(lr=0.01)", .sentence = "give buffers=reset" },
+        { .method = "slowmo(buffers=average)", .shares = 4, .sentence = "but buffers are averaged, and a share" },
         { .method = "d-psgd", .shares = 4,
           .sentence = "elastic-shares is 4, but method 'd-psgd' does more in a step than to add gradients, or its "
                       "options do, and what it does depends on the number of workers; or omit elastic-shares "

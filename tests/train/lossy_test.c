@@ -592,10 +592,11 @@ static void a_run_of_zero_whose_members_die_is_as_if_none_had(void **state)
 }
 
 /* A step is a round of local steps. */
-static void a_run_of_local_sgd_whose_members_die_is_as_if_none_had(void **state)
+static void a_run_of_rounds_whose_members_die_is_as_if_none_had(void **state)
 {
     (void)state;
     kill_in_runs("local-sgd(period=2,outer=sgd(lr=0.7,momentum=0.9))", "local");
+    kill_in_runs("slowmo(period=2,buffers=reset)", "slowmo");
 }
 
 /* One of three dies there, and the others end the run. */
@@ -660,7 +661,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_of_ddp_whose_members_die_is_as_if_none_had),
         cmocka_unit_test(a_run_of_zero_whose_members_die_is_as_if_none_had),
-        cmocka_unit_test(a_run_of_local_sgd_whose_members_die_is_as_if_none_had),
+        cmocka_unit_test(a_run_of_rounds_whose_members_die_is_as_if_none_had),
         cmocka_unit_test(a_loss_after_the_last_step_takes_no_result),
         cmocka_unit_test(a_target_that_was_reached_before_a_loss_is_reached_again),
     };

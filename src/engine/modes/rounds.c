@@ -151,6 +151,11 @@ static void undo(void *self)
     s->e->values_changed = true;
 }
 
+float *tutti_rounds_start(const tutti_rounds *s)
+{
+    return s->start;
+}
+
 tutti_status tutti_rounds_end(tutti_rounds *s, tutti_error *err)
 {
     tutti_method *m = &s->e->m;

@@ -18,6 +18,9 @@ typedef struct tutti_rounds tutti_rounds;
 tutti_status tutti_rounds_declare(tutti_rounds **out, tutti_method *m, tutti_plan *plan,
                                   bool displaced, tutti_error *err);
 
+/* [n]: the model with which the round began, from open on. After tutti_rounds_end of no use to it. */
+float *tutti_rounds_start(const tutti_rounds *s);
+
 /* In place of tutti_base_step. x := the mean of the shares' models; or with `displaced` the model
    with which the round began, and g has the mean displacement. TUTTI_ERR_PEER: the round is not
    made, as in tutti_base_check. */
