@@ -13,9 +13,10 @@
    (docs/design/membership.md).
 
    What passes change before the question is client state (own_values), which is copied when a step
-   begins and copied back when it fails, and in rounds (modes/rounds.c) the model, likewise. Everything else that is declared as state is written after
-   the question. Methods promise it by TUTTI_WHOLE_STEPS; facilities that merge, delay or size steps
-   keep state of a step before it is over, and so do codecs that have a residual.
+   begins and copied back when it fails; in rounds (modes/rounds.c) also values and slots, likewise.
+   Everything else that is declared as state is written after the question. Methods promise it by
+   TUTTI_WHOLE_STEPS; facilities that merge, delay or size steps keep state of a step before it is
+   over, and so do codecs that have a residual.
 
    The price: pieces are not updated while others are exchanged, and updated shards are gathered
    before the step is over, not during the next one. Sums stay in g, which is there anyway. Client

@@ -530,7 +530,7 @@ class Join(Case):
                 ("elastic-shares is 6, and workers '1:8' lets 8 take part", ("--workers", "1:8")),
                 ("but method 'd-psgd' does more in a step than to add gradients",
                  ("--workers", "1:3", "--method", "d-psgd")),
-                ("method 'local-sgd': warmup is 5, but with logical shares (elastic-shares, workers) each step is a round",
+                ("method 'local-sgd': warmup is 5, but with logical shares (elastic-shares, workers) each step",
                  ("--workers", "1:3", "--method", "local-sgd(warmup=5)")),
                 ("but a codec is given", ("--workers", "1:3", "--method", "local-sgd", "--codec", "bf16")),
                 ("but method 'zero(stage=2)' does more in a step than to add gradients",

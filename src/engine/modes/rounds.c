@@ -1,6 +1,6 @@
 /* rounds.c: periodic methods with logical shares (tutti_rounds_declare). A step of the run is a
-   round: V logical workers make H local steps each, and their models are averaged. A worker computes
-   its shares one after the other, so it has one model at a time, whatever the number of shares:
+   round: V shares make H local steps each, and their models are averaged. A worker computes its
+   shares one after the other, so it has one model at a time, however many there are:
 
      pass 0 of a share     x := start, slots := 0
      every A passes        x <- optimiser(x, g, slots), g the mean gradient of these passes; update
