@@ -11,11 +11,11 @@ typedef struct tutti_rounds tutti_rounds;
 
 /* Within declare(), of methods that have TUTTI_LOGICAL_SHARES without TUTTI_REPLICAS_EQUAL. With
    engine_options.elastic_shares a step is a round. Each share begins with the common model and
-   makes `repeats` steps of the run's optimiser, whose slots begin at 0. What it comes to, its model or
-   with `displaced` start - x, is exchanged as if it were a gradient, by tutti_base_exchange. Then
-   step() calls tutti_rounds_end, which asks whether the round is to be made: so the method changes
-   state of its own only after that. *out: NULL: there are no logical shares, and steps are as
-   ever. */
+   makes `repeats` steps of the run's optimiser, whose slots begin at 0. What it comes to, its model
+   or with `displaced` start - x, is exchanged as if it were a gradient, by tutti_base_exchange.
+   Then step() calls tutti_rounds_end, which asks whether the round is to be made: so the method
+   changes state of its own only after that. *out: NULL: there are no logical shares, and steps are
+   as ever. */
 tutti_status tutti_rounds_declare(tutti_rounds **out, tutti_method *m, tutti_plan *plan,
                                   bool displaced, tutti_error *err);
 
