@@ -443,6 +443,17 @@ static void join_own(const tutti_method *m, tutti_range part, float *delta)
     tutti_copy(d, part.count, m->x + part.first, own);
 }
 
+/* With logical shares. */
+static tutti_status step_of_shares(tutti_method *m, tutti_error *err)
+{
+    const periodic *s = m->self;
+
+    TUTTI_TRY(periodic_end_round(m, err));
+    if (s->update != NULL && m->rank == 0)
+        tutti_metric(m, "displacement", -1, sqrt(tutti_norm2(m->device, m->n, m->g)));
+    return TUTTI_OK;
+}
+
 /* With overlap: the end of round k. */
 static tutti_status overlap_round(tutti_method *m, uint64_t k, tutti_error *err)
 {
@@ -471,17 +482,6 @@ static tutti_status overlap_round(tutti_method *m, uint64_t k, tutti_error *err)
     if (m->rank == 0)
         tutti_metric(m, "displacement", -1, sqrt(moved));
     send_off(m, p);
-    return TUTTI_OK;
-}
-
-/* With logical shares. */
-static tutti_status step_of_shares(tutti_method *m, tutti_error *err)
-{
-    const periodic *s = m->self;
-
-    TUTTI_TRY(periodic_end_round(m, err));
-    if (s->update != NULL && m->rank == 0)
-        tutti_metric(m, "displacement", -1, sqrt(tutti_norm2(m->device, m->n, m->g)));
     return TUTTI_OK;
 }
 
