@@ -208,6 +208,7 @@ static void a_round_sends_what_a_step_of_ddp_does(void **state)
         go(&step, n);
         for (int r = 0; r < n; r++)
             assert_int_equal(round.bytes[r], step.bytes[r]);
+        assert_int_equal(round.figures.samples, 5 * step.figures.samples);
     }
 }
 
@@ -412,6 +413,8 @@ static void what_depends_on_the_number_of_workers_is_refused(void **state)
         { .method = "local-sgd", .shares = 4, .skip = true,
           .sentence = "nonfinite=skip may skip a step, but method 'local-sgd' makes all local steps of a round, or "
                       "none" },
+        { .method = "local-sgd(period=2000000)", .shares = 4,
+          .sentence = "is a round of 2000000 local steps of 1 passes (accumulate); it may have 1 to 1048576 passes" },
         { .method = "diloco(warmup=2)", .shares = 4, .sentence = "method 'diloco': warmup is 2, but with logical" },
         { .method = "diloco(fragments=2)", .shares = 4,
           .sentence = "method 'diloco' exchanges parts of the model, or during other steps" },
