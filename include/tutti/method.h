@@ -322,9 +322,9 @@ enum {  /* traits: facts the engine and `tutti methods` act on */
        read x in any step. */
     TUTTI_ASKS_FOR_VALUES = 524288,
     /* With logical shares (engine_options.elastic_shares) its steps have the same bits with any
-       number of workers. Gradients are exchanged once a step, by tutti_base_exchange or
-       tutti_shards_exchange over all workers, and nothing else in a step depends on the number: no
-       random numbers, and no state or message of each worker. */
+       number of workers. Gradients are exchanged once a step (tutti_base_exchange,
+       tutti_shards_exchange), and nothing else in it depends on the number: no random numbers, no
+       state or message of each worker. Without REPLICAS_EQUAL: tutti_rounds_declare. */
     TUTTI_LOGICAL_SHARES = 1048576,
     /* With engine_options.commit nothing of its declared state changes before all exchanges of a
        step are over and tutti_base_check, or what calls it, has returned. After that it exchanges

@@ -13,15 +13,17 @@
    (docs/design/membership.md).
 
    What passes change before the question is client state (own_values), which is copied when a step
-   begins and copied back when it fails. Everything else that is declared as state is written after
-   the question. Methods promise it by TUTTI_WHOLE_STEPS; facilities that merge, delay or size steps
-   keep state of a step before it is over, and so do codecs that have a residual.
+   begins and copied back when it fails; in rounds (modes/rounds.c) also values and slots, likewise.
+   Everything else that is declared as state is written after the question. Methods promise it by
+   TUTTI_WHOLE_STEPS; facilities that merge, delay or size steps keep state of a step before it is
+   over, and so do codecs that have a residual.
 
    The price: pieces are not updated while others are exchanged, and updated shards are gathered
    before the step is over, not during the next one. Sums stay in g, which is there anyway. Client
    state is kept twice; shards have a second copy of their slots (modes/shards.c). */
 #include "engine_internal.h"
 #include "engine/refuse.h"
+#include "hooks.h"
 
 tutti_status tutti_engine_commit_declare(tutti_engine *e, tutti_error *err)
 {
@@ -83,6 +85,7 @@ void tutti_engine_commit_undo(tutti_engine *e)
     if (e->commit.begun && e->commit.client != NULL)
         tutti_copy(e->m.device, e->options.own_values + 1, e->commit.client, e->own_values.now);
     e->commit.begun = false;
+    tutti_facilities_undo(e);
 }
 
 bool tutti_engine_whole(const tutti_engine *e, uint64_t *step)

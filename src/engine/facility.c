@@ -34,6 +34,7 @@ static const char *const what_it_does[TUTTI_FACILITY_BITS] = {
     "decides how many samples a step has",
     "updates a shard of each piece on each worker",
     "runs the passes of a step itself",
+    "makes a step of several updates, each in passes of its own",
 };
 
 static const char *first_of(unsigned bits)

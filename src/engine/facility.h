@@ -37,7 +37,8 @@ enum {
     TUTTI_SIZES_STEPS = 4,               /* decides how many samples a step has */
     TUTTI_SHARDS_UPDATES = 8,            /* updates a shard of each piece on each worker */
     TUTTI_DRIVES = 16,                   /* runs the passes of a step itself */
-    TUTTI_FACILITY_BITS = 5              /* number of the bits above */
+    TUTTI_MAKES_ROUNDS = 32,             /* updates in passes; a step is a round of such updates */
+    TUTTI_FACILITY_BITS = 6              /* number of the bits above */
 };
 /* Functions of a facility that decides how many samples a step has, in place of the run's share
    (tutti_share). At most one facility of a method has them; then none of them is NULL. */
@@ -187,6 +188,9 @@ typedef struct tutti_facility_ops {
     tutti_status (*values_replaced)(void *self, tutti_error *err);
     /* A step has ended and was counted. With engine_options.commit it exchanges nothing. */
     tutti_status (*end_step)(void *self, tutti_error *err);
+    /* A call has failed: puts back what the passes of a step that is not committed have changed of
+       declared state. */
+    void (*undo)(void *self);
 
     /* ---- steps ---- */
 

@@ -432,3 +432,9 @@ tutti_status tutti_facilities_end_step(tutti_engine *e, tutti_error *err)
         TUTTI_TRY(f->ops->end_step(f->self, err));
     return TUTTI_OK;
 }
+
+void tutti_facilities_undo(tutti_engine *e)
+{
+    EACH (e, f, undo)
+        f->ops->undo(f->self);
+}

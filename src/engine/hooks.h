@@ -88,6 +88,7 @@ tutti_status tutti_facilities_norm2(tutti_engine *e, double *norm2, bool *done, 
 tutti_status tutti_facilities_values_replaced(tutti_engine *e, tutti_error *err);
 tutti_status tutti_facilities_exchange_rest(tutti_engine *e, tutti_error *err);
 tutti_status tutti_facilities_end_step(tutti_engine *e, tutti_error *err);
+void tutti_facilities_undo(tutti_engine *e);
 
 /* ---- steps ---- */
 

@@ -422,6 +422,12 @@ tutti_status tutti_engine_logical_declare(tutti_engine *e, tutti_error *err)
     if (e->options.elastic_shares == 0)
         return TUTTI_OK;
     TUTTI_TRY(refuse_logical(e, err));
+    if (e->division.rounds && tutti_facility_does(&e->m, TUTTI_MAKES_ROUNDS) == NULL)
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "method '%s' has TUTTI_LOGICAL_SHARES without TUTTI_REPLICAS_EQUAL, so its "
+                          "steps are rounds with logical shares; call tutti_rounds_declare "
+                          "(modes/rounds.h)",
+                          e->m.ops->name);
     TUTTI_TRY(tutti_engine_cut(e, err));
     pieces = (size_t)tutti_engine_most_pieces(e);
     s = tutti_alloc(1, sizeof *s);

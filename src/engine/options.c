@@ -205,6 +205,36 @@ tutti_status tutti_engine_read_options(tutti_engine *e, const tutti_method_ops *
     return e->options.batch_of != NULL ? check_shares(e, e->options.batch_of, err) : TUTTI_OK;
 }
 
+/* Logical shares without equal replicas: with shares a step is a round, of as many local steps as
+   the method repeats, after which models are equal (modes/rounds.h). Without shares the method has
+   models of its own on each worker between its rounds, and no step is a whole. */
+static tutti_status set_rounds(tutti_engine *e, tutti_error *err)
+{
+    enum { MOST = 1 << 20 };
+    tutti_method *m = &e->m;
+    const uint64_t steps = m->ops->repeats != NULL ? m->ops->repeats(m->self) : 1;
+
+    if ((m->traits & TUTTI_LOGICAL_SHARES) == 0 || (m->traits & TUTTI_REPLICAS_EQUAL) != 0)
+        return TUTTI_OK;
+    if (e->options.elastic_shares == 0) {
+        m->traits &= ~(unsigned)(TUTTI_LOGICAL_SHARES | TUTTI_WHOLE_STEPS);
+        return TUTTI_OK;
+    }
+    if (steps < 1 || steps > (uint64_t)(MOST / e->options.accumulate))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "with logical shares (elastic-shares) a step of method '%s' is a round of "
+                          "%llu local steps of %lld passes (accumulate); it may have 1 to %d passes",
+                          m->ops->name, (unsigned long long)steps,
+                          (long long)e->options.accumulate, MOST);
+    e->division.rounds = true;
+    m->traits |= TUTTI_REPLICAS_EQUAL | TUTTI_NEVER_SKIPS;
+    m->traits &= ~(unsigned)TUTTI_ASKS_FOR_VALUES;
+    e->division.share.accumulate *= (int64_t)steps;
+    if (e->options.data_samples == 0) /* every step is full */
+        e->division.share.samples *= steps;
+    return TUTTI_OK;
+}
+
 static tutti_status open_method(tutti_engine *e, tutti_error *err)
 {
     static const tutti_conflict no_mean = {
@@ -226,6 +256,7 @@ static tutti_status open_method(tutti_engine *e, tutti_error *err)
     if (e->options.elastic_shares >
         0) /* which rows a sum over some of the shares has is not known */
         m->traits &= ~(unsigned)TUTTI_SPARSE_ROWS;
+    TUTTI_TRY(set_rounds(e, err));
     TUTTI_TRY(tutti_engine_check_client(e, err));
     if (strcmp(e->options.collective, "auto") != 0 &&
         (m->ops->exchange == NULL || tutti_engine_pushes(m) ||

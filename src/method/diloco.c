@@ -38,7 +38,9 @@
    9. overlap=eager: with a codec D_k(t) and D_k(t - 1) of the formula are as they were, and
       Delta(t - 1) is as decoded.
    10. The agreed model is the mean of the workers' models, theta where these are all equal. An
-      exchange under way is not in it. */
+      exchange under way is not in it.
+   11. With logical shares a step of the run is a round, as under local-sgd: of the whole model, so
+      with one fragment and without delay, mix and overlap. Shares count by their samples. */
 #include <math.h>
 
 #include "periodic.h"
@@ -269,12 +271,27 @@ static tutti_range elements(const tutti_method *m, const tutti_range *tensors)
 
 /* ---- opening ---- */
 
+/* With logical shares. */
+static tutti_status declare_rounds(diloco *s, tutti_method *m, tutti_plan *plan, tutti_error *err)
+{
+    if (s->fragments > 1 || s->delay > 0 || s->mix > 0 || s->overlap != NONE)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'diloco' exchanges parts of the model, or during other steps "
+                          "(fragments, delay, mix, overlap), but with logical shares "
+                          "(elastic-shares, workers) each step is a round at whose end all of it is "
+                          "exchanged; omit those options, or these");
+    return periodic_declare(m, plan, "diloco.theta", "diloco.outer", false, err);
+}
+
 static tutti_status diloco_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     diloco *s = m->self;
     const int64_t delay = s->overlap != NONE ? (int64_t)spacing(s) : s->delay;
     tutti_status status;
 
+    TUTTI_TRY(periodic_rounds_declare(m, plan, err));
+    if (s->local.rounds != NULL)
+        return declare_rounds(s, m, plan, err);
     TUTTI_TRY(declare_fragments(s, m->layout, err));
     TUTTI_TRY(tutti_displacement_declare(&s->exchange, m, delay, err));
     if (delay > 0 || s->mix > 0) /* a delayed mean outlives its step */
@@ -299,6 +316,8 @@ static tutti_status diloco_open(tutti_method *m, tutti_error *err)
     const diloco *s = m->self;
     size_t largest = 0;
 
+    if (s->local.rounds != NULL)
+        return periodic_open(m, err);
     for (int p = 0; p < (int)s->fragments; p++) {
         size_t count = 0;
         for (int r = s->first[p]; r < s->first[p + 1]; r++)
@@ -424,6 +443,17 @@ static void join_own(const tutti_method *m, tutti_range part, float *delta)
     tutti_copy(d, part.count, m->x + part.first, own);
 }
 
+/* With logical shares. */
+static tutti_status step_of_shares(tutti_method *m, tutti_error *err)
+{
+    const periodic *s = m->self;
+
+    TUTTI_TRY(periodic_end_round(m, err));
+    if (s->update != NULL && m->rank == 0)
+        tutti_metric(m, "displacement", -1, sqrt(tutti_norm2(m->device, m->n, m->g)));
+    return TUTTI_OK;
+}
+
 /* With overlap: the end of round k. */
 static tutti_status overlap_round(tutti_method *m, uint64_t k, tutti_error *err)
 {
@@ -461,6 +491,8 @@ static tutti_status diloco_step(tutti_method *m, tutti_error *err)
     const uint64_t done = m->step + 1 - (uint64_t)s->local.warmup, every = spacing(s),
                    ahead = (uint64_t)s->delay;
 
+    if (s->local.rounds != NULL)
+        return step_of_shares(m, err);
     TUTTI_TRY(tutti_base_step(m, err));
     if (periodic_warms_up(m))
         return periodic_follow(m, err);
@@ -500,6 +532,9 @@ static const char *const diloco_constraints[] = {
     "is sent",
     "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved "
     "it",
+    "elastic-shares: a step is a round of period local steps of each share, and optimiser state "
+    "begins at 0 in each; any number of workers, who may come and go; not with warmup, fragments, "
+    "delay, mix and overlap",
     NULL
 };
 
@@ -509,7 +544,7 @@ const tutti_method_ops tutti_method_diloco = {
     .authors = "Douillard, Feng, Rusu, Chhaparia, Donchev, Kuncoro, Ranzato, Szlam, Shen",
     .year = 2023,
     .family = "periodic",
-    .traits = TUTTI_TAKES_CODEC | TUTTI_ASKS_FOR_VALUES,
+    .traits = TUTTI_TAKES_CODEC | TUTTI_ASKS_FOR_VALUES | TUTTI_LOGICAL_SHARES | TUTTI_WHOLE_STEPS,
     .axes = { "all-reduce", "a fragment every period / fragments steps", "fp32 or any", "overlap",
               "a model each", "any, and an outer one" },
     .constraints = diloco_constraints,

@@ -6,7 +6,9 @@
    The warm-up (post-local SGD), the outer optimiser (DiLoCo) and what travels through a codec are
    periodic.h's.
    Steps are counted from the end of the warm-up. The first averaging comes after H local steps;
-   PyTorch's averager makes it after the first. */
+   PyTorch's averager makes it after the first.
+   With logical shares (engine_options.elastic_shares) a step of the run is a round of H local steps
+   of each share, and s_k begins at 0 in each (engine/modes/rounds.c). */
 #include "periodic.h"
 
 static const tutti_option local_sgd_options[] = {
@@ -19,11 +21,16 @@ static const tutti_option local_sgd_options[] = {
 
 static tutti_status local_sgd_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
+    TUTTI_TRY(periodic_rounds_declare(m, plan, err));
     return periodic_declare(m, plan, "local-sgd.theta", "local-sgd.outer", false, err);
 }
 
 static tutti_status local_sgd_step(tutti_method *m, tutti_error *err)
 {
+    const periodic *s = m->self;
+
+    if (s->rounds != NULL)
+        return periodic_end_round(m, err);
     TUTTI_TRY(tutti_base_step(m, err));
     return periodic_meet(m, err);
 }
@@ -36,6 +43,8 @@ static const char *const local_sgd_constraints[] = {
     "is sent",
     "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved "
     "it",
+    "elastic-shares: a step is a round of period local steps of each share, and optimiser state "
+    "begins at 0 in each; any number of workers, who may come and go; refused with a warmup",
     NULL
 };
 
@@ -45,7 +54,7 @@ const tutti_method_ops tutti_method_local_sgd = {
     .authors = "Stich",
     .year = 2019,
     .family = "periodic",
-    .traits = TUTTI_TAKES_CODEC | TUTTI_ASKS_FOR_VALUES,
+    .traits = TUTTI_TAKES_CODEC | TUTTI_ASKS_FOR_VALUES | TUTTI_LOGICAL_SHARES | TUTTI_WHOLE_STEPS,
     .axes = { "all-reduce", "every period steps", "fp32 or any", "none", "a model each",
               "any, and an outer one" },
     .constraints = local_sgd_constraints,

@@ -22,6 +22,7 @@
 #define TUTTI_METHOD_PERIODIC_H
 #include <string.h>
 #include "tutti/method.h"
+#include "engine/modes/rounds.h"
 
 /* The first member of the method's struct. */
 typedef struct periodic {
@@ -31,6 +32,7 @@ typedef struct periodic {
     tutti_optim *update;         /* the outer optimiser; NULL: none */
     float *theta;                /* [n]: the model after the last averaging; NULL: not needed */
     bool displaced;              /* displacements are averaged, and not models */
+    tutti_rounds *rounds;        /* a step is a round: logical shares; NULL: it is a local step */
     tutti_keep keep;             /* of theta and the outer optimiser's state: SAME, or set by the
                                     method before periodic_declare */
 } periodic;
@@ -58,6 +60,23 @@ static inline uint64_t periodic_repeats(const void *self)
     return (uint64_t)((const periodic *)self)->period;
 }
 
+/* Before periodic_declare: with logical shares a step is a round of local steps. */
+static inline tutti_status periodic_rounds_declare(tutti_method *m, tutti_plan *plan,
+                                                   tutti_error *err)
+{
+    periodic *s = m->self;
+    const bool outer = s->outer[0] != 0 && strcmp(s->outer, "none") != 0;
+
+    TUTTI_TRY(tutti_rounds_declare(&s->rounds, m, plan, outer, err));
+    return s->rounds == NULL || s->warmup == 0
+               ? TUTTI_OK
+               : tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                            "method '%s': warmup is %lld, but with logical shares (elastic-shares, "
+                            "workers) each step is a round of %lld local steps, from the first on; "
+                            "give warmup=0, or omit those",
+                            m->ops->name, (long long)s->warmup, (long long)s->period);
+}
+
 /* Declares the state, within declare(). theta, outer: names of the states of theta and of the
    outer optimiser. keeps: the method itself needs theta. The option outer=none is for methods
    whose default is an outer optimiser. */
@@ -70,7 +89,7 @@ static inline tutti_status periodic_declare(tutti_method *m, tutti_plan *plan, c
     if (strcmp(s->outer, "none") == 0)
         s->outer = "";
     s->displaced = s->outer[0] != 0 || tutti_exchange_codec(m) != NULL;
-    if (keeps || s->displaced)
+    if (keeps || (s->displaced && s->rounds == NULL)) /* a round keeps what it began with */
         tutti_declare_vector(plan, theta, s->keep, &s->theta);
     if (s->outer[0] == 0)
         return TUTTI_OK;
@@ -120,13 +139,17 @@ static inline bool periodic_meets(const tutti_method *m)
 static inline tutti_status periodic_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
 {
     (void)err;
-    p->exchange = p->exchange && periodic_warms_up(m);
+    p->exchange =
+        p->exchange && (((const periodic *)m->self)->rounds != NULL || periodic_warms_up(m));
     return TUTTI_OK;
 }
 
-/* The hook exchange: the weighted mean of the gradients, uncompressed. */
+/* The hook exchange: the weighted mean of the gradients, uncompressed; in rounds, of what the
+   shares have come to. */
 static inline tutti_status periodic_exchange(tutti_method *m, tutti_piece *p, tutti_error *err)
 {
+    if (((const periodic *)m->self)->rounds != NULL)
+        return tutti_base_exchange(m, p, err);
     return tutti_allreduce_weighted(&p->group, (float)m->weight,
                                     tutti_f32(m->device, p->g, p->count), err);
 }
@@ -152,6 +175,18 @@ static inline void periodic_update(const tutti_method *m, size_t first, size_t c
                      &(tutti_rate){ tutti_optim_lr(s->update), 1, update });
     else
         tutti_diff(m->device, count, 1, theta, delta + first, theta);
+}
+
+/* Ends a step that is a round: the model becomes the mean, or the outer optimiser moves it. */
+static inline tutti_status periodic_end_round(tutti_method *m, tutti_error *err)
+{
+    const periodic *s = m->self;
+
+    TUTTI_TRY(tutti_rounds_end(s->rounds, err));
+    if (s->update != NULL)
+        tutti_update(s->update, 0, m->n, m->x, m->g,
+                     &(tutti_rate){ tutti_optim_lr(s->update), 1, m->step + 1 });
+    return TUTTI_OK;
 }
 
 /* Averages the models at the end of a period, and updates theta. */
@@ -199,7 +234,10 @@ static inline tutti_status periodic_meet(tutti_method *m, tutti_error *err)
 /* The hook final_model: the mean of the models, if they differ. */
 static inline tutti_status periodic_final_model(tutti_method *m, tutti_error *err)
 {
-    return m->workers > 1 && periodic_apart(m->self, m->step) > 0 ? tutti_average(m, m->x, err)
-                                                                  : TUTTI_OK;
+    const periodic *s = m->self;
+
+    return m->workers > 1 && s->rounds == NULL && periodic_apart(s, m->step) > 0
+               ? tutti_average(m, m->x, err)
+               : TUTTI_OK;
 }
 #endif

@@ -33,7 +33,9 @@
       counts more than another. The published code takes the mean of z. Messages in flight are
       received first, and all weights are one again, exactly.
    5. `reset` restarts the optimiser: its buffers are 0, and bias corrections count from 1.
-   6. With a codec `local` sends the displacement through it, as local-sgd does. d-psgd's models
+   6. With logical shares a step of the run is a round, with base=local. Buffers begin at 0 in each:
+      they are reset.
+   7. With a codec `local` sends the displacement through it, as local-sgd does. d-psgd's models
       go through it, the exact mean does not, and then the public copies are the new anchor. */
 #include <math.h>
 #include <string.h>
@@ -41,6 +43,7 @@
 #include "neighbours.h"
 #include "push-sum.h"
 #include "rule.h"
+#include "engine/modes/rounds.h"
 #include "gossip/cross.h"
 
 typedef struct slowmo {
@@ -53,6 +56,7 @@ typedef struct slowmo {
     float *anchor;       /* [n]; NULL: the mean is the next anchor, and is not read */
     float *momentum;     /* [n]: u; NULL: beta is 0 */
     double rate;         /* gamma_t; with a momentum. Declared */
+    tutti_rounds *rounds; /* a step is a round: logical shares; NULL: it is a step of the base */
     bool reported_zero;
 } slowmo;
 enum { LOCAL, D_PSGD, SGP };
@@ -131,10 +135,31 @@ static tutti_status declare_buffers(slowmo *s, tutti_method *m, tutti_plan *plan
                              m->optim->ops->slots(m->optim->self) > 0
                          ? RESET
                          : MAINTAIN;
-    if (s->buffers == MAINTAIN)
+    if (s->buffers == MAINTAIN || s->rounds != NULL) /* a round resets them by itself */
         return TUTTI_OK;
     return tutti_fail_within(err, tutti_buffers_declare(m, plan, s->buffers == AVERAGE, err),
                              "buffers=%s", s->buffers == AVERAGE ? "average" : "reset");
+}
+
+/* With logical shares a share has no buffers between its rounds. */
+static tutti_status refuse_rounds(const slowmo *s, const tutti_method *m, tutti_error *err)
+{
+    const bool keeps = s->buffers == MAINTAIN && m->optim->ops->slots(m->optim->self) > 0;
+    const char *why = s->base != LOCAL     ? "base is not local, whose steps send nothing"
+                      : s->local_freq > 0  ? "local_freq is given, and no share waits for others "
+                                             "within a round"
+                      : s->buffers == AVERAGE ? "buffers are averaged, and a share has none that "
+                                                "outlive a round; give buffers=reset"
+                      : keeps ? "buffers are maintained, as auto does with this optimizer, and those "
+                                "of a share would be lost with the worker that computes it; give "
+                                "buffers=reset"
+                              : NULL;
+
+    return why == NULL ? TUTTI_OK
+                       : tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                                    "method 'slowmo': with logical shares (elastic-shares, workers) "
+                                    "each step is a round of local steps, but %s; or omit those",
+                                    why);
 }
 
 /* The hook repeats: H. */
@@ -152,14 +177,16 @@ static tutti_status slowmo_declare(tutti_method *m, tutti_plan *plan, tutti_erro
     slowmo *s = m->self;
 
     s->period = (int64_t)slowmo_repeats(s);
+    TUTTI_TRY(tutti_rounds_declare(&s->rounds, m, plan, false, err));
     TUTTI_TRY(declare_base(s, m, plan, err));
-    if (s->alpha != 1 || s->beta > 0 || encodes(s, m))
+    if (s->rounds == NULL && (s->alpha != 1 || s->beta > 0 || encodes(s, m)))
         tutti_declare_vector(plan, "slowmo.anchor", TUTTI_SAME, &s->anchor);
     if (s->beta > 0) {
         tutti_declare_vector(plan, "slowmo.momentum", TUTTI_SAME, &s->momentum);
         tutti_declare_value(plan, "slowmo.rate", TUTTI_SAME, &s->rate, sizeof s->rate);
     }
-    return declare_buffers(s, m, plan, err);
+    TUTTI_TRY(declare_buffers(s, m, plan, err));
+    return s->rounds != NULL ? refuse_rounds(s, m, err) : TUTTI_OK;
 }
 
 static tutti_status slowmo_open(tutti_method *m, tutti_error *err)
@@ -169,7 +196,9 @@ static tutti_status slowmo_open(tutti_method *m, tutti_error *err)
 
     if (s->base == LOCAL)
         TUTTI_TRY(tutti_exchange_check_all(m, err));
-    if (s->anchor != NULL)
+    if (s->rounds != NULL && (s->alpha != 1 || s->beta > 0))
+        s->anchor = tutti_rounds_start(s->rounds);
+    else if (s->anchor != NULL)
         tutti_copy(m->device, m->n, m->x, s->anchor);
     if (m->rank == 0 && times > 5)
         tutti_event(m, "rate",
@@ -191,6 +220,7 @@ static tutti_status slowmo_pass(tutti_method *m, tutti_pass *p, tutti_error *err
 {
     slowmo *s = m->self;
 
+    p->exchange = p->exchange && s->rounds != NULL;
     if (s->base == SGP)
         return push_sum_pass(&s->push, m, p, err);
     if (s->base == D_PSGD)
@@ -270,11 +300,25 @@ static uint64_t within(const slowmo *s, uint64_t done)
     return done % (uint64_t)s->period;
 }
 
+/* With logical shares. */
+static tutti_status step_of_shares(slowmo *s, tutti_method *m, tutti_error *err)
+{
+    TUTTI_TRY(tutti_rounds_end(s->rounds, err));
+    s->rate = tutti_rate_at(m, m->step).lr;
+    if (s->anchor == NULL)
+        return TUTTI_OK;
+    tutti_diff(m->device, m->n, 1, s->anchor, m->x, m->x);
+    jump(s, m);
+    return TUTTI_OK;
+}
+
 static tutti_status slowmo_step(tutti_method *m, tutti_error *err)
 {
     slowmo *s = m->self;
     const uint64_t done = within(s, m->step + 1);
 
+    if (s->rounds != NULL)
+        return step_of_shares(s, m, err);
     TUTTI_TRY(base_step(s, m, err));
     if (within(s, m->step) == 0)
         s->rate = tutti_rate_at(m, m->step).lr;
@@ -290,7 +334,7 @@ static tutti_status slowmo_final_model(tutti_method *m, tutti_error *err)
     slowmo *s = m->self;
     const uint64_t done = within(s, m->step);
 
-    if (m->workers == 1 || done == 0 || (s->local_freq > 0 && done % (uint64_t)s->local_freq == 0))
+    if (m->workers == 1 || s->rounds != NULL || done == 0 || (s->local_freq > 0 && done % (uint64_t)s->local_freq == 0))
         return TUTTI_OK; /* the models are equal */
     return s->base == SGP ? push_sum_final_model(&s->push, m, err) : tutti_average(m, m->x, err);
 }
@@ -308,12 +352,16 @@ static const char *const slowmo_constraints[] = {
     "public copies, and the exact mean as it is; refused with base=sgp and with local_freq",
     "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved "
     "it",
+    "elastic-shares: a step is a round of period local steps of each share, and buffers are reset; "
+    "any number of workers, who may come and go; with base=local, without local_freq",
     NULL
 };
 
+enum { SLOWMO_TRAITS = TUTTI_TAKES_CODEC | TUTTI_ASKS_FOR_VALUES | TUTTI_LOGICAL_SHARES | TUTTI_WHOLE_STEPS };
+
 static unsigned slowmo_traits(const void *self)
 {
-    return TUTTI_TAKES_CODEC | TUTTI_ASKS_FOR_VALUES |
+    return SLOWMO_TRAITS |
            (((const slowmo *)self)->buffers == AVERAGE ? TUTTI_NEVER_SKIPS : 0);
 }
 
@@ -323,7 +371,7 @@ const tutti_method_ops tutti_method_slowmo = {
     .authors = "Wang, Tantia, Ballas, Rabbat",
     .year = 2020,
     .family = "periodic",
-    .traits = TUTTI_TAKES_CODEC | TUTTI_ASKS_FOR_VALUES,
+    .traits = SLOWMO_TRAITS,
     .traits_of = slowmo_traits,
     .axes = { "all-reduce, and a graph", "every period steps", "fp32 or any", "overlap",
               "a model each", "any, and a slow momentum" },
@@ -334,6 +382,7 @@ const tutti_method_ops tutti_method_slowmo = {
     .declare = slowmo_declare,
     .open = slowmo_open,
     .pass = slowmo_pass,
+    .exchange = tutti_base_exchange,
     .step = slowmo_step,
     .final_model = slowmo_final_model,
 };

@@ -14,6 +14,7 @@
 #include "base/options.h"
 #include "collective/world.h"
 #include "engine/check.h"
+#include "method/registry.h"
 #include "transport/registry.h"
 
 #define AT(member) TUTTI_AT(tutti_train_config, member)
@@ -370,9 +371,26 @@ tutti_status tutti_train_device_bytes(const tutti_train_config *c, size_t *bytes
                      "device-memory");
 }
 
+/* Is a step a round of local steps? */
+static bool makes_rounds(const tutti_train_config *c)
+{
+    unsigned traits;
+
+    return c->elastic_shares > 0 && tutti_method_traits(c->method, &traits) &&
+           (traits & TUTTI_LOGICAL_SHARES) != 0 && (traits & TUTTI_REPLICAS_EQUAL) == 0;
+}
+
+int64_t tutti_train_passes(const tutti_train_config *c)
+{
+    const uint64_t steps = makes_rounds(c) ? tutti_method_repeats(c->method) : 1;
+
+    return steps <= 1 << 20 ? c->accumulate * (int64_t)steps
+                            : c->accumulate; /* the engine refuses it */
+}
+
 int64_t tutti_train_step_samples(const tutti_train_config *c)
 {
-    return (c->elastic_shares > 0 ? c->elastic_shares : c->n) * c->batch * c->accumulate;
+    return (c->elastic_shares > 0 ? c->elastic_shares : c->n) * c->batch * tutti_train_passes(c);
 }
 
 /* What the method does not allow is refused by the engine, for all clients. */
@@ -452,7 +470,8 @@ tutti_status tutti_train_check(tutti_train_config *c, int cores, tutti_error *er
     TUTTI_TRY(tutti_train_check_workers(c, err));
     TUTTI_TRY(check_elastic(c, err));
     if (c->loss_scale[0] == 0 && c->precision == TUTTI_PRECISION_FP16)
-        c->loss_scale = tutti_method_traits(c->method, &traits) && (traits & TUTTI_NEVER_SKIPS)
+        c->loss_scale = makes_rounds(c) || (tutti_method_traits(c->method, &traits) &&
+                                            (traits & TUTTI_NEVER_SKIPS) != 0)
                             ? "off"
                             : "dynamic";
     TUTTI_TRY(tutti_loss_scale_check(c->loss_scale, err));

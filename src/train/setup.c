@@ -159,7 +159,7 @@ static void plan_steps(tutti_run *run, uint64_t samples)
     run->unsynchronized = (traits & TUTTI_UNSYNCHRONIZED_STEPS) != 0;
     run->step_gradients = run->is_async ? (uint64_t)run->workers : 1;
     run->share = (tutti_share){ samples,           run->is_async ? 1 : run->workers,
-                                c->batch,          c->accumulate,
+                                c->batch,          tutti_train_passes(c),
                                 (uint64_t)c->seed, run->batch_of };
     run->share.logical = (int)c->elastic_shares;
     per_epoch = tutti_share_steps(&run->share);

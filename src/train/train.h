@@ -41,6 +41,10 @@ enum { TUTTI_PRECISION_FP32, TUTTI_PRECISION_BF16, TUTTI_PRECISION_FP16 };
 enum { TUTTI_FINAL_EVAL_OFF, TUTTI_FINAL_EVAL_ON, TUTTI_FINAL_EVAL_ALL };
 enum { TUTTI_ON_LOSS_AUTO, TUTTI_ON_LOSS_STOP, TUTTI_ON_LOSS_CONTINUE };
 
+/* Returns the passes of a step, of one worker or of one logical share: accumulate, or in rounds
+   (engine/modes/rounds.h) those of all local steps. */
+int64_t tutti_train_passes(const tutti_train_config *config);
+
 /* Returns the samples of a full step over all workers. */
 int64_t tutti_train_step_samples(const tutti_train_config *config);
 

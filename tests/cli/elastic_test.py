@@ -86,6 +86,33 @@ class Elastic(Case):
             self.assertEqual(self.model(out), self.model(whole), method)
             self.assertEqual(summary(out)["samples"], summary(whole)["samples"])
 
+    def test_a_step_of_local_sgd_is_a_round(self):
+        """600 samples are 4 rounds of 3 steps of 48 and a round of 24 each epoch."""
+        arguments = [*COMMON, "--data", self.data, "--method", "local-sgd(period=3)", "--clip-norm", "0.5"]
+        whole = self.train("whole", *arguments, "-n", SHARES, "--epochs", "2")
+        self.assertEqual((summary(whole)["steps"], summary(whole)["samples"]), (10, 1200))
+        for n in (1, 4, 5):
+            self.same(self.train("n%d" % n, *arguments, "-n", n, "--epochs", "2"), whole, n)
+        outer = [*arguments[:-4], "--method", "local-sgd(period=3,outer=sgd(lr=0.7,momentum=0.9,nesterov=true))",
+                 "--lr-schedule", "constant", "--checkpoint-every", "3"]
+        whole = self.train("outer", *outer, "-n", 1, "--steps", "11")
+        out = self.train("cut", *outer, "-n", 4, "--steps", "3")
+        for steps, n in ((6, 3), (11, 5)):
+            done = tutti("train", "--resume", out, "--steps", steps, "-n", n)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.model(out), self.model(whole))
+        self.refused("its run has samples_per_step 144, this one 48", "train", "--resume", out, "--elastic-shares", 0,
+                     "-n", SHARES, "--steps", "12")
+
+    def test_a_round_has_the_bits_of_the_local_steps_of_as_many_workers(self):
+        """4 shares: the mean of 4 models is exact to the last bit in either way of making it."""
+        arguments = [*COMMON[:-2], "--data", self.data, "--method", "local-sgd(period=3)", "--optimizer", "sgd(lr=0.1)",
+                     "--lr-schedule", "constant"]
+        plain = self.train("plain", *arguments, "-n", 4, "--steps", "24")
+        rounds = self.train("rounds", *arguments, "-n", 2, "--elastic-shares", 4, "--steps", "8")
+        self.assertEqual(self.model(rounds), self.model(plain))
+        self.assertEqual(summary(rounds)["samples"], summary(plain)["samples"])
+
     def test_what_cuts_a_step_by_worker_is_refused_before_the_run(self):
         for sentence, more in (
                 ("elastic-shares is 12 for 13 workers; it must be at least the number of workers, since each computes "

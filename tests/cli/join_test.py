@@ -92,6 +92,23 @@ class Join(Case):
         self.assertEqual(epochs, [3, 4, 3, 2])
         self.assertFalse(os.path.exists(os.path.join(out, "join")), "the run has ended")
 
+    def test_a_round_of_local_steps_is_made_as_a_whole(self):
+        local = ["--method", "local-sgd(period=3,outer=sgd(lr=0.7,momentum=0.9,nesterov=true))", "--optimizer",
+                 "adamw(lr=0.01)", "--clip-norm", "0.5", "--eval-every", "20", "--checkpoint-every", "25"]
+        run, out = self.begin("cut", 60, "--workers", "1:6", "-n", "3", "--restarts", "0", *local)
+        joined = self.start("joined", "join", out)
+        self.workers_become(4, "cut", "joined")
+        workers = children_of(run.pid)
+        os.kill(workers[0], signal.SIGKILL)
+        self.workers_become(3, "cut", "joined")
+        os.kill(workers[2], signal.SIGTERM)
+        self.workers_become(2, "cut", "joined")
+        self.ends(0, run, "cut", "joined")
+        self.ends(0, joined, "cut", "joined")
+        self.same_as_undisturbed(60, out, *local)
+        self.assertEqual(summary(out)["samples"], 60 // 9 * 600 + 6 * 72)
+        self.assertEqual([e["workers"] for e in summary(out)["events"] if e["kind"] == "epoch"], [3, 4, 3, 2])
+
     def test_options_that_have_state_or_files_of_their_own(self):
         more = ["--precision", "fp16", "--loss-scale", "dynamic(init=64,interval=5)", "--nonfinite", "skip",
                 "--optimizer", "adamw(lr=0.01)", "--lr-schedule", "cosine(warmup=9)", "--clip-norm", "0.5",
@@ -569,6 +586,9 @@ class Join(Case):
                 ("elastic-shares is 6, and workers '1:8' lets 8 take part", ("--workers", "1:8")),
                 ("but method 'd-psgd' does more in a step than to add gradients",
                  ("--workers", "1:3", "--method", "d-psgd")),
+                ("method 'local-sgd': warmup is 5, but with logical shares (elastic-shares, workers) each step",
+                 ("--workers", "1:3", "--method", "local-sgd(warmup=5)")),
+                ("but a codec is given", ("--workers", "1:3", "--method", "local-sgd", "--codec", "bf16")),
                 ("but method 'zero(stage=2)' does more in a step than to add gradients",
                  ("--workers", "1:3", "--method", "zero(stage=2)")),
                 ("but method 'zero' has a part of the state on each worker, so that none saves all of it as it leaves",

@@ -36,6 +36,7 @@ static const char *const names[TENSORS] = { "c", "b", "a" };
 typedef struct job {
     tutti_engine_options options;
     bool commit;
+    int64_t period;                       /* local steps of a round; 0: a step is none */
     int quits_rank, quits_step, quits_at; /* quits_rank -1: none does */
     int64_t quits_pass;
     int bad_step;                         /* its gradient is not finite, so that it is skipped; -1: none */
@@ -80,7 +81,8 @@ static bool quits(const rank_state *r, uint64_t step, int at)
 static bool commit(void *user, uint64_t step)
 {
     const rank_state *r = user;
-    const bool makes_it = !quits(r, step, AT_COMMIT) && step == r->j->commits[r->rank] && hash_values(r) == r->x;
+    const bool stays = r->j->period > 0 || hash_values(r) == r->x, /* in a round x is a share's */
+        makes_it = !quits(r, step, AT_COMMIT) && step == r->j->commits[r->rank] && stays;
 
     r->j->commits[r->rank] += makes_it;
     return makes_it;
@@ -322,7 +324,7 @@ static void lose_one(const job *reference, int n, int rank, int step, int at)
     j.quits_rank = rank;
     j.quits_step = step;
     j.quits_at = at;
-    j.quits_pass = step % 2 == 0 ? 0 : j.options.accumulate - 1;
+    j.quits_pass = step % 2 == 0 ? 0 : j.options.accumulate * (j.period > 0 ? j.period : 1) - 1;
     memset(j.whole, 0, sizeof j.whole);
     memset(j.beside, 0, sizeof j.beside);
     memset(j.commits, 0, sizeof j.commits);
@@ -443,6 +445,29 @@ static void copies_of_shards_cost_one_value_for_each_of_them(void **state)
         }
 }
 
+/* Passes update the model of a share, and its slots. What is left is the model with which the round
+   began, or the one that it was to leave. */
+static void a_lost_worker_leaves_a_round_or_none_of_it(void **state)
+{
+    static const char *const of[] = { "local-sgd(period=3)",
+                                      "local-sgd(period=3,outer=sgd(lr=0.7,momentum=0.9))",
+                                      "diloco(period=3)", "slowmo(period=3,buffers=reset)" };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(of); k++)
+        for (int variant = 0; variant < 3; variant++) {
+            static job a;
+            a = job_of(of[k], 6);
+            a.period = 3;
+            a.options.accumulate = 1 + variant / 2;
+            a.options.clip_norm = variant == 1 ? 0.5 : 0;
+            run_whole(&a, RANKS);
+            for (int at = 0; at < MOMENTS; at++)
+                lose_one(&a, RANKS, (at + variant) % RANKS,
+                         at == AT_EVALUATION ? variant % 2 * 2 : (at + variant) % (STEPS - 1), at);
+        }
+}
+
 static void an_update_that_fails_leaves_no_whole_state(void **state)
 {
     static job j;
@@ -488,6 +513,7 @@ int main(void)
         cmocka_unit_test(a_model_with_fewer_parts_than_workers_has_whole_steps),
         cmocka_unit_test(a_run_that_commits_has_the_bits_of_one_that_does_not),
         cmocka_unit_test(copies_of_shards_cost_one_value_for_each_of_them),
+        cmocka_unit_test(a_lost_worker_leaves_a_round_or_none_of_it),
         cmocka_unit_test(an_update_that_fails_leaves_no_whole_state),
         cmocka_unit_test(what_cannot_is_refused),
     };

@@ -300,6 +300,49 @@ static void any_number_goes_on_with_the_bits_of_an_undisturbed_run(void **state)
     test_free(l);
 }
 
+/* After a round all is common: each worker by itself has it, and any number goes on. */
+static void any_worker_has_all_that_outlives_a_round(void **state)
+{
+    static const int workers[] = { 4, 3, 2, 6 };
+    static const char *const of[] = { "local-sgd(period=2)", "diloco(period=3)",
+                                      "slowmo(period=2,buffers=reset)" };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(of); k++) {
+        leg *const whole = test_calloc(1, sizeof *whole), *const l = test_calloc(1, sizeof *l);
+        tutti_image *image = NULL;
+        whole->j = job_of(of[k], SHARES);
+        whole->j.options.own_values = OWN;
+        whole->until = 12;
+        *l = *whole;
+        l->j.options.commit = always;
+        go(whole, 5);
+        close_images(whole);
+        l->until = 0;
+        for (size_t i = 0; i < TUTTI_LENGTH(workers); i++) {
+            l->until += 3;
+            l->from = image;
+            go(l, workers[i]);
+            tutti_image_close(image);
+            image = NULL;
+            for (int r = 0; r < workers[i]; r++) {
+                tutti_image_close(image);
+                image = fetched(l, workers[i], 1U << r);
+                if (image == NULL)
+                    fail_msg("%s: worker %d of %d has not all", of[k], r, workers[i]);
+            }
+            close_images(l);
+        }
+        tutti_image_close(image);
+        assert_memory_equal(l->x, whole->x, sizeof l->x);
+        assert_memory_equal(l->own, whole->own, sizeof l->own);
+        for (int i = 0; i < SAMPLES; i++)
+            assert_int_equal(l->j.taken[i], whole->j.taken[i]);
+        test_free(whole);
+        test_free(l);
+    }
+}
+
 static void assert_same_image(const tutti_image *a, const tutti_image *b)
 {
     assert_int_equal(a->n, b->n);
@@ -363,6 +406,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(images_of_all_ranks_are_the_checkpoint),
         cmocka_unit_test(any_number_goes_on_with_the_bits_of_an_undisturbed_run),
+        cmocka_unit_test(any_worker_has_all_that_outlives_a_round),
         cmocka_unit_test(a_lost_shard_is_at_the_worker_before_it),
         cmocka_unit_test(what_is_lost_with_a_worker_is_not_taken_for_whole),
     };

@@ -61,7 +61,7 @@ static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
     tutti_status status;
 
     status = job_open(&e, world, j, err);
-    for (int s = 0; s < STEPS && status == TUTTI_OK; s++) {
+    for (int s = 0; s < (j->steps > 0 ? j->steps : STEPS) && status == TUTTI_OK; s++) {
         const tutti_method *m = tutti_engine_method(e);
         tutti_world_sent(world, TUTTI_ANY, &before, &messages);
         status = job_step(j, e, err);
@@ -70,7 +70,7 @@ static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
             j->bytes[m->rank] = after - before;
         if (s == 0 && m->rank == 0)
             j->expected = bytes_by_parts(m, j->options.elastic_shares > 0 ? j->options.elastic_shares : m->workers);
-        if (m->rank == 0 && !m->overlaps_steps)
+        if (m->rank == 0 && !m->overlaps_steps && s < STEPS)
             memcpy(j->x[s], m->x, sizeof j->x[s]);
     }
     if (status == TUTTI_OK)
@@ -103,6 +103,114 @@ static const char *const methods[] = {
     "ddp(bucket_mb=0.001,first_bucket_mb=0.0005)", "ddp", "zero(bucket_mb=0.001,first_bucket_mb=0.0005)",
     "bytescheduler(partition_mb=0.0005,credit_mb=0.002,fuse_mb=0.0002)"
 };
+
+/* ---- rounds of local steps ---- */
+
+#define OUTER "outer=sgd(lr=0.7,momentum=0.9,nesterov=true)"
+
+/* Five rounds of two steps of 4 x 3 samples are an epoch. Buffers begin anew in each round, as
+   those of slowmo do if it is asked to. */
+static void a_round_has_the_bits_of_local_steps_of_as_many_workers_as_shares(void **state)
+{
+    static const struct { const char *rounds, *steps, *optimizer; } of[] = {
+        { "local-sgd(period=2)", "local-sgd(period=2)", "sgd(lr=0.1)" },
+        { "local-sgd(period=2," OUTER ")", "local-sgd(period=2," OUTER ")", "sgd(lr=0.1)" },
+        { "local-sgd(period=2)", "slowmo(period=2,alpha=1,beta=0,buffers=reset)",
+          "sgd(lr=0.1,momentum=0.9)" },
+        { "local-sgd(period=2)", "slowmo(period=2,alpha=1,beta=0,buffers=reset)", "adamw(lr=0.01)" },
+        { "diloco(period=2)", "diloco(period=2)", "sgd(lr=0.1)" },
+        { "slowmo(period=2,alpha=1,beta=0)", "slowmo(period=2,alpha=1,beta=0)", "sgd(lr=0.1,momentum=0.9)" },
+        { "slowmo(period=2,beta=0.4)", "slowmo(period=2,beta=0.4)", "sgd(lr=0.1,momentum=0.9)" },
+        { "slowmo(period=2,alpha=0.7,buffers=reset)", "slowmo(period=2,alpha=0.7,buffers=reset)", "adamw(lr=0.01)" },
+    };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(of); k++) {
+        static job a, b;
+        a = job_of(of[k].steps, 0);
+        a.options.batch = 3;
+        a.options.optimizer = of[k].optimizer;
+        a.options.clip_norm = k % 2 == 0 ? 0 : 0.5;
+        a.steps = 2 * STEPS;
+        go(&a, 4);
+        for (int n = 1; n <= 4; n++) {
+            b = a;
+            memset((void *)b.taken, 0, sizeof b.taken);
+            b.options.method = of[k].rounds;
+            b.options.elastic_shares = 4;
+            b.steps = 0;
+            go(&b, n);
+            if (b.hash[0] != a.hash[0])
+                fail_msg("%s of %d workers with %s is not %s", of[k].rounds, n, of[k].optimizer, of[k].steps);
+            for (int i = 0; i < SAMPLES; i++)
+                assert_true(a.taken[i] == 1 && b.taken[i] == 1);
+            assert_int_equal(b.figures.samples, SAMPLES);
+        }
+    }
+}
+
+/* Also where local steps have several passes, and where shares have no samples in some of them, or
+   in all. */
+static void rounds_have_the_same_bits_with_any_number_of_workers(void **state)
+{
+    static const char *const of[] = { "local-sgd(period=3)", "local-sgd(period=2," OUTER ")", "diloco(period=3)",
+                                      "slowmo(period=3)" };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(of); k++)
+        for (int samples = 37; samples <= SAMPLES; samples += 83) {
+            static job a, b;
+            a = job_of(of[k], 7);
+            a.options.accumulate = 2;
+            a.options.data_samples = (uint64_t)samples;
+            a.options.clip_norm = 0.5;
+            a.options.own_values = OWN;
+            b = a;
+            go(&a, 7);
+            for (int n = 1; n <= 6; n++) {
+                static job c;
+                c = b;
+                go(&c, n);
+                assert_memory_equal(a.x, c.x, sizeof c.x);
+                assert_memory_equal(a.own[0], c.own[0], sizeof c.own[0]);
+                assert_int_equal(a.figures.samples, c.figures.samples);
+                for (int i = 0; i < samples; i++)
+                    assert_true(c.taken[i] == a.taken[i] && c.taken[i] == 1);
+            }
+        }
+}
+
+/* Position 34 is in the second local step of the second round, which is of 4 x 2 x 3 samples. */
+static void a_local_step_that_is_not_finite_is_named(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 3; n++) {
+        static job j;
+        tutti_error err;
+        j = job_of("local-sgd(period=3)", 4);
+        j.bad_position = 34;
+        j.bad_step = 1;
+        assert_int_equal(tutti_world_run("shm", n, run_rank, &j, &err), TUTTI_ERR_NUMBER);
+        assert_non_null(strstr(err.text, "the gradient of d is inf at element 7 in step 1"));
+    }
+}
+
+/* In a round an exchange of what ddp sends in a step, whatever the period. */
+static void a_round_sends_what_a_step_of_ddp_does(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= 4; n += 2) {
+        static job round, step;
+        round = job_of("local-sgd(period=5)", 4);
+        step = job_of("ddp", 4);
+        round.options.data_samples = step.options.data_samples = 0;
+        go(&round, n);
+        go(&step, n);
+        for (int r = 0; r < n; r++)
+            assert_int_equal(round.bytes[r], step.bytes[r]);
+        assert_int_equal(round.figures.samples, 5 * step.figures.samples);
+    }
+}
 
 /* The run of V workers without logical shares. */
 static const job *reference(const job *like)
@@ -296,10 +404,29 @@ static void what_depends_on_the_number_of_workers_is_refused(void **state)
     static const struct {
         const char *method, *codec, *collective, *optimizer, *sentence;
         int shares;
-        bool batch_of;
+        bool batch_of, skip;
     } cases[] = {
-        { .method = "local-sgd", .shares = 4,
-          .sentence = "elastic-shares is 4, but method 'local-sgd' does more in a step than to add gradients, or its "
+        { .method = "local-sgd(period=5,warmup=3)", .shares = 4,
+          .sentence = "method 'local-sgd': warmup is 3, but with logical shares (elastic-shares, workers) each step "
+                      "is a round of 5 local steps, from the first on; give warmup=0, or omit those" },
+        { .method = "local-sgd", .shares = 4, .codec = "bf16", .sentence = "codec is 'bf16', and it would encode" },
+        { .method = "local-sgd", .shares = 4, .skip = true,
+          .sentence = "nonfinite=skip may skip a step, but method 'local-sgd' makes all local steps of a round, or "
+                      "none" },
+        { .method = "local-sgd(period=2000000)", .shares = 4,
+          .sentence = "is a round of 2000000 local steps of 1 passes (accumulate); it may have 1 to 1048576 passes" },
+        { .method = "diloco(warmup=2)", .shares = 4, .sentence = "method 'diloco': warmup is 2, but with logical" },
+        { .method = "diloco(fragments=2)", .shares = 4,
+          .sentence = "method 'diloco' exchanges parts of the model, or during other steps" },
+        { .method = "diloco(delay=2)", .shares = 4, .sentence = "(fragments, delay, mix, overlap), but with logical" },
+        { .method = "diloco(overlap=eager)", .shares = 4, .sentence = "method 'diloco' exchanges parts of the model" },
+        { .method = "slowmo(base=sgp)", .shares = 4, .sentence = "but base is not local, whose steps send nothing" },
+        { .method = "slowmo(local_freq=3)", .shares = 4, .sentence = "but local_freq is given, and no share waits" },
+        { .method = "slowmo(buffers=maintain)", .shares = 4, .sentence = "but buffers are maintained, as auto does" },
+        { .method = "slowmo", .shares = 4, .optimizer = "adam(lr=0.01)", .sentence = "give buffers=reset" },
+        { .method = "slowmo(buffers=average)", .shares = 4, .sentence = "but buffers are averaged, and a share" },
+        { .method = "d-psgd", .shares = 4,
+          .sentence = "elastic-shares is 4, but method 'd-psgd' does more in a step than to add gradients, or its "
                       "options do, and what it does depends on the number of workers; or omit elastic-shares "
                       "(docs/design/membership.md)" },
         { .method = "zero(stage=2)", .shares = 4, .sentence = "does more in a step" },
@@ -326,6 +453,7 @@ static void what_depends_on_the_number_of_workers_is_refused(void **state)
         j.options.codec = cases[i].codec;
         j.options.collective = cases[i].collective;
         j.options.batch_of = cases[i].batch_of ? uneven : NULL;
+        j.options.nonfinite = cases[i].skip ? TUTTI_NONFINITE_SKIP : TUTTI_NONFINITE_STOP;
         if (cases[i].optimizer != NULL)
             j.options.optimizer = cases[i].optimizer;
         assert_int_equal(tutti_world_run("shm", 2, run_rank, &j, &err), TUTTI_ERR_USAGE);
@@ -393,6 +521,10 @@ int main(void)
         cmocka_unit_test(each_sample_is_computed_once),
         cmocka_unit_test(client_state_is_the_mean_over_shares),
         cmocka_unit_test(the_traffic_of_a_step_is_exactly_the_formula),
+        cmocka_unit_test(a_round_has_the_bits_of_local_steps_of_as_many_workers_as_shares),
+        cmocka_unit_test(rounds_have_the_same_bits_with_any_number_of_workers),
+        cmocka_unit_test(a_local_step_that_is_not_finite_is_named),
+        cmocka_unit_test(a_round_sends_what_a_step_of_ddp_does),
         cmocka_unit_test(what_depends_on_the_number_of_workers_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,7 +3,8 @@
    order of messages.
    And the same methods with steps that are made as a whole or not at all (engine_options.commit): a
    rank dies, or answers that a step is not to be made. Whoever is left has, to the bit, the state
-   after as many steps as it has committed.
+   after as many steps as it has committed. Likewise for rounds of local steps, whose passes change
+   the model and the slots.
    And zero, whose workers have copies of each other's shards (shards_whole.c): an epoch begins with
    the state of another number of workers after a loss. In it a rank dies or does not make a
    step, and another one is lost while the others put the state together. They have it at each step
@@ -141,6 +142,7 @@ enum { OWN = 3000 }; /* so many that a sum of them is not one message, and may f
 typedef struct whole {
     tutti_engine *e;
     bool refuses;           /* this rank does not make step `last` */
+    bool rounds;            /* passes change values: a step is a round */
     uint64_t last, commits;
     uint64_t state, values; /* hashes, when the step began */
 } whole;
@@ -169,7 +171,8 @@ static tutti_status hash_state(const whole *w, uint64_t *hash, tutti_error *err)
 static bool makes_step(void *user, uint64_t step)
 {
     whole *const w = user;
-    const bool makes = !(w->refuses && step == w->last) && step == w->commits && values_of(w) == w->values;
+    const bool stays = w->rounds || values_of(w) == w->values,
+               makes = !(w->refuses && step == w->last) && step == w->commits && stays;
 
     w->commits += makes;
     return makes;
@@ -229,21 +232,13 @@ static tutti_status check_left(const whole *w, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status whole_steps(tutti_world *world, explore_case *c, tutti_error *err)
+static tutti_status whole_with(tutti_world *world, explore_case *c, const tutti_engine_options *options, bool rounds,
+                               tutti_error *err)
 {
-    const bool logical = explore_draw(c, "logical", 2) > 0;
-    const tutti_engine_options options = {
-        .method = methods[explore_draw(c, "method", TUTTI_LENGTH(methods))], .optimizer = "adam(lr=0.5)", .batch = 2,
-        .accumulate = 1 + (int64_t)explore_draw(c, "passes", 2), .data_samples = SAMPLES,
-        .elastic_shares = logical ? c->ranks + (int)explore_draw(c, "shares", 3) : 0,
-        .clip_norm = (double)explore_draw(c, "clip", 2) / 4,
-        .loss_scale = explore_draw(c, "scale", 2) > 0 ? "dynamic(init=1024,interval=2)" : NULL,
-        .lane = (int)explore_draw(c, "lane", 3), .own_values = OWN, .commit = makes_step,
-    };
     const bool refused = explore_draw(c, "refused", 2) > 0;
     whole w = { .refuses = refused && (int)explore_draw(c, "refuses", (uint64_t)c->ranks) == tutti_world_rank(world),
-                .last = explore_draw(c, "last", STEPS) };
-    tutti_engine_options mine = options;
+                .rounds = rounds, .last = explore_draw(c, "last", STEPS) };
+    tutti_engine_options mine = *options;
     tutti_param params[TENSORS];
     tutti_status status;
 
@@ -259,6 +254,35 @@ static tutti_status whole_steps(tutti_world *world, explore_case *c, tutti_error
     }
     tutti_engine_close(w.e);
     return status;
+}
+
+static tutti_status whole_steps(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    const bool logical = explore_draw(c, "logical", 2) > 0;
+    const tutti_engine_options options = {
+        .method = methods[explore_draw(c, "method", TUTTI_LENGTH(methods))], .optimizer = "adam(lr=0.5)", .batch = 2,
+        .accumulate = 1 + (int64_t)explore_draw(c, "passes", 2), .data_samples = SAMPLES,
+        .elastic_shares = logical ? c->ranks + (int)explore_draw(c, "shares", 3) : 0,
+        .clip_norm = (double)explore_draw(c, "clip", 2) / 4,
+        .loss_scale = explore_draw(c, "scale", 2) > 0 ? "dynamic(init=1024,interval=2)" : NULL,
+        .lane = (int)explore_draw(c, "lane", 3), .own_values = OWN, .commit = makes_step,
+    };
+
+    return whole_with(world, c, &options, false, err);
+}
+
+static tutti_status whole_rounds(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    static const char *const of[] = { "local-sgd(period=2)", "diloco(period=3)", "slowmo(period=2,buffers=reset)" };
+    const tutti_engine_options options = {
+        .method = of[explore_draw(c, "method", TUTTI_LENGTH(of))], .optimizer = "adam(lr=0.5)", .batch = 2,
+        .accumulate = 1 + (int64_t)explore_draw(c, "passes", 2), .data_samples = SAMPLES,
+        .elastic_shares = c->ranks + (int)explore_draw(c, "shares", 3),
+        .clip_norm = (double)explore_draw(c, "clip", 2) / 4, .lane = (int)explore_draw(c, "lane", 3),
+        .own_values = OWN, .commit = makes_step,
+    };
+
+    return whole_with(world, c, &options, true, err);
 }
 
 /* ---- copies of shards ---- */
@@ -571,6 +595,8 @@ const explore_piece explore_logical_pieces[] = {
       .rank_main = logical_shares },
     { .name = "whole-steps", .help = "a rank dies, or does not make a step: the others have a whole number of steps",
       .least = 2, .most = 5, .rank_main = whole_steps, .deaths = true, .steps = 3000 },
+    { .name = "local-rounds", .help = "a rank dies, or does not make a round: the others have a whole number of rounds",
+      .least = 2, .most = 5, .rank_main = whole_rounds, .deaths = true, .steps = 3000 },
     { .name = "copies", .help = "zero: a rank dies, or does not make a step: the others have all of either step",
       .least = 2, .most = 6, .rank_main = copies, .prepare = copies_prepare, .judge = copies_judge, .deaths = true,
       .steps = 8000 },

@@ -203,7 +203,7 @@ static job *configured(const char *method, const char *out)
     j->config.report_every = REPORTS;
     j->config.eval_every = EVALUATIONS;
     j->config.lr_schedule = "linear";
-    j->by_parts = strcmp(method, "ddp") != 0;
+    j->by_parts = strncmp(method, "zero", 4) == 0;
     j->config.checkpoint_every = j->by_parts ? 1 : CHECKPOINTS;
     j->config.checkpoint_keep = STEPS;
     return j;
@@ -591,6 +591,14 @@ static void a_run_of_zero_whose_members_die_is_as_if_none_had(void **state)
     kill_in_runs("zero(stage=1)", "zero");
 }
 
+/* A step is a round of local steps. */
+static void a_run_of_rounds_whose_members_die_is_as_if_none_had(void **state)
+{
+    (void)state;
+    kill_in_runs("local-sgd(period=2,outer=sgd(lr=0.7,momentum=0.9))", "local");
+    kill_in_runs("slowmo(period=2,buffers=reset)", "slowmo");
+}
+
 /* One of three dies there, and the others end the run. */
 static void kill_one(job *cut, const job *whole, int victim, moment at, uint64_t step)
 {
@@ -653,6 +661,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_of_ddp_whose_members_die_is_as_if_none_had),
         cmocka_unit_test(a_run_of_zero_whose_members_die_is_as_if_none_had),
+        cmocka_unit_test(a_run_of_rounds_whose_members_die_is_as_if_none_had),
         cmocka_unit_test(a_loss_after_the_last_step_takes_no_result),
         cmocka_unit_test(a_target_that_was_reached_before_a_loss_is_reached_again),
     };
