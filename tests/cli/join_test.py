@@ -246,6 +246,7 @@ class Join(Case):
         self.assertEqual(listed.returncode, 0, listed.stderr)
         self.assertRegex(listed.stdout, r"\Aepoch 1: 4 workers from step 0\nworker 0 at 127\.0\.0\.1:\d+\nworker 1 at ")
         self.refused("there is no worker 9 among the 4 of epoch 1", "leave", out, "9")
+        self.assertRegex(tutti("why", out).stdout, r"(?s)\Arank .*\n0 .*\n1 .*\n2 .*\n3 .*")
         worker = children_of(run.pid)[1]
         left = tutti("leave", out, "1", "--json")
         self.assertEqual(left.returncode, 0, left.stderr)
