@@ -244,6 +244,22 @@ int tutti_follower_sockets(tutti_follower *f, int *fds, int most)
     return f->node != NULL ? tutti_node_sockets(f->node, fds, most) : 0;
 }
 
+/* Those that wait for a place would ask in vain until their time is over. */
+static void tell_the_waiting(tutti_follower *f)
+{
+    uint64_t ids[TUTTI_CONTACTS_MAX];
+    const int n = tutti_node_waiting(f->node, ids, TUTTI_CONTACTS_MAX);
+    const int64_t until = tutti_node_now(f->node) + SENT_MS * FOLLOW_MS;
+
+    for (int k = 0; k < n; k++)
+        tutti_carrier_tell_end(f->carrier, ids[k]);
+    while (n > 0 && tutti_node_now(f->node) < until) { /* the node's thread sends the notes */
+        tutti_node_view view;
+        tutti_node_look(f->node, &view);
+        tutti_follower_wait(f, &view);
+    }
+}
+
 /* The run has ended here. Another member may have been lost to the last meeting. Then it does not
    leave, and needs this one to agree on the next epoch, in which it makes the results
    again. */
@@ -253,6 +269,7 @@ void tutti_follower_end(tutti_follower *f)
     tutti_node_view view;
 
     tutti_follower_remove_pass(f);
+    tell_the_waiting(f);
     if (!f->leaving)
         tutti_node_leave(f->node);
     tutti_node_look(f->node, &view);

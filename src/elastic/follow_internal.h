@@ -9,6 +9,7 @@ enum {
     ASK_MS = 200,
     DEAD_MS = 1000,
     LEAVING_MS = 5000,
+    SENT_MS = 100,
     LACK_MS = 600000,
     SAY_MS = 3000,
     LINGER_MS = 20000, /* that one which has left gives its part of the state at most */

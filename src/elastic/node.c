@@ -329,6 +329,16 @@ void tutti_node_epoch(tutti_node *n, tutti_epoch *epoch)
     tutti_unlock(n->lock);
 }
 
+int tutti_node_waiting(tutti_node *n, uint64_t *ids, int most)
+{
+    int count;
+
+    tutti_lock(n->lock);
+    count = tutti_membership_waiting(n->m, ids, most);
+    tutti_unlock(n->lock);
+    return count;
+}
+
 void tutti_node_describe(tutti_node *n, char *text, size_t bytes)
 {
     const char *trouble = NULL;

@@ -98,6 +98,8 @@ tutti_status tutti_node_wait(tutti_node *node, uint64_t seen, int64_t deadline_n
 int64_t tutti_node_now(tutti_node *node);
 /* Copies the epoch (tutti_membership_epoch). Some 80 KB: not on a small stack. */
 void tutti_node_epoch(tutti_node *node, tutti_epoch *epoch);
+/* As tutti_membership_waiting. */
+int tutti_node_waiting(tutti_node *node, uint64_t *ids, int most);
 uint64_t tutti_node_id(const tutti_node *node);            /* this process's */
 const char *tutti_node_address(const tutti_node *node);    /* "127.0.0.1:41234" */
 /* A sentence about what it does or waits for; of a newcomer without an answer also why its last

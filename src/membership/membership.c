@@ -73,6 +73,16 @@ bool tutti_membership_admits(const tutti_membership *m, const newcomer *a)
     return a->ready && !a->lost && m->now_ns - a->heard_ns <= 3 * m->options.heartbeat_ns;
 }
 
+int tutti_membership_waiting(const tutti_membership *m, uint64_t *ids, int most)
+{
+    int n = 0;
+
+    for (int k = 0; k < m->n_newcomers && n < most; k++)
+        if (tutti_membership_admits(m, &m->newcomers[k]))
+            ids[n++] = m->newcomers[k].id;
+    return n;
+}
+
 static int newcomer_find(const tutti_membership *m, uint64_t id)
 {
     for (int k = 0; k < m->n_newcomers; k++)

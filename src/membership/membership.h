@@ -119,6 +119,9 @@ bool tutti_membership_holds(const tutti_membership *m);
 bool tutti_membership_acts(const tutti_membership *m);
 /* Do all members of its epoch that are not lost want to leave? Then none needs the next one. */
 bool tutti_membership_all_leave(const tutti_membership *m);
+/* Newcomers that could be admitted now, and wait for a place or for a change: ids, at most `most`.
+   Returns their number. */
+int tutti_membership_waiting(const tutti_membership *m, uint64_t *ids, int most);
 /* How many members of its epoch answer, itself among them. *majority: may they decide the next
    epoch? *first: is none of a lower rank among them that holds the state? Not of a member: 0, true,
    false. */

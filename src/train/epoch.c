@@ -210,6 +210,7 @@ tutti_status tutti_train_epoch_open(tutti_run *run, tutti_world *world,
 {
     TUTTI_TRY(check(run->config, err));
     run->epoch = *epoch;
+    tutti_world_folder(world, run->config->out); /* for `tutti why` */
     TUTTI_TRY(tutti_train_enter(run, world, err));
     if (run->config != &run->of_epoch)
         run->of_epoch = *run->config;

@@ -263,6 +263,7 @@ class Join(Case):
         self.assertEqual(listed.returncode, 0, listed.stderr)
         self.assertRegex(listed.stdout, r"\Aepoch 1: 4 workers from step 0\nworker 0 at 127\.0\.0\.1:\d+\nworker 1 at ")
         self.refused("there is no worker 9 among the 4 of epoch 1", "leave", out, "9")
+        self.assertRegex(tutti("why", out).stdout, r"(?s)\Arank .*\n0 .*\n1 .*\n2 .*\n3 .*")
         worker = children_of(run.pid)[1]
         left = tutti("leave", out, "1", "--json")
         self.assertEqual(left.returncode, 0, left.stderr)
@@ -422,6 +423,16 @@ class Join(Case):
         self.assertLess(time.monotonic() - ended, 30, "a newcomer asks for 60 s")
         self.same_as_undisturbed(300, out)
 
+    def test_a_newcomer_that_waits_for_a_place_is_told_of_the_end(self):
+        run, out = self.begin("took", 100, "--workers", "1:3", "-n", "3", "--restarts", "0")
+        waits = self.start("waits", "join", out)
+        self.ends(0, run, "took", "waits")
+        ended = time.monotonic()
+        self.ends(0, waits, "took", "waits")
+        self.assertLess(time.monotonic() - ended, 30, "a newcomer asks for 60 s")
+        self.assertIn("this worker has left the run", self.said("waits"))
+        self.same_as_undisturbed(100, out)
+
     def test_with_too_few_workers_the_run_waits(self):
         run, out = self.begin("few", 60, "--workers", "2:3", "-n", "2", "--restarts", "0")
         os.kill(children_of(run.pid)[0], signal.SIGTERM)
@@ -449,7 +460,7 @@ class Join(Case):
     def test_without_a_majority_the_run_says_so_and_ends_with_its_last_step(self):
         run, out = self.lose_two_of_three("alone", "--checkpoint-every", "1000", "--workers-timeout", "0.5")
         self.ends(3, run, "alone")
-        ended = re.search(r"worker 2: 1 of [23] workers answered for 0\.5 s, which is no majority, so the run ends; "
+        ended = re.search(r"worker 2: 1 of [23] workers answered for \d\.\d s, which is no majority, so the run ends; "
                           r"the last agreed step is (\d+), and this worker has the state of step (\d+); continue "
                           r"with a fixed number of workers: tutti train --resume (\S+) -n N\n", self.said("alone"))
         self.assertTrue(ended, self.said("alone"))
@@ -487,8 +498,8 @@ class Join(Case):
                               "--checkpoint-every", "1000")
         os.kill(children_of(run.pid)[1], signal.SIGKILL)
         self.ends(3, run, "lack")
-        self.assertRegex(self.said("lack"), r"the run had 1 worker for 0\.5 s, and is to have 2 at least; nobody else "
-                         r"has come; the last agreed step is (\d+), and this worker has the state of step \1; continue "
+        self.assertRegex(self.said("lack"), r"the run had 1 worker for \d\.\d s, and is to have 2 at least; nobody "
+                         r"else has come; the last agreed step is (\d+), and this worker has the state of step \1; continue "
                          r"with a fixed number of workers: tutti train --resume \S+/step-0*\1 -n N")
         self.resume(out, 3)
         self.same_as_undisturbed(60, out)
