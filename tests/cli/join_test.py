@@ -499,8 +499,8 @@ class Join(Case):
         os.kill(children_of(run.pid)[1], signal.SIGKILL)
         self.ends(3, run, "lack")
         self.assertRegex(self.said("lack"), r"the run had 1 worker for \d\.\d s, and is to have 2 at least; nobody "
-                         r"else has come; the last agreed step is (\d+), and this worker has the state of step \1; continue "
-                         r"with a fixed number of workers: tutti train --resume \S+/step-0*\1 -n N")
+                         r"else has come; the last agreed step is (\d+), and this worker has the state of step \1; "
+                         r"continue with a fixed number of workers: tutti train --resume \S+/step-0*\1 -n N")
         self.resume(out, 3)
         self.same_as_undisturbed(60, out)
 
