@@ -49,6 +49,9 @@ class Elastic(Case):
         whole = self.train("whole", *arguments, "-n", 2)
         for n in (1, 5, 12):
             self.same(self.train("s%d" % n, *arguments, "-n", n, "--transport", "sim"), whole, n)
+        rounds = [*arguments, "--method", "diloco(period=2)"]
+        whole = self.train("rounds", *rounds, "-n", 2)
+        self.same(self.train("r5", *rounds, "-n", 5, "--transport", "sim"), whole, "rounds")
 
     def test_dropout_follows_the_sample(self):
         text = small_text(self.folder)
