@@ -4,6 +4,7 @@ import glob, http.server, json, os, re, shlex, signal, socket, sys, textwrap, th
 from command import *
 
 SHARES = 6
+PATIENCE = 180 # s: for runs of a few seconds, where a machine does much else
 COMMON = ["--model", "mlp(hidden=24)", "--batch", "4", "--seed", "11", "--report-every", "5", "--elastic-shares",
           SHARES]
 
@@ -35,7 +36,7 @@ class Join(Case):
 
     def until(self, what, *names):
         """Waits until that is true; names: whose output tells why it is not."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE
         while not what():
             if time.monotonic() > deadline or self.processes[0].poll() is not None:
                 self.fail(self.said(*names))
@@ -58,7 +59,7 @@ class Join(Case):
 
     def ends(self, code, process, *names):
         try:
-            process.wait(timeout=60)
+            process.wait(timeout=PATIENCE)
         except subprocess.TimeoutExpired:
             self.fail("no end: " + self.said(*names))
         self.assertEqual(process.returncode, code, self.said(*names))
