@@ -163,7 +163,7 @@ int tutti_group_rank(const tutti_group *g, int index);
    sequence starts at `turn` (e.g. the step): messages of different turns are not mixed up either. */
 tutti_group tutti_group_keyed(const tutti_group *group, uint64_t key, uint32_t turn);
 
-/* From now on members compare 11 bits of `what` as they do counts; 0: no more. TUTTI_ERR_MEMORY. */
+/* From now on members compare 11 bits of `what` as they do counts; 0: no more. ERR_MEMORY. */
 tutti_status tutti_group_compare(const tutti_group *g, uint32_t what, tutti_error *err);
 
 /* This member joins no further collective of g, because of `rank`. Every member that waits for
