@@ -160,10 +160,10 @@ int tutti_group_rank(const tutti_group *g, int index);
 
 /* A copy for one job. Messages of different keys are never mixed up, in whatever order or threads
    the jobs run. The same (group, key) must not start again before it has ended on this rank.
-   sequence starts at `turn` (e.g. the step): messages of different turns are not mixed up either. */
+   sequence starts at `turn` (e.g. the step): messages of other turns are not mixed up either. */
 tutti_group tutti_group_keyed(const tutti_group *group, uint64_t key, uint32_t turn);
 
-/* From now on members compare 11 bits of `what` as they do counts; 0: no more. TUTTI_ERR_MEMORY. */
+/* From now on members compare 11 bits of `what` as they do counts; 0: no more. ERR_MEMORY. */
 tutti_status tutti_group_compare(const tutti_group *g, uint32_t what, tutti_error *err);
 
 /* This member joins no further collective of g, because of `rank`. Every member that waits for

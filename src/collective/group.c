@@ -3,7 +3,7 @@
 #include "collective_internal.h"
 
 /* What a group compares in addition. One thread at a time makes the calls of a group, and it alone
-   writes its entry, so the accesses are relaxed. The head of the list publishes an entry's `next`. */
+   writes its entry, so the accesses are relaxed. The list's head publishes an entry's `next`. */
 typedef struct tutti_compared {
     _Atomic uint64_t context;
     _Atomic uint32_t bits;        /* 0: the entry is free */

@@ -244,6 +244,8 @@ class Shared:
         this then says, or the loss of another rank, which then is the one that is named.
         """
         told = self._with_ranks(error)
+        if not self.is_open():  # a call that was left behind has ended now
+            return told
         if isinstance(error, PeerError):
             if (why := self.world.lost(error.rank)) is not None:
                 self._spread(queue, error.rank, why)
