@@ -18,6 +18,7 @@ from distributed_test import on_ranks  # noqa: E402
 
 import tutti.torch.distributed  # noqa: E402, F401
 from tutti.torch import _streams  # noqa: E402
+from tutti.torch._versions import call_of  # noqa: E402
 
 
 class Late(Streams):
@@ -100,9 +101,11 @@ def calls(rank, n, folder, broken):
         device.kernel(fill)
         check("all_to_all", dist.all_to_all_single(out := torch.zeros(500 * n), whole, async_op=True), out,
               torch.cat([made(step, r) + rank for r in range(n)]))
-        check("reduce_scatter", dist.reduce_scatter_single(part, whole, async_op=True), part, total + n * rank)
+        reduce_scatter = call_of("reduce_scatter_single", "reduce_scatter_tensor")
+        check("reduce_scatter", reduce_scatter(part, whole, async_op=True), part, total + n * rank)
         device.kernel(lambda: whole.zero_())
-        check("all_gather", dist.all_gather_single(whole, x, async_op=True), whole, torch.cat(values))
+        all_gather = call_of("all_gather_single", "all_gather_into_tensor")
+        check("all_gather", all_gather(whole, x, async_op=True), whole, torch.cat(values))
         lists = [torch.zeros(500) for _ in range(n)]
         check("list", dist.all_gather(lists, x, async_op=True), lists[other], values[other])
         check("gather", dist.gather(x, lists if rank == 0 else None, dst=0, async_op=True), lists[-1], values[-1])

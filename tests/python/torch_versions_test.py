@@ -73,6 +73,9 @@ def test_the_floor_is_the_same_in_all_that_names_it():
                           )}.items():
         found = re.findall(pattern, (root / name).read_text())
         assert found and set(found) == {_versions.FLOOR}, name
+    tested = re.search(r"Tested are (.*?);", (root / "docs/INSTALL.md").read_text())[1]
+    assert re.findall(r"\d+\.\d+", tested) == [version.rpartition(".")[0] for version in _versions.TESTED]
+    assert f"torch=={_versions.TESTED[1]}\n" in (root / "tests/python/requirements.txt").read_text()
 
 
 # ---- calls of ProcessGroup ----

@@ -38,6 +38,7 @@ from ._bind import Binding, Bound, Exchange
 from ._buffers import Copies
 from ._runs import weakly
 from ._thread import Worker
+from ._versions import call_of
 
 _BUCKET = 8 << 20  # bytes of gradients in a bucket: the last one is reduced when backward is over
 _LINE = 16  # elements of a cache line, of which shards are multiples
@@ -50,14 +51,12 @@ OF_VALUES = ("local-sgd", "diloco")
 
 
 def _reduce_scatter(mine: torch.Tensor, whole: torch.Tensor, group: dist.ProcessGroup) -> dist.Work:
-    call = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor  # before PyTorch 2.13
-    work: dist.Work = call(mine, whole, group=group, async_op=True)
+    work: dist.Work = call_of("reduce_scatter_single", "reduce_scatter_tensor")(mine, whole, group=group, async_op=True)
     return work
 
 
 def _all_gather(whole: torch.Tensor, mine: torch.Tensor, group: dist.ProcessGroup) -> dist.Work:
-    call = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-    work: dist.Work = call(whole, mine, group=group, async_op=True)
+    work: dist.Work = call_of("all_gather_single", "all_gather_into_tensor")(whole, mine, group=group, async_op=True)
     return work
 
 

@@ -1,4 +1,4 @@
-"""Which PyTorch this package works with, and what of torch is not alike in all of these: the one place for both.
+"""Which PyTorch this package works with, and what of torch has another name in some of these.
 
 Its import is the first of the package, and refuses what is older than FLOOR before anything of torch is used. The tests
 pass with TESTED. Before FLOOR, init_device_mesh() has no backend_override (2.8), or gives a group no timeout of its
@@ -34,6 +34,13 @@ def _check() -> None:
             f"{_NEEDS}, and this one is {torch.__version__}: pip install --upgrade 'torch>={FLOOR}'",
             name="torch", path=getattr(torch, "__file__", None)
         )
+
+
+def call_of(name: str, before: str) -> Any:
+    """Of torch.distributed, by its name from PyTorch 2.13 on, else by the one before."""
+    import torch.distributed as dist
+
+    return getattr(dist, name, None) or getattr(dist, before)
 
 
 def factor_of(op: Any) -> Any:
