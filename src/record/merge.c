@@ -51,6 +51,7 @@ void tutti_record_path(char path[TUTTI_RECORD_PATH], const char *folder, const c
 typedef struct found {
     int traces, closed;          /* files of the form TUTTI_RECORD_TRACE, TUTTI_RECORD_CLOSED */
     int most;                    /* largest rank with a trace */
+    bool merged;                 /* file TUTTI_RECORD_MERGED */
 } found;
 
 static tutti_status count_name(void *user, const char *name, tutti_error *err)
@@ -62,6 +63,7 @@ static tutti_status count_name(void *user, const char *name, tutti_error *err)
     f->traces += rank >= 0;
     f->most = rank > f->most ? rank : f->most;
     f->closed += tutti_record_rank_of(TUTTI_RECORD_CLOSED, name) >= 0;
+    f->merged = f->merged || strcmp(name, TUTTI_RECORD_MERGED) == 0;
     return TUTTI_OK;
 }
 
@@ -243,8 +245,19 @@ static tutti_status read_size(tutti_runtime *rt, const char *folder, int *worker
     return TUTTI_OK;
 }
 
-/* The files that say that a rank has closed go first. If this process ends meanwhile, they are no
-   longer complete, and no other rank merges what is left. */
+/* Removes a file of the folder. */
+static tutti_status remove_file(tutti_runtime *rt, const char *folder, const char *name,
+                                tutti_error *err)
+{
+    char path[TUTTI_RECORD_PATH];
+
+    snprintf(path, sizeof path, "%.4000s/%s", folder, name);
+    return tutti_file_remove(rt, path, err);
+}
+
+/* The files of ranks are merged, and go; what says that they are merged goes last. A process that
+   is killed meanwhile leaves that, and the next one removes the rest: what is left must not replace
+   the trace of all. A process that was killed while it merged has left its claim. */
 static tutti_status remove_files(tutti_runtime *rt, const char *folder, int ranks, tutti_error *err)
 {
     static const char *const forms[] = { TUTTI_RECORD_CLOSED, TUTTI_RECORD_TRACE };
@@ -255,7 +268,18 @@ static tutti_status remove_files(tutti_runtime *rt, const char *folder, int rank
             tutti_record_path(path, folder, forms[k], r);
             TUTTI_TRY(tutti_file_remove(rt, path, err));
         }
-    return TUTTI_OK;
+    TUTTI_TRY(remove_file(rt, folder, TUTTI_RECORD_MERGING, err));
+    return remove_file(rt, folder, TUTTI_RECORD_MERGED, err);
+}
+
+static tutti_status mark_merged(tutti_runtime *rt, const char *folder, tutti_error *err)
+{
+    char path[TUTTI_RECORD_PATH];
+    tutti_file *mark;
+
+    snprintf(path, sizeof path, "%.4000s/%s", folder, TUTTI_RECORD_MERGED);
+    TUTTI_TRY(tutti_file_open(&mark, rt, path, TUTTI_FILE_CREATE, err));
+    return tutti_file_close(mark, err);
 }
 
 tutti_status tutti_record_merge(tutti_runtime *rt, const char *folder, int *ranks, int *closed,
@@ -272,6 +296,11 @@ tutti_status tutti_record_merge(tutti_runtime *rt, const char *folder, int *rank
     if (!tutti_file_exists(rt, folder))
         return TUTTI_OK;
     TUTTI_TRY(tutti_directory_list(rt, folder, count_name, &f, err));
+    if (f.merged) {
+        int all;
+        TUTTI_TRY(read_size(rt, folder, &workers, &all, err));
+        return remove_files(rt, folder, all, err);
+    }
     if (f.traces == 0)
         return TUTTI_OK;
     TUTTI_TRY(read_size(rt, folder, &workers, ranks, err));
@@ -280,6 +309,7 @@ tutti_status tutti_record_merge(tutti_runtime *rt, const char *folder, int *rank
     if (f.closed < *ranks)
         return TUTTI_OK;
     TUTTI_TRY(tutti_record_summarise(rt, folder, *ranks, err));
+    TUTTI_TRY(mark_merged(rt, folder, err));
     return remove_files(rt, folder, *ranks, err);
 }
 
@@ -297,7 +327,7 @@ tutti_status tutti_record_merge_if_last(tutti_runtime *rt, const char *folder, i
         return TUTTI_OK;
     /* Two ranks may find all files at the same time: the one that creates this file merges. If
        another one has done all of it by then, no traces are left, and nothing is done. */
-    snprintf(path, sizeof path, "%.4000s/merging", folder);
+    snprintf(path, sizeof path, "%.4000s/%s", folder, TUTTI_RECORD_MERGING);
     if (tutti_file_open(&claim, rt, path, TUTTI_FILE_CREATE, NULL) != TUTTI_OK)
         return TUTTI_OK;
     tutti_file_close(claim, NULL);

@@ -9,6 +9,8 @@ enum { TUTTI_RECORD_PATH = 4096, TUTTI_RECORD_RANKS = 100000 };
 /* The names of a rank's files, "trace-00003.json". */
 #define TUTTI_RECORD_TRACE "trace-%05d.json"
 #define TUTTI_RECORD_CLOSED "rank-%05d.json"
+#define TUTTI_RECORD_MERGING "merging" /* the rank that created it merges the files of all */
+#define TUTTI_RECORD_MERGED "merged"   /* trace and summary have all of it; these files go */
 /* Returns the rank whose file it is, of that form; -1: no such file. */
 int tutti_record_rank_of(const char *form, const char *name);
 /* Sets path to that of a rank's file. */

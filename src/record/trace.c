@@ -71,7 +71,7 @@ tutti_status tutti_record_trace_write(tutti_record_trace *t, tutti_error *err)
 static bool is_ours(const char *name)
 {
     static const char *const files[] = { "config.json", "summary.json", "trace.json", "report.html",
-                                         "merging" };
+                                         TUTTI_RECORD_MERGING, TUTTI_RECORD_MERGED };
 
     for (size_t i = 0; i < TUTTI_LENGTH(files); i++)
         if (strcmp(name, files[i]) == 0)

@@ -314,10 +314,12 @@ class Recipes(Case):
         class Cloud(http.server.BaseHTTPRequestHandler):
             asked = []
 
-            def answer(self, code, body):
+            def answer(self, code, body, etag=None):
                 self.asked.append(self.path)
                 self.send_response(code)
                 self.send_header("Content-Length", str(len(body)))
+                if etag is not None:
+                    self.send_header("ETag", etag)
                 self.end_headers()
                 self.wfile.write(body)
 
@@ -331,9 +333,12 @@ class Recipes(Case):
                     return self.answer(200, b'{"action": "terminate"}') if taken else self.answer(404, b"")
                 if self.headers["Metadata-Flavor"] != "Google":
                     return self.answer(403, b"")
-                if not taken and len(self.asked) > 0: # the question that waits
-                    time.sleep(1.5)
-                self.answer(200, b"TRUE" if taken and len(self.asked) > 0 else b"FALSE")
+                # It is taken between the first answer and the second question.
+                now = b"TRUE" if taken and len(self.asked) > 0 else b"FALSE"
+                seen = re.search(r"[?&]last_etag=([^&]*)", self.path)
+                if seen is None or seen.group(1) == f"e-{now.decode()}": # it waits for the next change
+                    time.sleep(40 if taken else 1.5)
+                self.answer(200, now, f"e-{now.decode()}")
 
             def log_message(self, *_):
                 pass

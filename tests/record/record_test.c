@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <errno.h>
 #include <jansson.h>
 #include <locale.h>
 #include <signal.h>
@@ -406,6 +407,99 @@ static void put(const job *j, const char *name, const char *text)
     fclose(f);
 }
 
+/* ---- a process that is killed while it merges ---- */
+
+static tutti_runtime_ops dying;  /* those of rt, which fail once `lives` has come to 0 */
+static int lives;
+
+static int dying_open(void *self, const char *path, tutti_file_mode mode, int *fd)
+{
+    return mode == TUTTI_FILE_READ || lives-- > 0 ? rt->ops->file_open(self, path, mode, fd) : EIO;
+}
+
+static int dying_write(void *self, int fd, const void *from, size_t bytes, size_t *done)
+{
+    return lives-- > 0 ? rt->ops->file_write(self, fd, from, bytes, done) : EIO;
+}
+
+static int dying_rename(void *self, const char *from, const char *to)
+{
+    return lives-- > 0 ? rt->ops->file_rename(self, from, to) : EIO;
+}
+
+static int dying_remove(void *self, const char *path)
+{
+    return lives-- > 0 ? rt->ops->file_remove(self, path) : EIO;
+}
+
+static char *text_in(const job *j, const char *name)
+{
+    char path[TUTTI_RECORD_PATH], *text = calloc(1, 1 << 20);
+    FILE *f;
+
+    snprintf(path, sizeof path, "%s/%s", j->folder, name);
+    assert_non_null(f = fopen(path, "r"));
+    assert_non_null(text);
+    assert_in_range(fread(text, 1, 1 << 20, f), 1, (1 << 20) - 1);
+    fclose(f);
+    return text;
+}
+
+/* Whatever it has done by then, the next merge brings the same trace and summary, and leaves none
+   of the files of ranks, nor a claim. */
+static void a_merge_that_was_killed_is_completed_by_the_next(void **state)
+{
+    static const char *const inputs[] = { "trace-00000.json", "trace-00001.json", "trace-00002.json",
+                                          "rank-00000.json",  "rank-00001.json",  "rank-00002.json" };
+    enum { INPUTS = sizeof inputs / sizeof inputs[0] };
+    job j = job_in("merging");
+    char *texts[INPUTS], *trace = NULL, *summary = NULL;
+    tutti_runtime mortal = { &dying, rt->self };
+    bool whole = false;
+    int tries;
+
+    (void)state;
+    j.unended = true;
+    run(&j);
+    for (int k = 0; k < INPUTS; k++) /* rank 1 gets the end of rank 0 */
+        texts[k] = text_in(&j, k == 4 ? inputs[3] : inputs[k]);
+    dying = *rt->ops;
+    dying.file_open = dying_open;
+    dying.file_write = dying_write;
+    dying.file_rename = dying_rename;
+    dying.file_remove = dying_remove;
+    for (tries = 0; !whole; tries++) {
+        tutti_error err = { .rank = -1 };
+        char *again;
+        int ranks, closed;
+        for (int k = 0; k < INPUTS; k++)
+            put(&j, inputs[k], texts[k]);
+        put(&j, "merging", "");
+        lives = tries;
+        whole = tutti_record_merge(&mortal, j.folder, &ranks, &closed, &err) == TUTTI_OK;
+        if (tutti_record_merge(rt, j.folder, &ranks, &closed, &err) != TUTTI_OK)
+            fail_msg("after %d operations: %s", tries, err.text);
+        again = text_in(&j, "trace.json");
+        if (trace != NULL && strcmp(again, trace) != 0)
+            fail_msg("after %d operations the trace is another one", tries);
+        free(trace);
+        trace = again;
+        again = text_in(&j, "summary.json");
+        if (summary != NULL && strcmp(again, summary) != 0)
+            fail_msg("after %d operations the summary is another one", tries);
+        free(summary);
+        summary = again;
+        for (int k = 0; k < INPUTS; k++)
+            assert_false(there(&j, inputs[k]));
+        assert_false(there(&j, "merging") || there(&j, "merged") || there(&j, "trace.json.tmp"));
+    }
+    assert_true(tries > 2 * INPUTS);
+    for (int k = 0; k < INPUTS; k++)
+        free(texts[k]);
+    free(trace);
+    free(summary);
+}
+
 /* Rank 1's clock is 5 s ahead at 10 s, and 5.001 s at 20 s of its own. */
 static void times_of_all_ranks_are_those_of_rank_0(void **state)
 {
@@ -553,6 +647,7 @@ int main(void)
         cmocka_unit_test(a_full_disk_stops_the_record_and_not_the_run),
         cmocka_unit_test(a_killed_process_leaves_a_trace_that_loads),
         cmocka_unit_test(a_rank_that_has_failed_leaves_no_summary),
+        cmocka_unit_test(a_merge_that_was_killed_is_completed_by_the_next),
         cmocka_unit_test(a_method_without_common_steps_is_recorded_too),
         cmocka_unit_test(times_of_all_ranks_are_those_of_rank_0),
         cmocka_unit_test(times_that_become_longer_have_room),
