@@ -102,7 +102,7 @@ void tutti_accusations_pack(const tutti_accusations *a, uint8_t *to)
     }
 }
 
-/* A row accuses somebody, and names no rank that there is not. */
+/* A row has an accuser, and no rank beyond the last. */
 static bool is_row(const tutti_accusations *a, const uint8_t *row)
 {
     const unsigned beyond = a->size % 8 == 0 ? 0 : 0xffu << a->size % 8 & 0xff;

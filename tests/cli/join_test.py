@@ -362,7 +362,7 @@ class Join(Case):
             self.until(lambda: ": %d worker" % n in tutti("leave", out).stdout, *names)
 
         names = ["pod%d-%d" % (index, start) for start in (1, 2) for index in range(3)]
-        for name in names: # said() reads all
+        for name in names: # all are read
             for end in (".out", ".err"):
                 open(os.path.join(self.folder, name + end), "w").close()
         second = pod(1, 1) # before there is a run
@@ -374,7 +374,7 @@ class Join(Case):
         workers(2)
         again = pod(1, 2)
         workers(3)
-        first.terminate() # who began the run
+        first.terminate() # the launcher
         self.ends(143, first, *names)
         self.processes.insert(0, third)
         self.refused("the run of '%s/join' is under way, and its workers answer; take part by `tutti join OUT`" % out,

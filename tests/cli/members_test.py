@@ -326,7 +326,7 @@ class GoesOn(Running):
         self.assertEqual((done.returncode, summary(out)["workers"]), (0, 3), done.stderr)
 
     def test_resumed_hosts_have_the_remaining_workers(self):
-        """Which host has lost one is known by its rank. The launcher says who was killed: on a machine that has 20
+        """Which host has lost one is known by its rank. The launcher names the one killed: on a machine that has 20
         others to run, a silence of 3 s says little."""
         def rank_of(out):
             found = {}

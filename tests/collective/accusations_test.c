@@ -78,7 +78,7 @@ static void test_what_is_no_table_is_refused(void **state)
         { 9, 1 },   /* nor that one */
         { 9, 255 }, /* nor one that would be negative */
         { 5, 4 },   /* accused by rank 10 */
-        { 11, 0 },  /* accused by nobody */
+        { 11, 0 },  /* without an accuser */
     };
     tutti_accusations a;
 

@@ -109,7 +109,7 @@ static const char *const methods[] = {
 #define OUTER "outer=sgd(lr=0.7,momentum=0.9,nesterov=true)"
 
 /* Five rounds of two steps of 4 x 3 samples are an epoch. Buffers begin anew in each round, as
-   those of slowmo do if it is asked to. */
+   those of slowmo(buffers=reset) do. */
 static void a_round_has_the_bits_of_local_steps_of_as_many_workers_as_shares(void **state)
 {
     static const struct { const char *rounds, *steps, *optimizer; } of[] = {

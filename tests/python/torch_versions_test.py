@@ -86,7 +86,7 @@ OF_TORCH = {"rank", "size", "boxed", "unbox", "bound_device_id", "use_pg_for_sym
 
 def answers_of_a_group(folder):
     """What each public call of this torch's ProcessGroup answers: "served", a refusal's sentence, a property's value.
-    In a process of its own, since tests beside this one fork theirs."""
+    In a process of its own, since other tests fork theirs."""
     for name in [name for name in os.environ if name.startswith("TUTTI_") and name != "TUTTI_LIBRARY"]:
         del os.environ[name]
     dist.init_process_group("tutti", init_method=f"file://{folder}/store", rank=0, world_size=1)
