@@ -1,6 +1,6 @@
-"""Calls of ProcessGroup that a group on `tutti` does not serve: each raises a sentence, and questions about them have the
-answer False. Without this the class of torch's would answer them: with an error about a backend that is none, or, for a hook,
-by keeping what is never called. Also those that a later PyTorch adds are refused.
+"""Calls of ProcessGroup that a group on `tutti` does not serve: each raises a sentence, and questions about them have
+the answer False. Without this the class of torch's would answer them: with an error about a backend that is none, or,
+for a hook, by keeping what is never called. Also those that a later PyTorch adds are refused.
 """
 
 from __future__ import annotations
