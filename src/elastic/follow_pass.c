@@ -1,7 +1,7 @@
 /* follow_pass.c: the pass of the run (launch/launch.h), kept by its members: the file by which
    others join has the addresses of the members of the newest epoch, since those that the run began
-   with, and their launcher, may be gone. Each member writes what is not there yet. It is removed where
-   the run ends, and stays where this process ends without the others. */
+   with, and their launcher, may be gone. Each member writes what is not there yet. It is removed
+   where the run ends, and stays where this process ends without the others. */
 #include <string.h>
 #include <unistd.h>
 
