@@ -638,6 +638,7 @@ tutti_group tutti_group_of(tutti_world *world, const int *ranks, int n, uint64_t
 tutti_group tutti_group_workers(tutti_world *world, uint64_t context);
 int tutti_group_rank(const tutti_group *g, int index);
 tutti_group tutti_group_keyed(const tutti_group *group, uint64_t key, uint32_t turn);
+tutti_status tutti_group_compare(const tutti_group *g, uint32_t what, tutti_error *err);
 void tutti_group_give_up(tutti_group *g, int rank);
 typedef enum { TUTTI_SUM, TUTTI_MEAN, TUTTI_MAX, TUTTI_MIN } tutti_reduction;
 tutti_status tutti_allreduce(tutti_group *g, tutti_reduction op, tutti_buffer x, tutti_error *err);
@@ -1887,6 +1888,7 @@ __typeof__(&tutti_group_of) interface_tutti_group_of;
 __typeof__(&tutti_group_workers) interface_tutti_group_workers;
 __typeof__(&tutti_group_rank) interface_tutti_group_rank;
 __typeof__(&tutti_group_keyed) interface_tutti_group_keyed;
+__typeof__(&tutti_group_compare) interface_tutti_group_compare;
 __typeof__(&tutti_group_give_up) interface_tutti_group_give_up;
 __typeof__(&tutti_allreduce) interface_tutti_allreduce;
 __typeof__(&tutti_allreduce_from) interface_tutti_allreduce_from;
