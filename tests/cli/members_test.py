@@ -191,7 +191,7 @@ class Members(Running):
             self.kill(self.until(run, out, 10), ranks)
             self.ended(run)
             s = self.check(out, 4, ranks)
-            # 400 gradients were assigned to whoever was first; those of the lost workers are not computed again
+            # 400 gradients were assigned; those of the lost workers are not computed by any other
             self.assertEqual(s["steps"], 100)
             left = sum(row["steps"] for row in s["by_worker"])
             self.assertLessEqual(left, 400)
