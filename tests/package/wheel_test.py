@@ -17,9 +17,9 @@ class Wheel(Case):
     def test_architectures_and_releases_that_are_not_known_are_refused(self):
         self.assertEqual(self.refused("--arch", "sparc"), "wheel: --arch knows x86_64 and aarch64, not 'sparc'\n")
         self.assertEqual(self.refused("--arch"), "wheel: --arch knows x86_64 and aarch64, not ''\n")
-        self.assertEqual(self.refused("--try"), "wheel: --try needs a release: bookworm, trixie, jammy or noble\n")
+        self.assertEqual(self.refused("--try"), "wheel: --try needs a release: bookworm trixie forky jammy noble resolute\n")
         self.assertEqual(self.refused("--try", "bookworm", "buster"),
-                         "wheel: --try knows bookworm, trixie, jammy, noble; not 'buster'\n")
+                         "wheel: --try knows bookworm trixie forky jammy noble resolute, not 'buster'\n")
         self.assertEqual(self.refused("--arhc"), "wheel: no option is called '--arhc'; tools/wheel --help lists them\n")
 
     @unittest.skipUnless(HERE in ("x86_64", "aarch64"), "skipped: no wheel is made on this architecture")
@@ -29,7 +29,7 @@ class Wheel(Case):
                              "wheel: this machine is aarch64, and has no cross compiler for x86_64\n")
         else:
             self.assertEqual(self.refused("--arch", "x86_64", "--arch", "aarch64", "--try", "noble"),
-                             "wheel: --try of a wheel for aarch64 knows bookworm and trixie, not 'noble'\n")
+                             "wheel: --try of a wheel for aarch64 knows bookworm trixie forky, not 'noble'\n")
 
     def test_readme_begins_with_the_commands_that_are_tried(self):
         with open(os.path.join(SOURCE, "README.md")) as f:
@@ -105,19 +105,19 @@ class Packages(Case):
         return done.stdout
 
     def test_all_packages_are_made_and_tried(self):
-        self.assertEqual(self.said(), "wheel --arch x86_64 --arch aarch64 --try bookworm trixie\ndeb\n")
-        self.assertEqual(self.said("aarch64", cross=False), "wheel --arch aarch64 --try bookworm trixie\ndeb\n")
+        self.assertEqual(self.said(), "wheel --arch x86_64 --arch aarch64 --try bookworm trixie forky\ndeb\n")
+        self.assertEqual(self.said("aarch64", cross=False), "wheel --arch aarch64 --try bookworm trixie forky\ndeb\n")
 
     def test_what_cannot_be_done_is_printed_as_skipped(self):
         arm64 = "skipped: the wheel for arm64: tools/setup --arm64 did not succeed\n"
         roots = "skipped: to try the wheels, and Debian's packages: they need root and mmdebstrap " \
             "(tools/setup --fresh)\n"
-        self.assertEqual(self.said(cross=False), arm64 + "wheel --arch x86_64 --try bookworm trixie\ndeb\n")
+        self.assertEqual(self.said(cross=False), arm64 + "wheel --arch x86_64 --try bookworm trixie forky\ndeb\n")
         self.assertEqual(self.said(roots=False), roots + "wheel --arch x86_64 --arch aarch64\n")
         self.assertEqual(self.said(uid=1000, cross=False), arm64 + roots + "wheel --arch x86_64\n")
 
     def test_wheel_that_fails_is_a_failure_of_all(self):
-        self.assertEqual(self.said(code=3), "wheel --arch x86_64 --arch aarch64 --try bookworm trixie\n")
+        self.assertEqual(self.said(code=3), "wheel --arch x86_64 --arch aarch64 --try bookworm trixie forky\n")
 
 
 if __name__ == "__main__":
