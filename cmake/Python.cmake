@@ -40,9 +40,22 @@ if(TUTTI_BUNDLE)
     endforeach()
   ]] COMPONENT python)
 endif()
-# Their licences ask that they come along. Debian's packages have them.
+# Their licences ask that they come along. Debian's packages have them, and point to texts of the
+# GPL, the LGPL and others, which a target need not have.
+set(texts "")
 foreach(package libjansson-dev libyaml-dev libxxhash-dev libhwloc-dev libsodium-dev liblapacke libblas3
     libgfortran5 libdnnl-dev libgomp1 ocl-icd-libopencl1 liburing-dev libpng-dev libturbojpeg0-dev libudev1)
-  install(FILES ${CMAKE_SYSROOT}/usr/share/doc/${package}/copyright DESTINATION tutti/lib/licences RENAME ${package}.txt
-    COMPONENT python OPTIONAL)
+  set(licence ${CMAKE_SYSROOT}/usr/share/doc/${package}/copyright)
+  install(FILES ${licence} DESTINATION tutti/lib/licences RENAME ${package}.txt COMPONENT python OPTIONAL)
+  if(EXISTS ${licence})
+    file(STRINGS ${licence} lines REGEX "common-licenses/")
+    string(REGEX MATCHALL "common-licenses/[A-Za-z]+[0-9]*(-[0-9.]*[0-9])?" found "${lines}")
+    list(APPEND texts ${found})
+  endif()
+endforeach()
+list(REMOVE_DUPLICATES texts)
+foreach(text IN LISTS texts)
+  file(REAL_PATH /usr/share/${text} path) # GPL is a link to GPL-3
+  get_filename_component(name ${text} NAME)
+  install(FILES ${path} DESTINATION tutti/lib/licences/common-licenses RENAME ${name} COMPONENT python OPTIONAL)
 endforeach()

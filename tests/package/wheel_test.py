@@ -17,7 +17,8 @@ class Wheel(Case):
     def test_architectures_and_releases_that_are_not_known_are_refused(self):
         self.assertEqual(self.refused("--arch", "sparc"), "wheel: --arch knows x86_64 and aarch64, not 'sparc'\n")
         self.assertEqual(self.refused("--arch"), "wheel: --arch knows x86_64 and aarch64, not ''\n")
-        self.assertEqual(self.refused("--try"), "wheel: --try needs a release: bookworm trixie forky jammy noble resolute\n")
+        self.assertEqual(self.refused("--try"),
+                         "wheel: --try needs a release: bookworm trixie forky jammy noble resolute\n")
         self.assertEqual(self.refused("--try", "bookworm", "buster"),
                          "wheel: --try knows bookworm trixie forky jammy noble resolute, not 'buster'\n")
         self.assertEqual(self.refused("--arhc"), "wheel: no option is called '--arhc'; tools/wheel --help lists them\n")
@@ -44,11 +45,11 @@ class Wheel(Case):
 
 
 class Licences(Case):
-    def judged(self, *names, empty=(), code=0):
+    def judged(self, *names, empty=(), code=0, text="text"):
         path = os.path.join(self.folder, "one.whl")
         with zipfile.ZipFile(path, "w") as wheel:
             for name in names:
-                wheel.writestr(name, "" if name in empty else "text")
+                wheel.writestr(name, "" if name in empty else text)
         done = subprocess.run([os.path.join(SOURCE, "tools/licences"), path], capture_output=True, text=True,
                               timeout=60)
         self.assertEqual((done.returncode, done.stdout), (code, ""), done.stderr)
@@ -63,6 +64,18 @@ class Licences(Case):
             self.assertEqual(self.judged(name, code=1), lacks)
             self.assertEqual(self.judged(name, licence, empty=[licence], code=1), lacks)
         self.assertEqual(self.judged("tutti.libs/libtmglib-a1b2c3d4.so.3", "tutti/lib/licences/liblapacke.txt"), "")
+
+    def test_texts_that_a_licence_points_to_need_to_be_there(self):
+        at = "tutti/lib/licences/"
+        licence = at + "libgomp1.txt"
+        texts = [at + "common-licenses/" + name for name in ("CC0-1.0", "GPL", "LGPL-2.1")]
+        words = "see `/usr/share/common-licenses/GPL'. Or\nusr/share/common-licenses/LGPL-2.1.\ncommon-licenses/CC0-1.0"
+        self.assertEqual(self.judged(licence, *texts, text=words), "")
+        for k, text in enumerate(texts):
+            lacks = f"{licence} points to a text that is missing, {text}: is " \
+                f"/usr/share/{text.removeprefix(at)} there?\n"
+            self.assertEqual(self.judged(licence, *texts[:k], *texts[k + 1:], text=words, code=1), lacks)
+            self.assertEqual(self.judged(licence, *texts, empty=[text], text=words, code=1), lacks)
 
     def test_simgrid_and_what_is_unknown_may_not_be_inside(self):
         for name in ("tutti.libs/libsimgrid-0a1b2c3d.so.3.32", "tutti/lib/libmpi.so.40", "tutti/lib/libnew.so"):
