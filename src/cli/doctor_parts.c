@@ -1,5 +1,6 @@
 /* doctor_parts.c: what `tutti doctor` finds out about what Tutti loads at need, MPI and SimGrid,
    and about drivers of cards. */
+#include <errno.h>
 #include <glob.h>
 #include <string.h>
 #include <unistd.h>
@@ -21,7 +22,7 @@ static void built_in(tutti_findings *f)
 }
 
 /* Codes with which the child below ends. */
-enum { NOT_THERE = 3, NOT_LOADED = 4 };
+enum { NOT_THERE = 3, NOT_LOADED = 4, WITHOUT_LIBRARY = 5 };
 
 static void load(void *user)
 {
@@ -33,24 +34,37 @@ static void load(void *user)
         return;
     printf("%s\n", err.text);
     fflush(stdout);
-    _exit(tried[0] != 0 && access(tried, F_OK) != 0 ? NOT_THERE : NOT_LOADED);
+    if (tried[0] != 0 && access(tried, F_OK) != 0)
+        _exit(NOT_THERE);
+    _exit(err.cause == ENOENT ? WITHOUT_LIBRARY : NOT_LOADED);
 }
 
-/* Loads a plug-in in a child: two libraries of MPI cannot be in one process. */
+/* Loads a plug-in in a child: two libraries of MPI cannot be in one process. `headers` and
+   `library` are Debian's packages: for a build that is to have the plug-in, and one that has it. */
 static void plugin(tutti_findings *f, tutti_runtime *rt, const char *title, const char *name,
-                   const char *mend)
+                   const char *headers, const char *library)
 {
     static tutti_doctor_answer a;
-    char word[64];
+    char word[64], absent[120], missing[200];
 
     snprintf(word, sizeof word, "%s", name);
+    snprintf(absent, sizeof absent, "install %s and build again; only --transport %.3s needs it",
+             headers, name);
+    snprintf(missing, sizeof missing,
+             "install that %s (Debian's package %s, of the same number), or %s and Tutti from its "
+             "source; only --transport %.3s needs it",
+             title, library, headers, name);
     tutti_doctor_ask(rt, load_ns, load, word, &a);
     a.text[strcspn(a.text, "\n")] = 0;
     if (a.code == 0 && !a.late)
         tutti_finding_add(f, title, FINDING_WORKS, "", "the transport %s can be loaded", name);
     else if (a.code == NOT_THERE)
-        tutti_finding_add(f, title, FINDING_ABSENT, mend, "this installation has no transport %s",
+        tutti_finding_add(f, title, FINDING_ABSENT, absent, "this installation has no transport %s",
                           name);
+    else if (a.code == WITHOUT_LIBRARY && !a.late) {
+        a.text[strcspn(a.text, ";")] = 0; /* the rest advises to run this command */
+        tutti_finding_add(f, title, FINDING_LIMITED, missing, "%s", a.text);
+    }
     else
         tutti_finding_add(
             f, title, FINDING_LIMITED, "install again what it names, or build Tutti again here",
@@ -116,11 +130,8 @@ static void drivers(tutti_findings *f)
 void tutti_doctor_parts(tutti_findings *f, tutti_runtime *rt)
 {
     built_in(f);
-    plugin(f, rt, "Open MPI", "mpi-openmpi",
-           "install libopenmpi-dev and build again; only --transport mpi needs it");
-    plugin(f, rt, "MPICH", "mpi-mpich",
-           "install libmpich-dev and build again; only --transport mpi needs it");
-    plugin(f, rt, "SimGrid", "sim",
-           "install libsimgrid-dev and build again; only --transport sim needs it");
+    plugin(f, rt, "Open MPI", "mpi-openmpi", "libopenmpi-dev", "libopenmpi");
+    plugin(f, rt, "MPICH", "mpi-mpich", "libmpich-dev", "libmpich");
+    plugin(f, rt, "SimGrid", "sim", "libsimgrid-dev", "libsimgrid");
     drivers(f);
 }

@@ -3,6 +3,7 @@
    searched for by name where this library or the running program is installed, never in the working
    directory or a search path. */
 #include <dlfcn.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/auxv.h>
@@ -103,10 +104,22 @@ static bool path_at(int place, const char *name, char *path, size_t bytes)
                     name) < (int)bytes;
 }
 
+/* Of a plug-in that dlopen() refused, in its words: is it for a library that this machine lacks?
+   Copies the library's name. */
+static bool lacks_library(const char *why, const char *path, char *library, size_t bytes)
+{
+    const char *end = strstr(why, ": cannot open shared object file: No such file");
+
+    if (end == NULL || strncmp(why, path, strlen(path)) == 0)
+        return false;
+    snprintf(library, bytes, "%.*s", (int)(end - why), why);
+    return true;
+}
+
 tutti_status tutti_transport_load(const char *name, const tutti_transport_ops **out, char *tried,
                                   size_t bytes, tutti_error *err)
 {
-    char path[4096], expected[4096] = "", whose[260];
+    char path[4096], expected[4096] = "", whose[260], library[200];
 
     if (tried != NULL && bytes > 0)
         tried[0] = '\0';
@@ -127,6 +140,15 @@ tutti_status tutti_transport_load(const char *name, const tutti_transport_ops **
         file = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
         if (file == NULL) {
             const char *why = dlerror();
+            if (why != NULL && lacks_library(why, path, library, sizeof library)) {
+                tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                           "the transport '%s' needs %s, which this machine has not; `tutti "
+                           "doctor` tells how to get it",
+                           name, library);
+                if (err != NULL)
+                    err->cause = ENOENT; /* tutti_fail would add its words */
+                return TUTTI_ERR_USAGE;
+            }
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                               "the transport '%s' cannot be loaded: %.380s", name,
                               why != NULL ? why : path);

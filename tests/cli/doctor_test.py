@@ -246,6 +246,31 @@ class Doctor(Case):
         openmpi = next(f for f in json.loads(done.stdout)["findings"] if f["name"] == "Open MPI")
         self.assertEqual(openmpi["state"], "absent")
 
+    def test_plugin_without_its_library_is_advised_to_install_that(self):
+        for folder in ("wheel/bin", "wheel/lib"):
+            os.makedirs(self.out(folder))
+        shutil.copy(TUTTI, self.out("wheel/bin"))
+        for source, flags in ("libother.so.7", ["-Wl,-soname,libother.so.7"]), ("lib/libtutti_transport_sim.so", []):
+            needs = [] if flags else [self.out("wheel/libother.so.7")]
+            subprocess.run([os.environ.get("CC", "cc"), "-shared", "-x", "c", "/dev/null", "-x", "none",
+                            "-Wl,--no-as-needed", *needs, *flags, "-o", self.out(f"wheel/{source}")], check=True)
+        os.remove(self.out("wheel/libother.so.7"))
+        env = clean_environment(PATH=os.environ["PATH"])
+        command = self.out("wheel/bin/tutti")
+        done = subprocess.run([command, "doctor", "--json"], capture_output=True, text=True, env=env)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        sim = next(f for f in json.loads(done.stdout)["findings"] if f["name"] == "SimGrid")
+        self.assertEqual(sim, {
+            "name": "SimGrid", "state": "limited",
+            "found": "the transport 'sim' needs libother.so.7, which this machine has not",
+            "mend": "install that SimGrid (Debian's package libsimgrid, of the same number), or libsimgrid-dev and "
+                    "Tutti from its source; only --transport sim needs it"})
+        done = subprocess.run([command, "train", "--model", "mlp", "-n", "2", "--transport", "sim"],
+                              capture_output=True, text=True, env=env)
+        self.assertEqual(done.returncode, 2)
+        self.assertEqual(done.stderr, "tutti: the transport 'sim' needs libother.so.7, which this machine has not; "
+                                      "`tutti doctor` tells how to get it\n")
+
     def test_usage(self):
         self.refused("tutti doctor: it takes no 'nonsense'; see `tutti doctor --help`", "doctor", "nonsense")
         self.refused("--limit", "doctor", "--limit", "soon")

@@ -102,6 +102,14 @@ def test_wheel_has_the_licence_of_each_library_inside(wheel):
     told(processes.ROOT / "tools/licences", wheel)
 
 
+def test_extra_for_simulations_is_known_and_asks_for_no_package(wheel, tmp_path):
+    told(sys.executable, "-m", "venv", "--without-pip", tmp_path / "v")
+    done = subprocess.run([sys.executable, "-m", "pip", "--python", tmp_path / "v/bin/python", "install", "--dry-run",
+                           "--no-index", f"{wheel}[sim]"], capture_output=True, text=True, cwd="/")
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr  # pip warns of an extra that it does not know
+    assert f"Would install tutti-{version()}\n" in done.stdout
+
+
 def test_installed_package_runs_without_a_usable_path(installed):
     assert told(installed, "-c", "import tutti; print(tutti.__version__, len(tutti.methods()) > 25)",
                 PATH="/nowhere") == f"{version()} True\n"
