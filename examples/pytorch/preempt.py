@@ -29,7 +29,8 @@ model, optimizer = tutti.torch.prepare(
     network, optimizer, method, sampler=sampler, checkpoint=tutti.torch.Checkpoints(directory, every=200, keep=3))
 scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 200, 0.8)
 optimizer.also(scheduler=scheduler)
-loader = DataLoader(train, batch_sampler=sampler, num_workers=1)
+# A launcher's SIGTERM ends processes that are not forked, and Python 3.14 forks only on demand.
+loader = DataLoader(train, batch_sampler=sampler, num_workers=1, multiprocessing_context="fork")
 
 epoch = optimizer.figures()["steps"] // len(sampler)  # 0, or where the checkpoint was made
 while epoch < epochs:

@@ -61,7 +61,10 @@ def script():
     else:
         ours.also(scheduler=scheduler)
     readers = int(os.environ.get("READERS", 0))
-    loader = torch.utils.data.DataLoader(data, batch_sampler=order, num_workers=readers)
+    if readers:
+        torch.multiprocessing.set_start_method("forkserver")  # as in Python 3.14
+    loader = torch.utils.data.DataLoader(data, batch_sampler=order, num_workers=readers,
+                                         multiprocessing_context="fork" if readers else None)
     steps = ours.figures()["steps"]
     print("from", steps, flush=True)
     while steps < 14:
