@@ -142,6 +142,19 @@ def test_a_signal_saves_at_one_step_and_the_same_line_continues(run, tmp_path, l
     assert [values(rank) for rank in again.ranks] == undisturbed(method, tmp_path / "whole"), again
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
+def test_workers_of_a_loader_that_are_not_forked_are_named_at_a_signal(run, tmp_path, context):
+    main = tmp_path / "main.py"
+    text = textwrap.dedent(inspect.getsource(script)).replace('"fork" if readers else None', repr(context))
+    main.write_text(f'{text}\nif __name__ == "__main__":\n    script()\n')
+    job = run.start(main, args=[tmp_path / "c", "ddp", 0.05], n=1, env={"READERS": 1})
+    job.says(0, "step 2\n")
+    job.launcher.send_signal(signal.SIGTERM)
+    err = job.wait(code=143).ranks[0].err
+    assert ("give the DataLoader multiprocessing_context='fork'" in err) == (context != "fork"), err
+
+
 @pytest.mark.cuda
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["ddp", "wrapper"])

@@ -22,6 +22,7 @@ import collections
 import copy
 import dataclasses
 import json
+import multiprocessing.context
 import multiprocessing.util
 import os
 import pathlib
@@ -52,6 +53,12 @@ _PATH_MOST = 4096
 # A second signal ends the process at once. One that comes within this time is the first one again:
 # a launcher and its process group may both send it.
 _ECHO_S = 1.0
+_NOT_FORKED = (multiprocessing.context.SpawnProcess, multiprocessing.context.ForkServerProcess)
+_ENDS_THEM = (
+    b"tutti: a signal asks for the end, and workers of a DataLoader here are not forked: a launcher that sends it to "
+    b"all processes ends them, and the rank then fails before it has saved; give the DataLoader "
+    b"multiprocessing_context='fork'\n"
+)
 _KINDS = {"dict": dict, "counter": collections.Counter, "list": list, "tuple": tuple}
 
 
@@ -133,6 +140,8 @@ class _Signals:
             # A DataLoader's workers that were spawned get the signal, too, and die of it. The
             # DataLoader's handler of SIGCHLD would raise here, and the step would fail.
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            if any(child.daemon and isinstance(child, _NOT_FORKED) for child in multiprocessing.active_children()):
+                os.write(2, _ENDS_THEM)  # not by logging, which this may have interrupted
         elif time.monotonic() - self._since >= _ECHO_S:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
