@@ -217,7 +217,8 @@ tutti_status tutti_follower_next(tutti_follower *f, tutti_turn *turn, tutti_erro
         if ((view.state != TUTTI_MEMBER || !view.majority) && tutti_carrier_ended(f->carrier))
             return TUTTI_OK; /* this process was cut off in the last meeting */
         if (f->leaving && view.all_leave) { /* the run ends, and this is what is left of it */
-            tutti_follower_remove_pass(f);
+            if (view.majority) /* else it is cut off from those that go on */
+                tutti_follower_remove_pass(f);
             return f->o.saves_at_leave || f->few != 0 ? tutti_follower_save(f, &view, err)
                                                       : TUTTI_OK;
         }

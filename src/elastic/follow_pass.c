@@ -1,16 +1,23 @@
 /* follow_pass.c: the pass of the run (launch/launch.h), kept by its members: the file by which
    others join has the addresses of the members of the newest epoch, since those that the run began
    with, and their launcher, may be gone. Each member writes what is not there yet. It is removed
-   where the run ends, and stays where this process ends without the others. */
+   where the run ends, and stays where this process ends without the others. The launcher makes it,
+   so that of another run is never changed: this one has come back after its end. */
+#include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "follow_internal.h"
 #include "launch/launch.h"
 
+static bool same_run(const tutti_launch_pass *a, const tutti_launch_pass *b)
+{
+    return memcmp(&a->id, &b->id, sizeof a->id) == 0;
+}
+
 static bool same_addresses(const tutti_launch_pass *a, const tutti_launch_pass *b)
 {
-    if (memcmp(&a->id, &b->id, sizeof a->id) != 0 || a->n != b->n)
+    if (a->n != b->n)
         return false;
     for (int k = 0; k < a->n; k++)
         if (strcmp(a->at[k], b->at[k]) != 0)
@@ -22,15 +29,17 @@ void tutti_follower_write_pass(tutti_follower *f)
 {
     tutti_launch_pass pass = { .id = f->o.node.run, .key = f->o.node.key }, there;
     tutti_error why = { .rank = -1 };
-    bool well = true;
+    bool well = true, found;
 
     if (f->o.pass == NULL)
         return;
     tutti_node_epoch(f->node, f->newest);
     for (; pass.n < f->newest->n && pass.n < TUTTI_LAUNCH_CONTACTS; pass.n++)
         snprintf(pass.at[pass.n], sizeof *pass.at, "%.63s", f->newest->members[pass.n].address);
-    if (tutti_launch_pass_read(&there, f->o.pass, NULL) != TUTTI_OK || !same_addresses(&pass, &there))
-        well = tutti_launch_pass_write(&pass, f->o.pass, &why) == TUTTI_OK;
+    found = tutti_launch_pass_read(&there, f->o.pass, NULL) == TUTTI_OK;
+    if (!found || (same_run(&pass, &there) && !same_addresses(&pass, &there)))
+        well = tutti_launch_pass_write(&pass, f->o.pass, &why) == TUTTI_OK ||
+               (why.cause == ENOENT && f->o.pass_stays); /* on another machine, without the folder */
     if (!well && !f->pass_failed && f->o.say != NULL)
         f->o.say(f->o.user, why.text);
     f->pass_failed = !well;
@@ -45,7 +54,7 @@ void tutti_follower_remove_pass(const tutti_follower *f)
     if (f->o.pass == NULL || f->o.pass_stays)
         return;
     if (tutti_launch_pass_read(&there, f->o.pass, NULL) == TUTTI_OK &&
-        memcmp(&there.id, &f->o.node.run, sizeof there.id) == 0)
+        same_run(&there, &(tutti_launch_pass){ .id = f->o.node.run }))
         unlink(f->o.pass);
     tutti_run_key_wipe(&there.key);
 }

@@ -4,10 +4,12 @@
      key 9f31...                  its secret: so only the owner may read the file
      at 10.0.0.2:41234            an address of a member, for each that is known
 
-   It is written whole under another name and renamed, so a reader never sees half of it. */
+   It is written whole under a name of the writer's own and renamed. So a reader never sees half of
+   it, whichever members write at one time. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -30,38 +32,29 @@ static size_t pass_text(const tutti_launch_pass *pass, char text[PASS_BYTES])
     return n;
 }
 
-/* Is the file at `path` a pass, or the beginning of one? */
-static bool is_pass(int fd, bool begun)
+static bool is_pass(int fd)
 {
     char text[5] = "";
     struct stat about;
-    const bool regular = fstat(fd, &about) == 0 && S_ISREG(about.st_mode);
-    const ssize_t n = regular ? read(fd, text, sizeof text - 1) : -1;
 
-    return n >= 0 && (strcmp(text, "run ") == 0 || (begun && n == 0));
+    return fstat(fd, &about) == 0 && S_ISREG(about.st_mode) &&
+           read(fd, text, sizeof text - 1) >= 0 && strcmp(text, "run ") == 0;
 }
 
 tutti_status tutti_launch_pass_replaces(const char *path, tutti_error *err)
 {
-    char name[PASS_PATH];
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    bool well = fd < 0 && errno == ENOENT;
 
-    for (int begun = 0; begun < 2; begun++) { /* the second: of a process that was killed in write */
-        bool well = true;
-        int fd;
-        snprintf(name, sizeof name, "%.4200s%s", path, begun ? ".new" : "");
-        fd = open(name, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-        if (fd >= 0) {
-            well = is_pass(fd, begun);
-            close(fd);
-        } else
-            well = errno == ENOENT;
-        if (!well)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "--pass '%.300s' is a file that is no pass, and would be replaced and "
-                              "removed at the end; give another name",
-                              name);
+    if (fd >= 0) {
+        well = is_pass(fd);
+        close(fd);
     }
-    return TUTTI_OK;
+    return well ? TUTTI_OK
+                : tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                             "--pass '%.300s' is a file that is no pass, and would be replaced and "
+                             "removed at the end; give another name",
+                             path);
 }
 
 tutti_status tutti_launch_pass_print(const tutti_launch_pass *pass, int fd, tutti_error *err)
@@ -82,9 +75,8 @@ tutti_status tutti_launch_pass_write(const tutti_launch_pass *pass, const char *
     const size_t n = pass_text(pass, text);
     int cause = 0, fd;
 
-    snprintf(other, sizeof other, "%.4200s.new", path);
-    unlink(other); /* of a process that was killed here */
-    fd = open(other, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    snprintf(other, sizeof other, "%.4200s.XXXXXX", path);
+    fd = mkostemp(other, O_CLOEXEC); /* that only the owner may read */
     if (fd < 0 || write(fd, text, n) != (ssize_t)n)
         cause = errno != 0 ? errno : EIO;
     explicit_bzero(text, sizeof text);
@@ -94,7 +86,8 @@ tutti_status tutti_launch_pass_write(const tutti_launch_pass *pass, const char *
         cause = errno;
     if (cause == 0)
         return TUTTI_OK;
-    unlink(other);
+    if (fd >= 0)
+        unlink(other);
     return tutti_fail(err, TUTTI_ERR_IO, cause,
                       "cannot write '%.300s', by which others join the run; free space there, or "
                       "give this run another --out, or --pass",

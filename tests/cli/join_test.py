@@ -216,6 +216,19 @@ class Join(Case):
         self.ends(143, run, "one")
         self.assertFalse(os.path.exists(kept + ".lock"))
 
+    def test_the_pass_of_another_run_is_left_as_it_is(self):
+        """As where the folder is another run's by the time that a frozen one goes on."""
+        run, out = self.begin("mine", 100, "--workers", "1:3", "-n", "3", "--restarts", "0")
+        path = os.path.join(out, "join")
+        theirs = re.sub(rb"run \w+", b"run " + b"5b" * 16, read(path))
+        self.assertNotEqual(theirs, read(path))
+        with open(path, "wb") as f:
+            f.write(theirs)
+        os.kill(children_of(run.pid)[2], signal.SIGKILL)
+        self.workers_become(2, "mine")
+        self.ends(0, run, "mine")
+        self.assertEqual(read(path), theirs)
+
     def test_a_command_that_takes_no_part_is_no_success(self):
         said = self.told_by_commands("plain", code=1)
         self.assertIn("the command has ended without having taken part in the run", said)
