@@ -7,15 +7,12 @@ whole     from SIGKILL to the first step after it of each of 4 workers
 Systems run one after the other, so that each has the cores to itself. A killed worker is started again by its launcher;
 torchft has none, so this program starts it at once. What each peer has is the best for it: torchrun a checkpoint after
 every step, and so no step to repeat; torchft 0.1 s of heartbeats, and a lighthouse that takes a worker for dead after
-1 s without one. With its own settings (5 s, and 60 s for latecomers) torchft is another row.
-
-PyTorch 2.13's torchrun cannot start a group of Gloo again unless TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1: the addresses
-of the dead are in the store that the attempts share."""
+1 s without one. With its own settings (5 s, and 60 s for latecomers) torchft is another row."""
 import os, random, re, shutil, signal, socket, statistics, subprocess, sys, tempfile, time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
-from command import clean_environment  # noqa: E402
+from command import alive, clean_environment  # noqa: E402
 
 WORKERS, LIMIT, CALM = 4, 60.0, 3.0  # LIMIT: s until it is whole again; CALM: s between that and the next kill
 SCRIPT = os.path.join(HERE, "peers/elastic.py")
@@ -64,7 +61,8 @@ class System:
     """A run of the script by one of the systems; its processes are ended with it."""
 
     def __init__(self, name, python, tutti, folder):
-        self.name, self.python, self.tutti, self.folder = name, python, tutti, os.path.join(folder, name.replace(" ", ""))
+        self.name, self.python, self.tutti = name, python, tutti
+        self.folder = os.path.join(folder, name.replace(" ", ""))
         os.mkdir(self.folder)
         path = os.path.join(self.folder, "log")
         open(path, "w").close()
@@ -121,13 +119,14 @@ class System:
         when = time.monotonic()
         os.kill(victim, signal.SIGKILL)
         self.again(victim)
-        self.wait(lambda log: len(self.others(victim, when)) == WORKERS)
-        whole = max(self.others(victim, when).values())
+        whole = max(self.wait(lambda log: self.all_at_work(victim, when)).values())
         return self.log.longest(when, whole), whole - when
 
-    def others(self, victim, when):
-        """Its last line may have come after the kill."""
-        return {pid: t for pid, t in self.log.working(when).items() if pid != victim}
+    def all_at_work(self, victim, when):
+        """The first steps of all after that, or None. Of the victim, and of those that its launcher ends with it, a
+        last line may have come after the kill."""
+        firsts = {pid: t for pid, t in self.log.working(when).items() if pid != victim and alive(pid)}
+        return firsts if len(firsts) == WORKERS else None
 
     def again(self, victim):
         """Starts it again, where no launcher does."""
@@ -146,7 +145,7 @@ class Torchrun(System):
 
     def launch(self):
         self.start([self.python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(WORKERS),
-                    "--max-restarts", "1000", "--monitor-interval", "0.1", *self.words[1:]], OMP_NUM_THREADS="1", TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
+                    "--max-restarts", "1000", "--monitor-interval", "0.1", *self.words[1:]], OMP_NUM_THREADS="1")
 
 
 class Torchft(System):

@@ -70,7 +70,10 @@ def batches(data, rank, step):
 
 
 def by_torchrun(log, folder):
-    dist.init_process_group("gloo")
+    """In PyTorch 2.13 all attempts share a store, which has the addresses of the dead: Gloo finds none of the living."""
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+    dist.init_process_group("gloo", store=dist.PrefixStore(os.environ["TORCHELASTIC_RESTART_COUNT"], store),
+                            rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]))
     model, optimizer, data = trained()
     path, step = os.path.join(folder, "checkpoint.pt"), 0
     if os.path.exists(path):
