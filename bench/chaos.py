@@ -3,6 +3,7 @@ moment, and a newcomer is started 1 s later by `tutti join`, for as long as trai
 
 host    8 workers on this machine, connected over the loopback
 netlab  8 hosts of tools/netlab, each with its own link (root). The first worker starts the run, 7 join
+peers   a script of PyTorch under tutti, torchrun and torchft (bench/recovery.py)
 
 --seconds 600: how much undisturbed training it is. --draw SEED: other moments and workers.
 
@@ -31,6 +32,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 if __name__ == "__main__":
     sys.path[:0] = [os.path.join(HERE, "../tests/cli"), HERE]
 from command import alive, children_of, clean_environment, read, small_mnist, summary  # noqa: E402
+import recovery  # noqa: E402
 from net import NETLAB, ROOT, Bench  # noqa: E402
 
 EVERY = 15.0    # s between kills
@@ -377,6 +379,16 @@ class Chaos(Bench):
                 sys.exit(f"bench/run: chaos {piece} ended with exit code {done.returncode}")
             self.rows(f"8 workers, {title}, one killed every {5 if self.quick else 15} s", json.loads(done.stdout),
                       command=f"bench/run chaos --piece {piece} --seconds {self.seconds:g} --draw {self.draw}")
+
+        if self.chosen("peers"):
+            self.peers()
+
+    def peers(self):
+        found = subprocess.run([HERE + "/peers/python"], stdout=subprocess.PIPE, text=True)
+        if found.returncode != 0:
+            self.record.absent("a script, one is killed", "there is no Python with torch")
+            return
+        recovery.measure(self.record, self.tutti, found.stdout.strip(), self.draw, 2 if self.quick else 11)
 
     def rows(self, title, found, command):
         more = {k: found[k] for k in ("kills", "joins", "steps", "step_ms", "calm_ms", "epochs") if k in found}

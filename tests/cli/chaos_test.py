@@ -98,6 +98,17 @@ class Chaos(Case):
         self.assertAlmostEqual(found["goodput"], 12 * 0.1 / 1.5)
         self.assertEqual((found["lost steps"], found["hangs"]), (0, 0))
 
+    def test_recovery_is_the_longest_time_without_a_new_step(self):
+        """Workers 1 and 2 are left after 10.15; 4 comes for 3. Step 3 was made before, and is no progress."""
+        path = self.out("log")
+        lines = [(1, 2, 10.0), (2, 2, 10.0), (3, 2, 10.0), (1, 3, 10.1), (2, 3, 10.1), (1, 3, 11.0), (2, 3, 11.0),
+                 (1, 4, 11.1), (2, 4, 11.1), (1, 5, 11.5), (2, 5, 11.5), (4, 5, 11.5)]
+        with open(path, "w") as f:
+            f.write("begins 1\n" + "".join(f"step {pid} {step} {when}\n" for pid, step, when in lines) + "step 1 6")
+        log = chaos.recovery.Log(path).look()
+        self.assertAlmostEqual(log.longest(10.15, 11.5), 0.95)
+        self.assertEqual(log.working(10.15), {1: 11.0, 2: 11.0, 4: 11.5})
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)
