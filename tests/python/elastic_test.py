@@ -246,6 +246,47 @@ def test_a_script_that_fails_on_all_workers_ends_soon(tmp_path):
     assert "a mistake" in text and "was not admitted" not in text and time.monotonic() - run.begun < 30
 
 
+def test_the_first_of_two_fails_and_the_other_goes_on(tmp_path, undisturbed):
+    """The second is no majority without it, and would wait as on a cut-off side, if it had not left."""
+    fails = """
+        if optimizer.world.rank == 0 and not os.path.exists(out + ".failed"):
+            open(out + ".failed", "w").close()
+            raise ValueError("a mistake")
+"""
+    at = "        optimizer.zero_grad()\n"
+    run = Elastic(tmp_path, "fails", 2, script=SCRIPT.replace(at, fails[1:] + at, 1), more=["--restarts", "0"])
+    text = run.end()
+    assert "ValueError: a mistake" in text and "no majority" not in text and equal(run.model(), undisturbed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["between", "within"])
+def test_the_only_one_with_the_state_fails_as_another_has_come(tmp_path, undisturbed, where):
+    """Between two steps it has a state to give. Within one it has not, and the other ends soon."""
+    comes = """
+if os.path.exists(out + ".died") and os.environ["TUTTI_RANK"] == "1":
+    open(out + ".second", "w").close()
+"""
+    fails = """
+        if os.environ["TUTTI_RANK"] == "1" and not os.path.exists(out + ".died"):
+            open(out + ".died", "w").close()
+            os.kill(os.getpid(), 9)
+        if os.environ["TUTTI_RANK"] == "0" and optimizer.figures()["steps"] >= 3:
+            while not os.path.exists(out + ".second"):
+                time.sleep(0.01)
+            time.sleep(2)  # by then the other is admitted, and has no state yet
+            raise ValueError("a mistake")
+"""
+    at = "        optimizer.zero_grad()\n" if where == "between" else "        optimizer.step()\n"
+    begins = "model, optimizer = tutti"
+    script = SCRIPT.replace(at, fails[1:] + at, 1).replace(begins, comes[1:] + begins, 1)
+    run = Elastic(tmp_path, where, 2, script=script, more=["--restarts", "1"])
+    text = run.end(0 if where == "between" else 1)
+    assert "ValueError: a mistake" in text and "was not admitted" not in text
+    assert ("another has failed: the run ends" in text) == (where == "within")
+    assert where == "within" or equal(run.model(), undisturbed)
+
+
 @pytest.mark.slow
 def test_a_script_without_finish_is_told(tmp_path):
     script = SCRIPT.replace("optimizer.finish(results)\n", "", 1)
