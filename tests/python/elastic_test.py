@@ -57,14 +57,14 @@ class Elastic:
     """A run that is under way, and the lines of its workers. Its passes take `delay` until a newcomer has begun.
     first: the step at which the others begin."""
 
-    def __init__(self, folder, name, n, delay=0.0, more=(), script=SCRIPT, first=0):
+    def __init__(self, folder, name, n, delay=0.0, more=(), script=SCRIPT, first=0, arguments=()):
         self.out, self.seen, self.first = folder / f"{name}.pt", [], first
         path = folder / f"{name}.py"
         path.write_text(script)
         self.begun = time.monotonic()
         self.process = subprocess.Popen(
             [f"{build()}/bin/tutti", "run", "--workers", "1:4", "-n", str(n), "--pass", str(folder / f"{name}.join"),
-             *more, "--", sys.executable, str(path), str(self.out), str(delay), str(EPOCHS)],
+             *more, "--", sys.executable, str(path), str(self.out), str(delay), str(EPOCHS), *arguments],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment())
 
     def until(self, what):
@@ -262,28 +262,30 @@ def test_the_first_of_two_fails_and_the_other_goes_on(tmp_path, undisturbed):
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["between", "within"])
 def test_the_only_one_with_the_state_fails_as_another_has_come(tmp_path, undisturbed, where):
-    """Between two steps it has a state to give. Within one it has not, and the other ends soon."""
-    comes = """
-if os.path.exists(out + ".died") and os.environ["TUTTI_RANK"] == "1":
-    open(out + ".second", "w").close()
-"""
+    """Between two steps it has a state to give, and the other goes on. Within one it has not, and the other ends."""
     fails = """
-        if os.environ["TUTTI_RANK"] == "1" and not os.path.exists(out + ".died"):
-            open(out + ".died", "w").close()
-            os.kill(os.getpid(), 9)
-        if os.environ["TUTTI_RANK"] == "0" and optimizer.figures()["steps"] >= 3:
+        if "first" in sys.argv and optimizer.figures()["steps"] >= 3:
+            print("waits\\n", end="", flush=True)
             while not os.path.exists(out + ".second"):
                 time.sleep(0.01)
             time.sleep(2)  # by then the other is admitted, and has no state yet
             raise ValueError("a mistake")
 """
+    comes = """
+if "first" not in sys.argv:
+    open(out + ".second", "w").close()
+"""
     at = "        optimizer.zero_grad()\n" if where == "between" else "        optimizer.step()\n"
     begins = "model, optimizer = tutti"
     script = SCRIPT.replace(at, fails[1:] + at, 1).replace(begins, comes[1:] + begins, 1)
-    run = Elastic(tmp_path, where, 2, script=script, more=["--restarts", "1"])
-    text = run.end(0 if where == "between" else 1)
-    assert "ValueError: a mistake" in text and "was not admitted" not in text
-    assert ("another has failed: the run ends" in text) == (where == "within")
+    run = Elastic(tmp_path, where, 1, script=script, more=["--restarts", "0"], arguments=["first"])
+    run.until("^waits")
+    command = [f"{build()}/bin/tutti", "join", str(tmp_path / f"{where}.join"), "--", *run.process.args[-6:-1]]
+    other = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100,
+                           env=environment())
+    assert "ValueError: a mistake" in run.end(1)
+    assert other.returncode == (0 if where == "between" else 3), other.stdout
+    assert ("another has failed: the run ends" in other.stdout) == (where == "within"), other.stdout
     assert where == "within" or equal(run.model(), undisturbed)
 
 
