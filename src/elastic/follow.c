@@ -286,12 +286,12 @@ void tutti_follower_end(tutti_follower *f)
         (void)tutti_node_wait(f->node, view.changes, until, &view, NULL);
 }
 
-/* It takes part in the changes of the others until it has left. Newcomers get the state from it if it
-   is the last one: they are admitted meanwhile. */
+/* It takes part in the changes of the others until it has left. If it is the last one, newcomers
+   are admitted meanwhile, and get the state from it. */
 void tutti_follower_fail(tutti_follower *f)
 {
     const int64_t until = tutti_node_now(f->node) + FAILING_MS * FOLLOW_MS;
-    const bool asked = f->leaving; /* by a user: then a run of which all leave ends */
+    const bool by_user = f->leaving; /* then a run of which all leave ends */
     tutti_node_view view;
     uint64_t id;
 
@@ -300,7 +300,7 @@ void tutti_follower_fail(tutti_follower *f)
     f->leaving = true;
     tutti_node_look(f->node, &view);
     while (view.state == TUTTI_MEMBER && view.majority && tutti_node_now(f->node) < until &&
-           (!view.all_leave || (!asked && tutti_node_waiting(f->node, &id, 1) > 0))) {
+           (!view.all_leave || (!by_user && tutti_node_waiting(f->node, &id, 1) > 0))) {
         tutti_follower_wait(f, &view);
         tutti_node_look(f->node, &view);
     }

@@ -329,8 +329,8 @@ static tutti_status losses(tutti_world *world, explore_case *c, tutti_error *err
 /* The time that src/elastic/follow.c gives one that fails, in boundaries of the protocol. */
 #define FAILING_NS (4 * BOUNDARY_NS)
 
-/* Members whose program fails make no step any more. They leave in order all the same, also while another is admitted
-   or does not have the state yet, and one that is left goes on. */
+/* Members whose program fails make no step any more. They leave in order all the same, also while
+   another is admitted or does not have the state yet, and one that is left goes on. */
 static tutti_status fail_some(epochs_world *w, tutti_error *err)
 {
     const bool joins = epochs_alive(w) < 2 || (epochs_alive(w) < 5 && epochs_draw(w, 2) == 0);

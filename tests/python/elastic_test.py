@@ -243,7 +243,7 @@ def test_a_script_that_fails_on_all_workers_ends_soon(tmp_path):
     script = SCRIPT.replace("    scheduler.step()\n", "    raise ValueError('a mistake')\n", 1)
     run = Elastic(tmp_path, "mistake", 3, script=script)
     text = run.end(1)
-    assert "a mistake" in text and "was not admitted" not in text and time.monotonic() - run.begun < 30
+    assert "a mistake" in text and "was not admitted" not in text and time.monotonic() - run.begun < 55
 
 
 def test_the_first_of_two_fails_and_the_other_goes_on(tmp_path, undisturbed):

@@ -598,8 +598,8 @@ class Elastic:
                         "iterations; call scheduler.step() at the end of each epoch"))
 
     def fail(self, left: tuple[int, bytes] | None) -> None:
-        """This process ends by an error, after `left`, a step and the state after it: leaves in order, so that the others
-        have a majority without it."""
+        """This process ends by an error, after `left`, a step and the state after it: leaves in order, so that the
+        others have a majority without it."""
         if left is not None:
             with contextlib.suppress(Exception):  # it is closed, or there is no memory for it
                 self.members.over(left[0] - self.base, left[1])
