@@ -260,7 +260,7 @@ static void tell_the_waiting(tutti_follower *f)
     }
 }
 
-/* Only of one that had a majority: others that lack it are cut off, and wait for those elsewhere. */
+/* Only of one that had a majority: others that lack it are cut off, and wait. */
 static void tell_failure(tutti_follower *f)
 {
     tutti_node_epoch(f->node, f->newest);
@@ -291,7 +291,7 @@ void tutti_follower_end(tutti_follower *f)
 void tutti_follower_fail(tutti_follower *f)
 {
     const int64_t until = tutti_node_now(f->node) + FAILING_MS * FOLLOW_MS;
-    const bool by_user = f->leaving; /* then a run of which all leave ends */
+    const bool by_user = f->leaving; /* if all leave, the run ends */
     tutti_node_view view;
     uint64_t id;
 
