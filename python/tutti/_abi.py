@@ -965,6 +965,7 @@ FUNCTIONS = {
     "tutti_dtype_name": (c_char_p, [c_int]),
     "tutti_elastic_close": (None, [c_void_p, c_bool]),
     "tutti_elastic_commit": (c_bool, [c_void_p, c_ulong]),
+    "tutti_elastic_fail": (None, [c_void_p]),
     "tutti_elastic_leave": (None, [c_void_p]),
     "tutti_elastic_next": (c_int, [c_void_p, POINTER(tutti_elastic_epoch), POINTER(tutti_error)]),
     "tutti_elastic_open": (c_int, [POINTER(c_void_p), c_ulong, c_char_p, POINTER(tutti_error)]),

@@ -91,6 +91,11 @@ class Members(Owner):
         if self.is_mine():
             _c.tutti_elastic_leave(self._at)
 
+    def fail(self) -> None:
+        """This process ends by an error: leaves the run in order, in 2 s at most. Its last world may be open."""
+        if self.is_mine():
+            _c.tutti_elastic_fail(self._at)
+
     def end(self) -> None:
         """The run has ended here. After its worlds are closed."""
         hold = self._mine()

@@ -17,6 +17,8 @@
    | HAVE     | an epoch         | none: the sender has all of   |
    |          |                  | its state                     |
    | ENDED    | 0                | none: the run has ended       |
+   | FAILED   | an epoch         | none: the sender, a member of |
+   |          |                  | it, ends and has not left it  |
 
    Numbers are little-endian. A range is a number in a manifest. A manifest's version is its last 8
    bytes, a hash. Notes may be lost, and one that does not fit into a queue is not sent: the fetch
@@ -313,6 +315,23 @@ bool tutti_carrier_ended(tutti_carrier *c)
     return ended;
 }
 
+void tutti_carrier_tell_failure(tutti_carrier *c, uint64_t epoch, uint64_t id)
+{
+    tutti_lock(c->lock);
+    (void)tutti_carrier_post(c, id, FAILED, epoch, NULL, 0);
+    tutti_unlock(c->lock);
+}
+
+bool tutti_carrier_has_failure(tutti_carrier *c, uint64_t epoch)
+{
+    bool failed;
+
+    tutti_lock(c->lock);
+    failed = c->failed == epoch;
+    tutti_unlock(c->lock);
+    return failed;
+}
+
 /* ---- those that leave ---- */
 
 void tutti_carrier_tell_have(tutti_carrier *c, uint64_t epoch, const uint64_t *ids, int n)
@@ -373,6 +392,8 @@ bool tutti_carrier_note(void *carrier, const tutti_node_note *note)
         take_have(c, note);
     else if (note->kind == ENDED)
         c->ended = true;
+    else if (note->kind == FAILED)
+        c->failed = note->tag;
     else if (note->kind <= AGAIN && c->fetch != NULL)
         tutti_carrier_take(c, note);
     tutti_unlock(c->lock);

@@ -62,6 +62,11 @@ bool tutti_carrier_dismissed(tutti_carrier *c);
 void tutti_carrier_tell_end(tutti_carrier *c, uint64_t id);
 /* Has this process received such a note? */
 bool tutti_carrier_ended(tutti_carrier *c);
+/* Sends the process of that id a note that this member of that epoch ends by an error, and that the
+   others have not agreed on an epoch without it. It may be lost. */
+void tutti_carrier_tell_failure(tutti_carrier *c, uint64_t epoch, uint64_t id);
+/* Has this process received such a note of that epoch? */
+bool tutti_carrier_has_failure(tutti_carrier *c, uint64_t epoch);
 
 typedef struct tutti_carried {
     tutti_elastic_state of;      /* the state, as those that hold it cut it */

@@ -17,6 +17,7 @@ enum {
     LEAVE,
     HAVE,
     ENDED,
+    FAILED,
     KINDS_END = 2 * TUTTI_NODE_KINDS
 };
 enum {
@@ -63,6 +64,7 @@ struct tutti_carrier {
     bool asks;                   /* what the run is */
     bool dismissed;              /* a LEAVE has come */
     bool ended;                  /* an ENDED has come */
+    uint64_t failed;             /* of the last FAILED: its epoch; 0 */
     uint64_t have[TUTTI_MEMBERS_MAX], have_epoch; /* those that have all of the state of that */
     int n_have;
     int64_t asked_ns;            /* when an ASK has come last */

@@ -23,6 +23,7 @@ struct tutti_elastic {
     char *about;       /* what it tells those that ask: a line of the launcher's, then facts */
     const tutti_image *last; /* on offer: what is left of the run, to be saved here; NULL: nothing */
     _Atomic bool leaves;
+    bool failed; /* the others know that this process ends by an error */
 };
 
 /* ---- variables of the launcher ---- */
@@ -248,6 +249,8 @@ void tutti_elastic_close(tutti_elastic *m, bool ended)
 {
     if (m == NULL)
         return;
+    if (!ended)
+        tutti_elastic_fail(m);
     if (ended) {
         tell(m, "ended");
         tutti_follower_tell_end(m->follower);
@@ -259,6 +262,14 @@ void tutti_elastic_close(tutti_elastic *m, bool ended)
     tutti_free(m->about);
     tutti_runtime_close(m->rt);
     tutti_free(m);
+}
+
+/* Once: as it closes it needs not wait again. */
+void tutti_elastic_fail(tutti_elastic *m)
+{
+    if (m->follower != NULL && !m->failed)
+        tutti_follower_fail(m->follower);
+    m->failed = true;
 }
 
 void tutti_elastic_leave(tutti_elastic *m)

@@ -261,6 +261,15 @@ static void tell_the_waiting(tutti_follower *f)
     }
 }
 
+/* Only of one that had a majority: others that lack it are cut off, and wait. */
+static void tell_failure(tutti_follower *f)
+{
+    tutti_node_epoch(f->node, f->newest);
+    for (int i = 0; i < f->newest->n; i++)
+        if (f->newest->members[i].id != tutti_node_id(f->node))
+            tutti_carrier_tell_failure(f->carrier, f->newest->number, f->newest->members[i].id);
+}
+
 /* The run has ended here. Another member may have been lost to the last meeting. Then it does not
    leave, and needs this one to agree on the next epoch, in which it makes the results
    again. */
@@ -276,6 +285,32 @@ void tutti_follower_end(tutti_follower *f)
     tutti_node_look(f->node, &view);
     while (view.state == TUTTI_MEMBER && !view.all_leave && tutti_node_now(f->node) < until)
         (void)tutti_node_wait(f->node, view.changes, until, &view, NULL);
+}
+
+/* It takes part in the changes of the others until it has left. If it is the last one, newcomers
+   are admitted meanwhile, and get the state from it. */
+void tutti_follower_fail(tutti_follower *f)
+{
+    const int64_t until = tutti_node_now(f->node) + FAILING_MS * FOLLOW_MS;
+    const bool by_user = f->leaving; /* if all leave, the run ends */
+    tutti_node_view view;
+    uint64_t id;
+
+    if (!f->leaving)
+        tutti_node_leave(f->node);
+    f->leaving = true;
+    tutti_node_look(f->node, &view);
+    while (view.state == TUTTI_MEMBER && view.majority && tutti_node_now(f->node) < until &&
+           (!view.all_leave || (!by_user && tutti_node_waiting(f->node, &id, 1) > 0))) {
+        tutti_follower_wait(f, &view);
+        tutti_node_look(f->node, &view);
+    }
+    if (view.state != TUTTI_MEMBER || !view.majority)
+        return;
+    if (view.all_leave)
+        tell_the_waiting(f);
+    else
+        tell_failure(f);
 }
 
 /* ---- all of it ---- */

@@ -13,7 +13,7 @@
      while the run has not ended: tutti_follower_next; works in that world, and asks
        tutti_follower_commit before each step; when the world fails: tutti_follower_over, with the
        state of the last whole step
-     tutti_follower_end, tutti_follower_close
+     tutti_follower_end, or _fail; tutti_follower_close
 
    Threads: one calls. */
 #ifndef TUTTI_ELASTIC_FOLLOW_H
@@ -98,5 +98,11 @@ int tutti_follower_sockets(tutti_follower *f, int *fds, int most);
 /* The run has ended here: leaves it. Others may need this process to agree on an epoch in which its
    end is made again, so it waits until it has left, for 5 s at most. */
 void tutti_follower_end(tutti_follower *f);
+
+/* This process ends by an error of its own: leaves the run in order, so that those that are left
+   are a majority, and have its state if they lack it (tutti_follower_over before, where there is
+   one). Waits until it has left, for 2 s at most, and not for others that do not answer. If it has
+   not left then it tells them so: one that has no majority without it ends, too. */
+void tutti_follower_fail(tutti_follower *f);
 #pragma GCC visibility pop
 #endif

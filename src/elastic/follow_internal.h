@@ -9,6 +9,7 @@ enum {
     ASK_MS = 200,
     DEAD_MS = 1000,
     LEAVING_MS = 5000,
+    FAILING_MS = 2000, /* one that fails waits at most until it has left */
     SENT_MS = 100,
     LACK_MS = 600000,
     SAY_MS = 3000,

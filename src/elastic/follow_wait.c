@@ -193,6 +193,12 @@ tutti_status tutti_follower_wait_for_majority(tutti_follower *f, const tutti_nod
         if (view->first)
             say_what_is_missing(f, view);
     }
+    if (tutti_carrier_has_failure(f->carrier, view->epoch)) {
+        snprintf(line, sizeof line,
+                 "%d of %d workers answer, which is no majority, and another has failed: the run ends",
+                 view->answer, view->n);
+        return end(f, view, line, err);
+    }
     if (now - f->alone_ns > limit_of(f)) {
         snprintf(line, sizeof line,
                  "%d of %d workers answered for %.1f s, which is no majority, so the run ends",

@@ -79,6 +79,10 @@ static tutti_status train_in(node_trainer *t, const tutti_turn *turn, tutti_imag
             status = tutti_train_epoch_beside(t->run, beside, err);
     } else if (status == TUTTI_ERR_PEER)
         status = TUTTI_OK;
+    else if (status != TUTTI_OK && begun && /* for those that it leaves, if one of them lacks it */
+             tutti_train_epoch_image(t->run, image, NULL) == TUTTI_OK &&
+             tutti_train_epoch_beside(t->run, beside, NULL) != TUTTI_OK)
+        *beside = NULL;
     tutti_train_epoch_close(t->run);
     return status;
 }
@@ -94,8 +98,7 @@ static tutti_status train_epoch(node_trainer *t, const tutti_turn *turn, tutti_e
     tutti_world_close(turn->world);
     if (status == TUTTI_OK)
         return tutti_follower_over(t->follower, image, beside, err);
-    tutti_image_close(image);
-    tutti_image_close(beside);
+    (void)tutti_follower_over(t->follower, image, beside, NULL);
     if (err != NULL)
         *err = why;
     return status;
@@ -215,6 +218,8 @@ tutti_status tutti_train_by_nodes(tutti_run *run, const tutti_train_nodes *how, 
         status = train_in_epochs(&t, err);
     if (t.ended)
         tutti_follower_end(t.follower);
+    else if (status != TUTTI_OK && t.follower != NULL)
+        tutti_follower_fail(t.follower);
     tutti_follower_close(t.follower);
     *ended = t.ended;
     return status;

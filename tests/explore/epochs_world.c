@@ -245,6 +245,8 @@ static void turn(epochs_world *w, life *l)
         }
         break;
     case TUTTI_MEMBER:
+        if (l->fails_ns != 0)
+            break;
         if (!tutti_membership_holds(l->m) && w->now_ns >= l->fetch_ns)
             fetch(w, l);
         else
@@ -254,7 +256,9 @@ static void turn(epochs_world *w, life *l)
     case TUTTI_REMOVED: break;
     }
     epochs_observe(w, l);
-    if (l->alive)
+    if (l->alive && l->fails_ns != 0 && w->now_ns >= l->fails_ns)
+        epochs_kill(w, l, true);
+    else if (l->alive && l->fails_ns == 0)
         supervise(w, l);
 }
 
@@ -400,6 +404,12 @@ void epochs_leave(epochs_world *w, life *l)
     w->leaves++;
     tutti_membership_leave(l->m, w->now_ns);
     epochs_observe(w, l);
+}
+
+void epochs_fail_program(epochs_world *w, life *l, int64_t for_ns)
+{
+    l->fails_ns = w->now_ns + for_ns;
+    epochs_leave(w, l);
 }
 
 void epochs_pause(epochs_world *w, life *l, int64_t for_ns)

@@ -324,6 +324,50 @@ static tutti_status losses(tutti_world *world, explore_case *c, tutti_error *err
     return status == TUTTI_CLOSED ? TUTTI_OK : status;
 }
 
+/* ---- programs that fail ---- */
+
+/* The time that src/elastic/follow.c gives one that fails, in boundaries of the protocol. */
+#define FAILING_NS (4 * BOUNDARY_NS)
+
+/* Members whose program fails make no step any more. They leave in order all the same, also while
+   another is admitted or does not have the state yet, and one that is left goes on. */
+static tutti_status fail_some(epochs_world *w, tutti_error *err)
+{
+    const bool joins = epochs_alive(w) < 2 || (epochs_alive(w) < 5 && epochs_draw(w, 2) == 0);
+    const uint64_t deaths = w->deaths, since = w->newest;
+    int fail = 1 + (int)epochs_draw(w, 2);
+
+    if (joins)
+        start_one(w);
+    TUTTI_TRY(epochs_run(w, w->now_ns + (int64_t)epochs_draw(w, 1500) * MS, err));
+    for (; fail > 0 && epochs_alive(w) > 1; fail--) {
+        life *const l = epochs_at(w, epochs_draw(w, 2) == 0 ? slot_of_first(w) : pick_alive(w));
+        if (l == NULL || l->fails_ns != 0 || tutti_membership_state_of(l->m) != TUTTI_MEMBER)
+            continue;
+        epochs_fail_program(w, l, FAILING_NS);
+        if (epochs_alive(w) < 3)
+            break; /* one stays */
+        TUTTI_TRY(epochs_run(w, w->now_ns + (int64_t)epochs_draw(w, 100) * MS, err));
+    }
+    TUTTI_TRY(epochs_run(w, w->now_ns + FAILING_NS + 1000LL * MS, err));
+    EXPLORE_EXPECT(w->deaths == deaths, "a member that has failed ends %.3f s later, and has not left",
+                   (double)FAILING_NS * 1e-9);
+    TUTTI_TRY(none_else_removed(w, since, err));
+    return epochs_settled(w, err);
+}
+
+static tutti_status failures(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    epochs_world *const w = epochs_open(c->seed, 1 + (int)explore_draw(c, "founders", 3), true);
+    tutti_status status = TUTTI_OK;
+
+    (void)world;
+    for (int k = 0; k < 8 && status == TUTTI_OK; k++)
+        status = fail_some(w, err);
+    epochs_close(w);
+    return status;
+}
+
 /* ---- proposers against each other ---- */
 
 static void false_alarms(epochs_world *w)
@@ -461,6 +505,9 @@ const explore_piece explore_epochs_pieces[] = {
     { .name = "epochs-loss",
       .help = "members are lost, and the next epoch begins as soon as that is known",
       .least = 1, .most = 1, .rank_main = losses },
+    { .name = "epochs-failure",
+      .help = "programs of members fail, also while others join, and they leave in order",
+      .least = 1, .most = 1, .rank_main = failures },
     { .name = "epochs-duel",
       .help = "members take over from each other all the time, and agree all the same",
       .least = 1, .most = 1, .rank_main = duel },

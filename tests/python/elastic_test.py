@@ -57,14 +57,14 @@ class Elastic:
     """A run that is under way, and the lines of its workers. Its passes take `delay` until a newcomer has begun.
     first: the step at which the others begin."""
 
-    def __init__(self, folder, name, n, delay=0.0, more=(), script=SCRIPT, first=0):
+    def __init__(self, folder, name, n, delay=0.0, more=(), script=SCRIPT, first=0, arguments=()):
         self.out, self.seen, self.first = folder / f"{name}.pt", [], first
         path = folder / f"{name}.py"
         path.write_text(script)
         self.begun = time.monotonic()
         self.process = subprocess.Popen(
             [f"{build()}/bin/tutti", "run", "--workers", "1:4", "-n", str(n), "--pass", str(folder / f"{name}.join"),
-             *more, "--", sys.executable, str(path), str(self.out), str(delay), str(EPOCHS)],
+             *more, "--", sys.executable, str(path), str(self.out), str(delay), str(EPOCHS), *arguments],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment())
 
     def until(self, what):
@@ -243,7 +243,50 @@ def test_a_script_that_fails_on_all_workers_ends_soon(tmp_path):
     script = SCRIPT.replace("    scheduler.step()\n", "    raise ValueError('a mistake')\n", 1)
     run = Elastic(tmp_path, "mistake", 3, script=script)
     text = run.end(1)
-    assert "a mistake" in text and "was not admitted" not in text and time.monotonic() - run.begun < 30
+    assert "a mistake" in text and "was not admitted" not in text and time.monotonic() - run.begun < 55
+
+
+def test_the_first_of_two_fails_and_the_other_goes_on(tmp_path, undisturbed):
+    """The second is no majority without it, and would wait as on a cut-off side, if it had not left."""
+    fails = """
+        if optimizer.world.rank == 0 and not os.path.exists(out + ".failed"):
+            open(out + ".failed", "w").close()
+            raise ValueError("a mistake")
+"""
+    at = "        optimizer.zero_grad()\n"
+    run = Elastic(tmp_path, "fails", 2, script=SCRIPT.replace(at, fails[1:] + at, 1), more=["--restarts", "0"])
+    text = run.end()
+    assert "ValueError: a mistake" in text and "no majority" not in text and equal(run.model(), undisturbed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["between", "within"])
+def test_the_only_one_with_the_state_fails_as_another_has_come(tmp_path, undisturbed, where):
+    """Between two steps it has a state to give, and the other goes on. Within one it has not, and the other ends."""
+    fails = """
+        if "first" in sys.argv and optimizer.figures()["steps"] >= 3:
+            print("waits\\n", end="", flush=True)
+            while not os.path.exists(out + ".second"):
+                time.sleep(0.01)
+            time.sleep(2)  # by then the other is admitted, and has no state yet
+            raise ValueError("a mistake")
+"""
+    comes = """
+if "first" not in sys.argv:
+    open(out + ".second", "w").close()
+"""
+    at = "        optimizer.zero_grad()\n" if where == "between" else "        optimizer.step()\n"
+    begins = "model, optimizer = tutti"
+    script = SCRIPT.replace(at, fails[1:] + at, 1).replace(begins, comes[1:] + begins, 1)
+    run = Elastic(tmp_path, where, 1, script=script, more=["--restarts", "0"], arguments=["first"])
+    run.until("^waits")
+    command = [f"{build()}/bin/tutti", "join", str(tmp_path / f"{where}.join"), "--", *run.process.args[-6:-1]]
+    other = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100,
+                           env=environment())
+    assert "ValueError: a mistake" in run.end(1)
+    assert other.returncode == (0 if where == "between" else 3), other.stdout
+    assert ("another has failed: the run ends" in other.stdout) == (where == "within"), other.stdout
+    assert where == "within" or equal(run.model(), undisturbed)
 
 
 @pytest.mark.slow

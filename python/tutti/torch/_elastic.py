@@ -18,6 +18,7 @@ are empty. What the script does between epochs, such as scheduler.step(), it doe
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -268,8 +269,12 @@ class ElasticRun(Run):
         self.elastic.note_progress(before)
 
     def fail(self, error: BaseException) -> None:
+        left = None
+        if not self._ended:
+            with contextlib.suppress(Exception):  # as in the midst of a step: others may have the state
+                left = self.pack()
         super().fail(error)
-        self.elastic.close()
+        self.elastic.fail(left)
 
     @property
     def trained(self) -> bool:
@@ -591,6 +596,15 @@ class Elastic:
                         f"the script has changed {name} of group {number} of the optimizer from {a.get(name)} to "
                         f"{b.get(name)} within an epoch of the samples, in which workers do not make equally many "
                         "iterations; call scheduler.step() at the end of each epoch"))
+
+    def fail(self, left: tuple[int, bytes] | None) -> None:
+        """This process ends by an error, after `left`, a step and the state after it: leaves in order, so that the
+        others have a majority without it."""
+        if left is not None:
+            with contextlib.suppress(Exception):  # it is closed, or there is no memory for it
+                self.members.over(left[0] - self.base, left[1])
+        self.members.fail()
+        self.close()
 
     def close(self) -> None:
         """This process takes part no more. The others go on as soon as its worlds are closed."""
