@@ -41,6 +41,7 @@ _PORT = b"torch.distributed: how far"
 _ASKS, _ANSWERS, _ENDS, _RECALLS, _CALL, _RECALLED, _LOST = 1, 2, 3, 4, 5, 6, 7
 _WORDS = 184  # bytes of a note: so many travel over every transport before their receiver asks for them
 _RECALL_S = 0.3  # seconds, for the others to answer
+_SLICE = 100_000_000  # nanoseconds between looks for the end of the world
 _CLOSING_S = 2.0  # for the threads that are within a call of the world, until it stays open
 _PAUSE_S = 0.02  # between looks for a loss, which the library does not report by itself
 _LOOK = 500_000_000  # nanoseconds between looks for calls whose time is over
@@ -139,7 +140,18 @@ class Shared:
         note = _abi.tutti_header(kind=kind, a=context, b=number)
         memory = ctypes.create_string_buffer(words, max(len(words), 1))
         payload = self.world._host(ctypes.addressof(memory), len(words), _abi.TUTTI_U8)
-        check(_c.tutti_send, self.world._at, rank, self._port, note, payload)
+        request = _abi.tutti_request()
+        one = (ctypes.POINTER(_abi.tutti_request) * 1)(ctypes.pointer(request))
+        check(_c.tutti_post_send, self.world._at, request, rank, self._port, note, payload)
+        while True:
+            until = time.monotonic_ns() + _SLICE
+            try:
+                check(_c.tutti_wait_some, self.world._at, one, 1, 1, until, None)
+                return
+            except TimeoutError:  # the other rank stands still, and there is no space left for it
+                if self._over.is_set():
+                    _c.tutti_cancel(self.world._at, request)
+                    return
 
     def _tell(self, rank: int, kind: int, context: int, number: int, words: bytes = b"") -> None:
         with self._changed:
