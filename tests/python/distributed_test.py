@@ -445,6 +445,31 @@ def test_the_loss_that_is_named_is_the_cause(tmp_path, transport):
     assert cause == 3 and "3 was lost" in of_cause, zero
 
 
+def after_a_goodbye(rank, n, folder):
+    """Rank 1 leaves in order before a call of rank 0. What that gets, and the seconds."""
+    from tutti.torch.distributed import _worlds
+
+    _worlds._RECALL_S = 20.0
+    dist_cases.start(folder, rank, n, "tutti")
+    dist.barrier()
+    told = []
+    if rank == 0:
+        began = time.monotonic()
+        try:
+            for _ in range(2):
+                dist.all_reduce(torch.ones(3))
+        except tutti.PeerError as e:
+            told = [e.rank, time.monotonic() - began]
+    dist.destroy_process_group()
+    return told
+
+
+@pytest.mark.parametrize("transport", ["shm", pytest.param("tcp", marks=SLOW)])
+def test_a_rank_that_has_left_in_order_is_not_waited_for(tmp_path, transport):
+    rank, took = on_ranks(2, after_a_goodbye, str(tmp_path), transport=transport)[0]
+    assert rank == 1 and took < 10, took  # its reason would be waited for 20 s
+
+
 def closes_with_a_question_under_way(rank, n, folder):
     """Rank 1 stands still, and takes no note of rank 0, which asks it for its calls. The threads that ask, before and
     when the world is closed."""

@@ -291,22 +291,25 @@ class Shared:
         this then says, or the loss of another rank, which then is the one that is named. collective: it is of one.
         """
         told = self._with_ranks(error)
-        if not self.is_open() or not isinstance(error, (PeerError, StateError)):  # not open: a call left behind has ended
+        if not self.is_open():  # a call that was left behind has ended now
+            return told
+        if not isinstance(error, (PeerError, StateError)):
             return told
         cause = self._cause(error, queue)
         if cause is None and collective and (unlike := self._unlike(queue, self._others(queue), _RECALL_S)):
             return StateError(f"{told}{unlike}")
         if cause is None and isinstance(error, PeerError):
-            # What it has reported comes before its answer; and what it had before it left, before this rank's own.
+            # Its report of a loss comes before its answer. If it has left, its report comes before this
+            # rank's answer to itself.
             self._asked([error.rank, self.world.rank], (_ASKS, _signed(queue.members.context), 0), self._heard,
                         _RECALL_S)
             cause = self._cause(error, queue)
         if cause is None:
             return told
         self._spread(*cause)
-        if cause[0] == error.rank:
-            return told
-        return self._with_ranks(PeerError(f"{error}; the cause: {cause[1]}", cause[0]))
+        if isinstance(error, PeerError) and error.rank != cause[0]:
+            return self._with_ranks(PeerError(f"{error}; the cause: {cause[1]}", cause[0]))
+        return told
 
     def _others(self, queue: Queue) -> list[int]:
         return [r for r in queue.members.ranks if r != self.world.rank]
