@@ -416,7 +416,7 @@ def losses_of_others(rank, n, folder):
     """Rank 3 is killed in a group with rank 2, which leaves because of that. Rank 1 leaves in order."""
     from tutti.torch.distributed import _worlds
 
-    _worlds._RECALL_S = 20.0  # who has left is not waited for
+    _worlds._RECALL_S = 20.0  # a rank that has left is not waited for
     dist_cases.start(folder, rank, n, "tutti")
     of_two, of_one, lost = dist.new_group([0, 2]), dist.new_group([0, 1]), dist.new_group([2, 3])
     world, told = dist.group.WORLD._shared.world, []

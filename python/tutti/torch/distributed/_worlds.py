@@ -39,7 +39,7 @@ from ._work import Queue
 
 _PORT = b"torch.distributed: how far"
 _ASKS, _ANSWERS, _ENDS, _RECALLS, _CALL, _RECALLED, _LOST = 1, 2, 3, 4, 5, 6, 7
-_WORDS = 184  # bytes of a note: so many travel over every transport before their receiver asks for them
+_WORDS = 184  # most bytes of a note: such a message travels at once on every transport
 _RECALL_S = 0.3  # seconds, for the others to answer
 _SLICE = 100_000_000  # nanoseconds between looks for the end of the world
 _CLOSING_S = 2.0  # for the threads that are within a call of the world, until it stays open
@@ -64,7 +64,7 @@ class Shared:
         self._stuck: list[Queue] = []  # destroyed, and perhaps still within a call of the library
         self._times: dict[str, int] = {}  # how often a group of that name was made
         self._heard: dict[tuple[int, int], int] = {}
-        self._lost: dict[int, tuple[int, str]] = {}  # by who has reported it: the rank, and why
+        self._lost: dict[int, tuple[int, str]] = {}  # by reporter: the lost rank, and why
         self._calls: dict[tuple[int, int], dict[int, str]] = {}  # of an answer that is coming
         self._recalled: dict[tuple[int, int], dict[int, str]] = {}
         self._gone: set[int] = set()  # take no note any more
@@ -299,8 +299,8 @@ class Shared:
         if cause is None and collective and (unlike := self._unlike(queue, self._others(queue), _RECALL_S)):
             return StateError(f"{told}{unlike}")
         if cause is None and isinstance(error, PeerError):
-            # Its report of a loss comes before its answer. If it has left, its report comes before this
-            # rank's answer to itself.
+            # Its report of a loss comes before its answer. If it has left, its report comes before
+            # this rank's answer to itself.
             self._asked([error.rank, self.world.rank], (_ASKS, _signed(queue.members.context), 0), self._heard,
                         _RECALL_S)
             cause = self._cause(error, queue)
