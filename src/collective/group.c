@@ -3,7 +3,9 @@
 #include "collective_internal.h"
 
 /* What a group compares in addition. One thread at a time makes the calls of a group, and it alone
-   writes its entry, so the accesses are relaxed. The list's head publishes an entry's `next`. */
+   writes its entry. Another group may take an entry that is free at any time: it stores `bits` last
+   and they are read first, so bits that are not 0 come with their context or a later one, which is
+   the reader's own only in an entry of its own. The list's head publishes an entry's `next`. */
 typedef struct tutti_compared {
     _Atomic uint64_t context;
     _Atomic uint32_t bits;        /* 0: the entry is free */
@@ -96,8 +98,8 @@ static tutti_compared *compared_of(const tutti_group *g)
 {
     tutti_compared *c = atomic_load_explicit(&g->world->compared, memory_order_acquire);
 
-    while (c != NULL && (atomic_load_explicit(&c->context, memory_order_relaxed) != g->context ||
-                         atomic_load_explicit(&c->bits, memory_order_relaxed) == 0))
+    while (c != NULL && (atomic_load_explicit(&c->bits, memory_order_acquire) == 0 ||
+                         atomic_load_explicit(&c->context, memory_order_relaxed) != g->context))
         c = c->next;
     return c;
 }
@@ -125,7 +127,7 @@ static tutti_status add_compared(const tutti_group *g, uint32_t bits, tutti_erro
     }
     if (c != NULL) {
         atomic_store_explicit(&c->context, g->context, memory_order_relaxed);
-        atomic_store_explicit(&c->bits, bits, memory_order_relaxed);
+        atomic_store_explicit(&c->bits, bits, memory_order_release);
     }
     tutti_unlock(world->monitor);
     return c != NULL ? TUTTI_OK

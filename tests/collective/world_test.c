@@ -470,6 +470,49 @@ static void mutilated_tables_are_read_or_refused(void **state)
     tutti_world_close(world);
 }
 
+typedef struct comparing {
+    tutti_world *world;
+    uint32_t what;
+    atomic_int *wrong;
+} comparing;
+
+static tutti_status compare_again_and_again(void *arg, tutti_error *err)
+{
+    const comparing *c = arg;
+
+    for (uint64_t k = 0; k < UNLESS_THREADS_ARE_WATCHED(1000000, 30000); k++) {
+        const tutti_group g = tutti_group_workers(c->world, c->what); /* the same each time */
+        TUTTI_TRY(tutti_group_compare(&g, c->what, err));
+        *c->wrong += tutti_group_compared(&g) != c->what;
+        TUTTI_TRY(tutti_group_compare(&g, 0, err));
+        *c->wrong += tutti_group_compared(&g) != 0;
+    }
+    return TUTTI_OK;
+}
+
+/* Each takes the entry that another has just given back. */
+static void groups_that_begin_and_end_at_one_time_compare_what_is_theirs(void **state)
+{
+    tutti_error err = { 0 };
+    tutti_thread *threads[3];
+    comparing of[3];
+    atomic_int wrong = 0;
+    tutti_world *world;
+
+    (void)state;
+    assert_int_equal(tutti_world_open(&world, NULL, &err), TUTTI_OK);
+    for (uint32_t k = 0; k < 3; k++) {
+        of[k] = (comparing){ world, k + 1, &wrong };
+        assert_int_equal(tutti_thread_open(&threads[k], tutti_world_runtime(world), "compares", compare_again_and_again,
+                                           &of[k], &err),
+                         TUTTI_OK);
+    }
+    for (int k = 0; k < 3; k++)
+        assert_int_equal(tutti_thread_join(threads[k], &err), TUTTI_OK);
+    assert_int_equal(wrong, 0);
+    tutti_world_close(world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -481,6 +524,7 @@ int main(void)
         cmocka_unit_test_setup(transports_of_another_version_are_refused, clean),
         cmocka_unit_test_setup(ports_and_keyed_groups_are_pure_functions, clean),
         cmocka_unit_test_setup(collectives_that_have_run_before_allocate_nothing, clean),
+        cmocka_unit_test_setup(groups_that_begin_and_end_at_one_time_compare_what_is_theirs, clean),
         cmocka_unit_test_setup(the_schedule_cache_returns_the_requested_schedules, clean),
         cmocka_unit_test_setup(the_schedule_cache_distinguishes_counts, clean),
         cmocka_unit_test_setup(a_table_is_read_from_a_file, clean),

@@ -52,6 +52,10 @@ def reduced(g, op, dtype=torch.float32, n=4):
 
 SUM, MAX, PRODUCT, BOR = (getattr(dist.ReduceOp, name) for name in ("SUM", "MAX", "PRODUCT", "BOR"))
 
+def halves(g, dtype):
+    dist.broadcast(torch.ones(4, dtype=dtype), root(g, 0), group=g)
+
+
 # By name: a call of a group; its last argument on all ranks but 1, and on rank 1; and words, each
 # of which must be in the errors of every rank.
 TRIES = {
@@ -63,8 +67,7 @@ TRIES = {
     "all_reduce, folds": (lambda g, op: reduced(g, op, torch.int32), (PRODUCT, BOR), "by mul_|by bitwise_or_"),
     "broadcast, elements": (lambda g, n: dist.broadcast(torch.ones(n), root(g, 0), group=g), (4, 5),
                             "of 4 torch.float32|of 5 torch.float32"),
-    "broadcast, dtype": (lambda g, of: dist.broadcast(torch.ones(4, dtype=of), root(g, 0), group=g), HALVES,
-                         "of 4 torch.float16|of 4 torch.bfloat16"),
+    "broadcast, dtype": (halves, HALVES, "of 4 torch.float16|of 4 torch.bfloat16"),
     "broadcast, root": (lambda g, at: dist.broadcast(torch.ones(4), root(g, at), group=g), (0, 1), "index 0|index 1"),
     "all_gather, dtype": (lambda g, of: all_gather(g, torch.ones(4, dtype=of)), HALVES, "torch.float16|torch.bfloat16"),
     "all_gather, elements": (lambda g, n: all_gather(g, torch.ones(n)), (4, 5), "16 U8|20 U8"),
@@ -103,6 +106,21 @@ def tries(rank, n, folder):
         group = dist.new_group(list(range(n)), timeout=timedelta(seconds=LIMIT))
         dist.barrier()  # not of the group: a member that is still in an earlier call of it fails there
         found[name] = told_of(group, call, odd if rank == 1 else usual)
+        dist.barrier()
+    dist.destroy_process_group()
+    return found
+
+
+def after_many(rank, n, folder, trials):
+    """The error of each trial: a call that does not fit, after as many that did as a rank remembers."""
+    dist_cases.start(folder, rank, n, "tutti")
+    found = []
+    for _ in range(trials):
+        group = dist.new_group(list(range(n)), timeout=timedelta(seconds=LIMIT))
+        for length in range(1, 41):
+            dist.all_reduce(torch.ones(length), group=group)
+        dist.barrier()
+        found.append(told_of(group, halves, HALVES[rank == 1])[0])
         dist.barrier()
     dist.destroy_process_group()
     return found

@@ -215,6 +215,18 @@ def test_calls_that_do_not_fit_are_named_on_all_ranks(tmp_path, n, transport):
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.parametrize(("n", "transport"), [(2, "shm"), *(pytest.param(n, transport, marks=SLOW) for n, transport in (
+    (3, "shm"), (4, "shm"), (3, "tcp")))])
+def test_a_call_that_does_not_fit_after_many_is_named_on_all_ranks(tmp_path, n, transport):
+    """Each rank asks the others for their last calls, and all at once."""
+    wrong = []
+    for rank, told in enumerate(on_ranks(n, dist_unlike.after_many, str(tmp_path), 20, transport=transport)):
+        for trial, text in enumerate(told):
+            if not all(f"broadcast of 4 torch.{name}" in text for name in ("float16", "bfloat16")):
+                wrong.append(f"trial {trial}, rank {rank}: {text or 'nothing'}")
+    assert not wrong, "\n".join(wrong)
+
+
 # ---- a rank that ends within backward ----
 
 def dies_in_backward(rank, n, folder, rows, lost):

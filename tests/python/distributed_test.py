@@ -412,6 +412,100 @@ def test_a_killed_rank_has_the_number_that_the_job_gives_it(tmp_path, transport)
         assert answer[0] == 2 and ("rank 2" in answer[1] or "worker 2" in answer[1]), answer
 
 
+def losses_of_others(rank, n, folder):
+    """Rank 3 is killed in a group with rank 2, which leaves because of that. Rank 1 leaves in order."""
+    from tutti.torch.distributed import _worlds
+
+    _worlds._RECALL_S = 20.0  # a rank that has left is not waited for
+    dist_cases.start(folder, rank, n, "tutti")
+    of_two, of_one, lost = dist.new_group([0, 2]), dist.new_group([0, 1]), dist.new_group([2, 3])
+    world, told = dist.group.WORLD._shared.world, []
+    dist.barrier()
+    if rank == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    while world.lost(3) is None:
+        time.sleep(0.01)
+    for group in {0: (of_one, of_two), 1: (), 2: (lost,)}[rank]:
+        began = time.monotonic()
+        try:
+            dist.all_reduce(torch.ones(3), group=group)
+            told.append([-1, "nothing", 0.0])
+        except tutti.PeerError as e:
+            told.append([e.rank, str(e), time.monotonic() - began])
+    dist.destroy_process_group()
+    return told
+
+
+@pytest.mark.parametrize("transport", ["shm", pytest.param("tcp", marks=SLOW)])
+def test_the_loss_that_is_named_is_the_cause(tmp_path, transport):
+    zero, _, two, _ = on_ranks(4, losses_of_others, str(tmp_path), transport=transport, killed=[3])
+    assert two[0][0] == 3 and "3 was lost" in two[0][1], two
+    (left, of_left, took), (cause, of_cause, _) = zero
+    assert left == 1 and "the cause" not in of_left and took < 10, zero
+    assert cause == 3 and "3 was lost" in of_cause, zero
+
+
+def after_a_goodbye(rank, n, folder):
+    """Rank 1 leaves in order before a call of rank 0. What that gets, and the seconds."""
+    from tutti.torch.distributed import _worlds
+
+    _worlds._RECALL_S = 20.0
+    dist_cases.start(folder, rank, n, "tutti")
+    dist.barrier()
+    told = []
+    if rank == 0:
+        began = time.monotonic()
+        try:
+            for _ in range(2):
+                dist.all_reduce(torch.ones(3))
+        except tutti.PeerError as e:
+            told = [e.rank, time.monotonic() - began]
+    dist.destroy_process_group()
+    return told
+
+
+@pytest.mark.parametrize("transport", ["shm", pytest.param("tcp", marks=SLOW)])
+def test_a_rank_that_has_left_in_order_is_not_waited_for(tmp_path, transport):
+    rank, took = on_ranks(2, after_a_goodbye, str(tmp_path), transport=transport)[0]
+    assert rank == 1 and took < 10, took  # its reason would be waited for 20 s
+
+
+def closes_with_a_question_under_way(rank, n, folder):
+    """Rank 1 stands still, and takes no note of rank 0, which asks it for its calls. The threads that ask, before and
+    when the world is closed."""
+    from tutti import _abi
+    from tutti._library import library
+
+    dist_cases.start(folder, rank, n, "tutti")
+    shared, pid = dist.group.WORLD._shared, torch.tensor([os.getpid()])
+    dist.broadcast(pid, 1)
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+        dist.destroy_process_group()
+        return []
+
+    def asking():
+        return [t.name for t in threading.enumerate() if t.name == "tutti asks"]
+
+    time.sleep(0.1)
+    try:
+        requests, nothing = (_abi.tutti_request * 1000)(), shared.world._host(0, 0, _abi.TUTTI_U8)
+        for request in requests:  # more than there is space for
+            library.tutti_post_send(shared.world._at, request, 1, 1, _abi.tutti_header(), nothing, None)
+        shared.missing(dist.group.WORLD._queue, 2, 0.1)
+        told, end = [asking()], shared.world._hold._end
+        shared.world._hold._end = lambda at: (told.append(asking()), end(at))
+        dist.destroy_process_group()
+        return told
+    finally:
+        os.kill(int(pid.item()), signal.SIGCONT)
+
+
+def test_no_thread_asks_a_stopped_rank_when_a_world_is_closed(tmp_path):
+    zero, _ = on_ranks(2, closes_with_a_question_under_way, str(tmp_path), transport="shm", timeout=30)
+    assert zero == [["tutti asks"], []]
+
+
 CALLS = {
     "all_reduce": lambda g, n: dist.all_reduce(torch.ones(100000)),
     "broadcast": lambda g, n: dist.broadcast(torch.ones(100000), 1),

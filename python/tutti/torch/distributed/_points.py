@@ -84,7 +84,7 @@ class Point(Work):
         except TimeoutError:
             return False
         except Exception as e:  # noqa: BLE001 (raised by wait)
-            error = self._points.shared.explain(e)
+            error = self._points.shared.explain(e, self._queue, collective=False)
         self._points.forget(self)
         self.end(error)
         return True

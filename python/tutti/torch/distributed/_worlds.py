@@ -14,8 +14,8 @@ long names those that have not come to it.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-import json
 import os
 import re
 import sys
@@ -38,9 +38,12 @@ from ._options import Options
 from ._work import Queue
 
 _PORT = b"torch.distributed: how far"
-_ASKS, _ANSWERS, _ENDS, _RECALLS, _RECALLED, _LOST = 1, 2, 3, 4, 5, 6
-_ROOM = 1 << 14  # bytes: more than the calls that a rank recalls
+_ASKS, _ANSWERS, _ENDS, _RECALLS, _CALL, _RECALLED, _LOST = 1, 2, 3, 4, 5, 6, 7
+_WORDS = 184  # most bytes of a note: such a message travels at once on every transport
 _RECALL_S = 0.3  # seconds, for the others to answer
+_SLICE = 100_000_000  # nanoseconds between looks for the end of the world
+_CLOSING_S = 2.0  # for the threads that are within a call of the world, until it stays open
+_PAUSE_S = 0.02  # between looks for a loss, which the library does not report by itself
 _LOOK = 500_000_000  # nanoseconds between looks for calls whose time is over
 _ABSENT, _FAILED = -1, -2  # instead of a number of calls
 _spanning: weakref.ref[Shared] | None = None  # the default group's
@@ -61,8 +64,11 @@ class Shared:
         self._stuck: list[Queue] = []  # destroyed, and perhaps still within a call of the library
         self._times: dict[str, int] = {}  # how often a group of that name was made
         self._heard: dict[tuple[int, int], int] = {}
-        self._lost: dict[int, str] = {}  # reported by others
-        self._recalled: dict[tuple[int, int], list[tuple[int, str]]] = {}
+        self._lost: dict[int, tuple[int, str]] = {}  # by reporter: the lost rank, and why
+        self._calls: dict[tuple[int, int], dict[int, str]] = {}  # of an answer that is coming
+        self._recalled: dict[tuple[int, int], dict[int, str]] = {}
+        self._gone: set[int] = set()  # take no note any more
+        self._telling = 0  # threads that send one
         self._changed = threading.Condition()
         self._over = threading.Event()
         self._port = _c.tutti_port_of(_PORT, 0, 0)
@@ -96,12 +102,17 @@ class Shared:
             self._close()
 
     def _close(self) -> None:
-        self._over.set()
+        until = time.monotonic() + _CLOSING_S
+        with self._changed:
+            self._over.set()  # from now on no thread begins to send
         thread, self._thread = self._thread, None
         if thread is not None and self.world.is_mine():
-            self._tell(self.world.rank, _ENDS, 0, 0)
-            thread.join(2)
-        if any(queue.is_stuck() for queue in self._stuck) or (thread is not None and thread.is_alive()):
+            with contextlib.suppress(Error):
+                self._send(self.world.rank, _ENDS, 0, 0, b"")
+            thread.join(until - time.monotonic())
+        with self._changed:
+            within = not self._changed.wait_for(lambda: self._telling == 0, max(until - time.monotonic(), 0))
+        if any(queue.is_stuck() for queue in self._stuck) or within or (thread is not None and thread.is_alive()):
             self.world.abandon()
         if self.record is not None and self.world.is_mine():
             if any(queue.is_stuck() for queue in self._stuck):
@@ -123,19 +134,46 @@ class Shared:
 
     # ---- who is late ----
 
-    def _tell(self, rank: int, kind: int, context: int, number: int, words: bytes = b"") -> bool:
-        """False: that rank is gone."""
+    def _send(self, rank: int, kind: int, context: int, number: int, words: bytes) -> None:
+        """A note is small: none waits for a thread of the other rank, which may be sending itself."""
+        words = words[:_WORDS]
         note = _abi.tutti_header(kind=kind, a=context, b=number)
         memory = ctypes.create_string_buffer(words, max(len(words), 1))
         payload = self.world._host(ctypes.addressof(memory), len(words), _abi.TUTTI_U8)
+        request = _abi.tutti_request()
+        one = (ctypes.POINTER(_abi.tutti_request) * 1)(ctypes.pointer(request))
+        check(_c.tutti_post_send, self.world._at, request, rank, self._port, note, payload)
+        while True:
+            until = time.monotonic_ns() + _SLICE
+            try:
+                check(_c.tutti_wait_some, self.world._at, one, 1, 1, until, None)
+                return
+            except TimeoutError:  # the other rank stands still, and there is no space left for it
+                if self._over.is_set():
+                    _c.tutti_cancel(self.world._at, request)
+                    return
+
+    def _tell(self, rank: int, kind: int, context: int, number: int, words: bytes = b"") -> None:
+        with self._changed:
+            if self._over.is_set():
+                return
+            self._telling += 1
+        gone = False
         try:
-            return check(_c.tutti_send, self.world._at, rank, self._port, note, payload)
+            self._send(rank, kind, context, number, words)
+        except PeerError:
+            gone = True
         except Error:
-            return False
+            pass
+        with self._changed:
+            self._telling -= 1
+            if gone:
+                self._gone.add(rank)
+            self._changed.notify_all()
 
     def _listen(self) -> None:
-        note, memory = _abi.tutti_header(), ctypes.create_string_buffer(_ROOM)
-        room = self.world._host(ctypes.addressof(memory), _ROOM, _abi.TUTTI_U8)
+        note, memory = _abi.tutti_header(), ctypes.create_string_buffer(_WORDS)
+        room = self.world._host(ctypes.addressof(memory), _WORDS, _abi.TUTTI_U8)
         while not self._over.is_set():
             try:
                 until = time.monotonic_ns() + _LOOK
@@ -160,16 +198,18 @@ class Shared:
                 self._changed.notify_all()
         elif kind == _RECALLS:
             queue = self._groups.get(context)
-            calls = [] if queue is None else list(queue.members.made)
-            self._tell(rank, _RECALLED, context, 0, json.dumps(calls).encode())
+            for n, text in [] if queue is None else list(queue.members.made):
+                self._tell(rank, _CALL, context, n, text.encode())
+            self._tell(rank, _RECALLED, context, 0)
+        elif kind == _CALL:
+            self._calls.setdefault((context, rank), {})[number] = words.decode(errors="replace")
         elif kind == _RECALLED:
             with self._changed:
-                self._recalled[context, rank] = [(n, text) for n, text in json.loads(words)]
+                self._recalled[context, rank] = self._calls.pop((context, rank), {})
                 self._changed.notify_all()
         elif kind == _LOST:
             with self._changed:
-                self._lost.setdefault(number, words.decode(errors="replace"))
-                self._changed.notify_all()
+                self._lost[rank] = (number, words.decode(errors="replace"))
 
     def _look(self) -> None:
         """Fails calls that have taken too long, and that no thread waits for but a future's."""
@@ -193,7 +233,7 @@ class Shared:
 
     def _asked(self, others: list[int], note: tuple[int, int, int], answers: dict[tuple[int, int], Any],
                patience: float) -> dict[int, Any]:
-        """By ranks what they answer; None: nothing within that time."""
+        """By ranks what they answer; None: nothing within that time, or it is gone."""
         what, context, number = note
         with self._changed:
             for rank in others:
@@ -204,18 +244,23 @@ class Shared:
                 self._tell(rank, what, context, number)
 
         threading.Thread(target=ask, name="tutti asks", daemon=True).start()  # a rank that stands still may not take it
+        end = time.monotonic() + patience
         with self._changed:
-            self._changed.wait_for(lambda: all((context, r) in answers for r in others), patience)
+            while time.monotonic() < end and not all((context, r) in answers or self._is_gone(r) for r in others):
+                self._changed.wait(_PAUSE_S)
             return {r: answers.get((context, r)) for r in others}
+
+    def _is_gone(self, rank: int) -> bool:
+        return rank in self._gone or self.world.lost(rank) is not None
 
     def _unlike(self, queue: Queue, others: list[int], patience: float) -> str:
         """The first calls of the group that differ on its members, as far back as they are remembered."""
         mine, found = dict(queue.members.made), []
         told = self._asked(others, (_RECALLS, _signed(queue.members.context), 0), self._recalled, patience)
         for rank, theirs in told.items():
-            first = next((n for n, text in theirs or () if mine.get(n, text) != text), None)
+            first = next((n for n, text in (theirs or {}).items() if mine.get(n, text) != text), None)
             if first is not None:
-                found.append((first, f"{dict(theirs)[first]} on rank {self.ranks[rank]}"))
+                found.append((first, f"{theirs[first]} on rank {self.ranks[rank]}"))
         if not found:
             return ""
         first = min(n for n, _ in found)
@@ -227,6 +272,8 @@ class Shared:
         lost = self.world.lost(rank)
         if lost is not None:
             return f"is lost: {lost}"
+        if heard is None and rank in self._gone:
+            return "has left"
         if heard is None:
             return f"does not answer within {patience:.3g} s"
         if heard == _ABSENT:
@@ -237,53 +284,56 @@ class Shared:
 
     # ---- ranks ----
 
-    def explain(self, error: BaseException, queue: Queue | None = None) -> BaseException:
+    def explain(self, error: BaseException, queue: Queue, collective: bool = True) -> BaseException:
         """The library's exception with the ranks of the job, where those of the world are others.
 
         A peer that has left, or given up, has had a reason: that calls of the queue's group do not fit together, which
-        this then says, or the loss of another rank, which then is the one that is named.
+        this then says, or the loss of another rank, which then is the one that is named. collective: it is of one.
         """
         told = self._with_ranks(error)
         if not self.is_open():  # a call that was left behind has ended now
             return told
-        if isinstance(error, PeerError):
-            if (why := self.world.lost(error.rank)) is not None:
-                self._spread(queue, error.rank, why)
-                return told
-            if (cause := self._cause()) is not None:
-                return self._with_ranks(PeerError(f"{error}; the cause: {cause[1]}", cause[0]))
-        elif not isinstance(error, StateError):
+        if not isinstance(error, (PeerError, StateError)):
             return told
-        unlike = "" if queue is None else self._unlike(queue, self._others(queue), _RECALL_S)
-        if not unlike and isinstance(error, PeerError) and (cause := self._cause(_RECALL_S)) is not None:
+        cause = self._cause(error, queue)
+        if cause is None and collective and (unlike := self._unlike(queue, self._others(queue), _RECALL_S)):
+            return StateError(f"{told}{unlike}")
+        if cause is None and isinstance(error, PeerError):
+            # Its report of a loss comes before its answer. If it has left, its report comes before
+            # this rank's answer to itself.
+            self._asked([error.rank, self.world.rank], (_ASKS, _signed(queue.members.context), 0), self._heard,
+                        _RECALL_S)
+            cause = self._cause(error, queue)
+        if cause is None:
+            return told
+        self._spread(*cause)
+        if isinstance(error, PeerError) and error.rank != cause[0]:
             return self._with_ranks(PeerError(f"{error}; the cause: {cause[1]}", cause[0]))
-        return StateError(f"{told}{unlike}") if unlike else told
+        return told
 
     def _others(self, queue: Queue) -> list[int]:
         return [r for r in queue.members.ranks if r != self.world.rank]
 
-    def _spread(self, queue: Queue | None, rank: int, why: str) -> None:
-        """Tells ranks outside of the group, whom this one leaves because of that loss."""
-        inside = [] if queue is None else queue.members.ranks
-        outside = [r for r in range(self.world.size) if r not in (*inside, self.world.rank, rank)]
-
+    def _spread(self, rank: int, why: str) -> None:
+        """Tells the others, whose groups with this rank it leaves because of that loss."""
         def tell() -> None:
-            for r in outside:
-                self._tell(r, _LOST, 0, rank, why.encode())
+            for r in range(self.world.size):
+                if r not in (self.world.rank, rank):
+                    self._tell(r, _LOST, 0, rank, why.encode())
 
-        if outside:
-            thread = threading.Thread(target=tell, name="tutti tells", daemon=True)
-            thread.start()  # a rank that stands still may not take it
-            thread.join(_RECALL_S)
+        thread = threading.Thread(target=tell, name="tutti tells", daemon=True)
+        thread.start()  # a rank that stands still may not take it
+        thread.join(_RECALL_S)
 
-    def _cause(self, patience: float = 0) -> tuple[int, str] | None:
-        """A lost rank and the reason, if this rank knows of one by then."""
-        for rank in range(self.world.size):
+    def _cause(self, error: BaseException, queue: Queue) -> tuple[int, str] | None:
+        """A lost rank and the reason: a member, or one for which the peer that the error names has left. Others' losses
+        are no cause of this group's errors."""
+        if not isinstance(error, PeerError):
+            return None
+        for rank in (error.rank, *queue.members.ranks):
             if (why := self.world.lost(rank)) is not None:
                 return rank, why
-        with self._changed:
-            self._changed.wait_for(lambda: bool(self._lost), patience)
-            return next(iter(self._lost.items()), None)
+        return self._lost.get(error.rank)
 
     def _with_ranks(self, error: BaseException) -> BaseException:
         if self.ranks == list(range(len(self.ranks))) or not isinstance(error, Error):
