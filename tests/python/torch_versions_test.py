@@ -146,12 +146,16 @@ def test_a_call_that_a_later_torch_adds_is_refused():
     ended = script("""if True:
         import torch.distributed as dist
         dist.ProcessGroup.brand_new = lambda self: "torch's own answer"
-        dist.ProcessGroup.supports_brand_new = property(lambda self: True)
+        for asked in (dist.ProcessGroup, dist._Backend):
+            setattr(asked, f"supports_of_{asked.__name__}", property(lambda self: True))
+            setattr(asked, f"supports_in_{asked.__name__}", lambda self, *given: True)
         import tutti.torch.distributed
-        print(tutti.torch.distributed.ProcessGroupTutti.supports_brand_new)
+        ours = tutti.torch.distributed.ProcessGroupTutti
+        print(ours.supports_of_ProcessGroup, ours.supports_of_Backend)
+        print(ours.supports_in_ProcessGroup(None), ours.supports_in_Backend(None, "cpu"))
         tutti.torch.distributed.ProcessGroupTutti.brand_new(None)
     """)
-    assert ended.stdout == "False\n"
+    assert ended.stdout == "False False\nFalse False\n"
     assert last_line(ended) == ("NotImplementedError: the backend 'tutti' has no brand_new, which this version of "
                                 "Tutti does not know")
 
