@@ -9,7 +9,7 @@
 
 /* argv[1]: the version of this command. */
 static const char script[] =
-    "import json, os, sys\n"
+    "import json, os, re, sys\n"
     "def say(name, state, found, mend=''):\n"
     "    print(json.dumps(dict(name=name, state=state, found=found, mend=mend)), flush=True)\n"
     "def why(e):\n"
@@ -32,7 +32,8 @@ static const char script[] =
     "        'XPU ' + str(v.xpu) if getattr(v, 'xpu', None) else 'CPUs'\n"
     "    threads = torch.get_num_threads()\n"
     "    found = '%s, built for %s, %d threads' % (torch.__version__, built, threads)\n"
-    "    if tuple(map(int, torch.__version__.split('.')[:2])) < (2, 10):\n"
+    "    release = re.match(r'v?(?:[0-9]+!)?([0-9]+)(?:[.]([0-9]+))?', str(torch.__version__))\n"
+    "    if release and (int(release[1]), int(release[2] or 0)) < (2, 10):\n"
     "        say('PyTorch', 'limited', found + '; tutti.torch needs 2.10 or newer',\n"
     "            \"pip install --upgrade 'torch>=2.10'\")\n"
     "    else:\n"

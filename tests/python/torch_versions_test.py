@@ -1,10 +1,12 @@
 """Which PyTorch the package takes: what is too old or missing is refused by its import in a sentence, what is newer
 than tested works without a word, and calls of ProcessGroup that it has are served or refused in a sentence."""
 
+import json
 import os
 import re
 import subprocess
 import sys
+import textwrap
 
 import processes
 import pytest
@@ -32,7 +34,7 @@ def last_line(ended):
     return ended.stderr.strip().splitlines()[-1]
 
 
-@pytest.mark.parametrize("version", ["2.5.1+cu124", "1.13.1", "2.0.0a0+git1"])
+@pytest.mark.parametrize("version", ["2.5.1+cu124", "1.13.1", "2.0.0a0+git1", "2.9", "2.9a0", "2"])
 @pytest.mark.parametrize("module", ["tutti.torch", "tutti.torch.distributed", "tutti.torch.sampler"])
 def test_an_older_one_is_refused_by_the_import_before_anything_of_it_is_used(tmp_path, version, module):
     (tmp_path / "torch.py").write_text(f"__version__ = {version!r}\n")  # and has nothing else
@@ -52,11 +54,35 @@ def test_without_one_the_import_says_what_it_needs(tmp_path):
 
 
 @pytest.mark.parametrize("version", ["99.0.0", "2.9999.1.dev20301231+cpu", _versions.FLOOR, f"{_versions.FLOOR}.0+cpu",
-                                     *_versions.TESTED])
+                                     *_versions.TESTED, "2.10a0", "2.13.0.dev20260801+cpu", "2.14.0a0+gitabc", "3",
+                                     "2.10.0a0+b4e4ee81d3.nv25.11", "v2.11rc1", "1!2.11", "of-our-own", ""])
 def test_the_floor_itself_and_what_is_newer_than_tested_are_taken(tmp_path, version):
     (tmp_path / "torch.py").write_text(f"__version__ = {version!r}\n")
     ended = script(f"import runpy; runpy.run_path({_versions.__file__!r})", tmp_path)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("version", ["2", "2.9", "2.9a0+x", "2.10a0", "2.10.0a0+b4e4ee81d3.nv25.11", "v2.9", "1!1.0",
+                                     "3.dev1", "of-our-own", ""])
+def test_doctor_takes_the_versions_that_the_import_takes(tmp_path, version):
+    (tmp_path / "torch.py").write_text(textwrap.dedent(f"""\
+        __version__ = {version!r}
+        class version:
+            cuda = None
+        class cuda:
+            is_available = staticmethod(bool)
+        class distributed:
+            is_available = staticmethod(bool)
+        def get_num_threads():
+            return 1
+    """))
+    taken = script("import tutti.torch._versions", tmp_path)
+    env = processes.environment({"PYTHONPATH": str(tmp_path)})
+    asked = subprocess.run([processes.build() / "bin/tutti", "doctor", "--json", "--python", sys.executable], env=env,
+                           capture_output=True, text=True, timeout=60)
+    found = [f for f in json.loads(asked.stdout)["findings"] if f["name"] == "PyTorch"]
+    refused = "ImportError: tutti.torch needs PyTorch" in taken.stderr
+    assert [f["state"] for f in found] == ["limited" if refused else "works"], (found, taken.stderr)
 
 
 def test_the_package_has_no_word_about_one_that_is_newer_than_tested():
@@ -120,12 +146,16 @@ def test_a_call_that_a_later_torch_adds_is_refused():
     ended = script("""if True:
         import torch.distributed as dist
         dist.ProcessGroup.brand_new = lambda self: "torch's own answer"
-        dist.ProcessGroup.supports_brand_new = property(lambda self: True)
+        for asked in (dist.ProcessGroup, dist._Backend):
+            setattr(asked, f"supports_of_{asked.__name__}", property(lambda self: True))
+            setattr(asked, f"supports_in_{asked.__name__}", lambda self, *given: True)
         import tutti.torch.distributed
-        print(tutti.torch.distributed.ProcessGroupTutti.supports_brand_new)
+        ours = tutti.torch.distributed.ProcessGroupTutti
+        print(ours.supports_of_ProcessGroup, ours.supports_of_Backend)
+        print(ours.supports_in_ProcessGroup(None), ours.supports_in_Backend(None, "cpu"))
         tutti.torch.distributed.ProcessGroupTutti.brand_new(None)
     """)
-    assert ended.stdout == "False\n"
+    assert ended.stdout == "False False\nFalse False\n"
     assert last_line(ended) == ("NotImplementedError: the backend 'tutti' has no brand_new, which this version of "
                                 "Tutti does not know")
 

@@ -9,6 +9,7 @@ Python's own where it is asked for, and calls of ProcessGroup that this package 
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 FLOOR = "2.10"
@@ -18,8 +19,10 @@ _NEEDS = f"tutti.torch needs PyTorch {FLOOR} or newer"
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """2.13.0+cpu and 2.13.0a0+git1 as (2, 13)."""
-    return tuple(int(part) for part in version.split(".")[:2])
+    """2.13.0+cpu, 2.13a0 and 2.13.0.dev20260801 as (2, 13), by PEP 440. Empty if the version is none of these: a build
+    that names itself in another way is not refused. The script of `tutti doctor` has the same expression."""
+    release = re.match(r"v?(?:[0-9]+!)?([0-9]+)(?:[.]([0-9]+))?", version)
+    return (int(release[1]), int(release[2] or 0)) if release else ()
 
 
 def _check() -> None:
@@ -29,7 +32,8 @@ def _check() -> None:
         if e.name != "torch":
             raise
         raise ImportError(f"{_NEEDS}, and this Python has none: pip install 'torch>={FLOOR}'", name="torch") from None
-    if _release(torch.__version__) < _release(FLOOR):
+    release = _release(str(torch.__version__))
+    if release and release < _release(FLOOR):
         raise ImportError(
             f"{_NEEDS}, and this one is {torch.__version__}: pip install --upgrade 'torch>={FLOOR}'",
             name="torch", path=getattr(torch, "__file__", None)

@@ -41,15 +41,21 @@ def _refusal(name: str) -> Any:
     return refused
 
 
+def _no(self: Any, *_: Any, **__: Any) -> bool:
+    return False
+
+
 def refuse(group: type[dist.ProcessGroup]) -> None:
-    """Gives the class a refusal for each public call of torch's that it has not."""
+    """Gives the class a refusal for each public call of torch's that it has not, and False for each question."""
     for name, of_torch in vars(dist.ProcessGroup).items():
         if name.startswith("_") or name in vars(group) or name in _OF_TORCH or isinstance(of_torch, type):
             continue
-        if name.startswith("supports_"):
-            setattr(group, name, False)
-        elif callable(of_torch):
+        if callable(of_torch) and not name.startswith("supports_"):
             setattr(group, name, _refusal(name))
+    # torch puts these questions to a group's backend also, which is the group itself.
+    for name, of_torch in (*vars(dist.ProcessGroup).items(), *vars(dist._Backend).items()):
+        if name.startswith("supports_") and name not in vars(group):
+            setattr(group, name, _no if callable(of_torch) else False)
 
 
 def check(opts: Any) -> None:
