@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 import tutti
 
-LIMIT = 1.0  # seconds, of the group
+LIMIT = 3.0  # seconds, of the group
 HALVES = (torch.float16, torch.bfloat16)  # of as many bytes
 
 
