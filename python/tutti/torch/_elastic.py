@@ -34,7 +34,7 @@ from .. import _abi
 from .._members import Epoch, Members
 from ..errors import PeerError, StateError
 from . import _elastic_saves, _facts, _record, _saved, _state
-from ._run import Run, _traits, check, statistics_of
+from ._run import Run, _traits, by_rounds, check, statistics_of
 
 if TYPE_CHECKING:
     from . import _preempt
@@ -337,9 +337,12 @@ class Elastic:
     def _check(model: nn.Module, method: str, sampler: BatchSampler | None, options: dict[str, Any]) -> None:
         traits, needs = _traits(method), (_abi.TUTTI_LOGICAL_SHARES | _abi.TUTTI_WHOLE_STEPS |
                                           _abi.TUTTI_REPLICAS_EQUAL)
+        if by_rounds(traits):
+            raise ValueError(f"elastic=True with method '{method}': its workers make rounds of local steps, and may come "
+                             "and go by `tutti train --workers` only; take method='ddp'")
         if traits & needs != needs or traits & _abi.TUTTI_SHARDED_OPTIMIZER:
             raise ValueError(f"elastic=True with method '{method}': a lost worker would take a part of its state with "
-                             "it, or its bits depend on the number of workers; take ddp")
+                             "it, or its bits depend on the number of workers; take method='ddp'")
         if sampler is None:
             raise ValueError("elastic=True needs sampler=tutti.torch.sampler(...), which knows whose samples are whose "
                              "when the number of workers changes")

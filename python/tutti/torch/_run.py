@@ -54,6 +54,11 @@ def _traits(method: str) -> int:
     return bits.value
 
 
+def by_rounds(traits: int) -> bool:
+    """Returns whether with logical shares a step of the method is a round of local steps, which the engine makes."""
+    return bool(traits & _abi.TUTTI_LOGICAL_SHARES) and not traits & _abi.TUTTI_REPLICAS_EQUAL
+
+
 def _asks(method: str) -> bool:
     """Returns whether the method fetches rows of tables when they are acquired, and updates tables at servers."""
     ops = _c.tutti_method_find(method.split("(")[0].strip().encode())
@@ -130,6 +135,10 @@ class Run(Steps):
         self.statistics: list[torch.Tensor] = statistics_of(model)
         self._validation, self._sampler = validation, sampler
         traits = _traits(method)
+        if options["elastic_shares"] and by_rounds(traits):
+            raise ValueError(f"elastic_shares={options['elastic_shares']} with method '{method}': the engine makes the "
+                             "local steps of each share, with buffers of its own, and not the optimizer of a script; "
+                             "take method='ddp', omit elastic_shares, or train by `tutti train --elastic-shares`")
         if checkpoint is not None:
             self._check_checkpoint(traits)
         # the engine refuses pipelines
