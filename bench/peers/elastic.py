@@ -70,7 +70,7 @@ def batches(data, rank, step):
 
 
 def by_torchrun(log, folder):
-    """In PyTorch 2.13 all attempts share a store, which has the addresses of the dead: Gloo finds none of the living."""
+    """In PyTorch 2.13 all attempts share a store, which has the addresses of the dead, and Gloo tries those."""
     store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
     dist.init_process_group("gloo", store=dist.PrefixStore(os.environ["TORCHELASTIC_RESTART_COUNT"], store),
                             rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]))

@@ -687,6 +687,7 @@ tutti_status tutti_elastic_over(tutti_elastic *m, uint64_t step, const void *sta
                                 tutti_error *err);
 void tutti_elastic_leave(tutti_elastic *m);
 int tutti_elastic_sockets(tutti_elastic *m, int *fds, int most);
+void tutti_elastic_fail(tutti_elastic *m);
 void tutti_elastic_close(tutti_elastic *m, bool ended);
 #ifdef __cplusplus
 }
@@ -1914,6 +1915,7 @@ __typeof__(&tutti_elastic_commit) interface_tutti_elastic_commit;
 __typeof__(&tutti_elastic_over) interface_tutti_elastic_over;
 __typeof__(&tutti_elastic_leave) interface_tutti_elastic_leave;
 __typeof__(&tutti_elastic_sockets) interface_tutti_elastic_sockets;
+__typeof__(&tutti_elastic_fail) interface_tutti_elastic_fail;
 __typeof__(&tutti_elastic_close) interface_tutti_elastic_close;
 __typeof__(&tutti_safetensors_write) interface_tutti_safetensors_write;
 __typeof__(&tutti_safetensors_open) interface_tutti_safetensors_open;

@@ -338,7 +338,7 @@ class Elastic:
         traits, needs = _traits(method), (_abi.TUTTI_LOGICAL_SHARES | _abi.TUTTI_WHOLE_STEPS |
                                           _abi.TUTTI_REPLICAS_EQUAL)
         if by_rounds(traits):
-            raise ValueError(f"elastic=True with method '{method}': its workers make rounds of local steps, and may come "
+            raise ValueError(f"elastic=True with method '{method}': its workers make rounds of local steps, and come "
                              "and go by `tutti train --workers` only; take method='ddp'")
         if traits & needs != needs or traits & _abi.TUTTI_SHARDED_OPTIMIZER:
             raise ValueError(f"elastic=True with method '{method}': a lost worker would take a part of its state with "
