@@ -145,5 +145,6 @@ class World(Owner):
         words.text = text.splitlines()[0].encode()[:479] if text.strip() else type(error).__name__.encode()
         _c.tutti_world_failure_report(self._at, words)
         if isinstance(error, (PeerError, TimeoutError)) and (path := self.flight()):
-            print(f"tutti: the last events of rank {self.rank} are in {path}", file=sys.stderr, flush=True)
+            sys.stderr.write(f"tutti: the last events of rank {self.rank} are in {path}\n")
+            sys.stderr.flush()
         self._mine().failed = True

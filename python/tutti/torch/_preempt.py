@@ -466,7 +466,8 @@ class Preemption:
 
     def _say(self, what: str) -> None:
         if self._run.world.rank == 0:
-            print(f"tutti: {what}", file=sys.stderr, flush=True)
+            sys.stderr.write(f"tutti: {what}\n")  # at once: other ranks write to it, too
+            sys.stderr.flush()
 
 
 # ---- the wrapper ----

@@ -217,8 +217,9 @@ class Shared:
         for queue in list(self._groups.values()):
             work = queue.half_over(now)
             if work is not None and (path := self.world.flight()):
-                print(f"tutti: {work} has used half of its {work._limit:g} s; the last events of rank "
-                      f"{self.ranks[self.world.rank]} are in {path}", file=sys.stderr, flush=True)
+                sys.stderr.write(f"tutti: {work} has used half of its {work._limit:g} s; the last events of rank "
+                                 f"{self.ranks[self.world.rank]} are in {path}\n")
+                sys.stderr.flush()
             work = queue.overdue(now)
             if work is not None:
                 threading.Thread(target=work._late, args=(work._limit,), name="tutti late", daemon=True).start()
