@@ -173,8 +173,8 @@ typedef struct tutti_flag_table {
 tutti_status tutti_cli_take_flags(const tutti_flag_table *table, int *argc, char **argv, bool *help,
                                   tutti_error *err);
 /* Returns the value of the flag at argv[*at]: `given` (after '=') if it is not NULL; "true" for a
-   switch, which is a boolean that is off by default; else the next argument, to which *at moves.
-   NULL: the value is missing. */
+   switch, which is a boolean that is off by default, unless the next argument is on or off; else
+   the next argument. *at moves to the argument that is taken. NULL: the value is missing. */
 const char *tutti_cli_flag_value(const tutti_option *option, const char *given, int argc,
                                  char **argv, int *at);
 

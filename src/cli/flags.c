@@ -18,8 +18,10 @@ const char *tutti_cli_flag_value(const tutti_option *option, const char *given, 
 {
     if (given != NULL)
         return given;
-    if (option->type == TUTTI_BOOL && option->initial == 0)
-        return "true";
+    if (option->type == TUTTI_BOOL && option->initial == 0) {
+        const char *next = *at + 1 < argc ? argv[*at + 1] : "";
+        return strcmp(next, "on") == 0 || strcmp(next, "off") == 0 ? argv[++*at] : "true";
+    }
     return *at + 1 < argc ? argv[++*at] : NULL;
 }
 

@@ -253,6 +253,14 @@ class Usage(Case):
         self.refused("bach", "config", path)
         self.refused("did you mean 'batch'", "config", path)
 
+    def test_a_switch_takes_on_and_off(self):
+        """As in settings files, and as options do that are on by default."""
+        for words, value in ((["--quiet", "on"], True), (["--quiet", "off"], False), (["--quiet"], True),
+                             (["--quiet=off"], False), (["--codec-checksum", "on", "--quiet"], True)):
+            shown = json.loads(tutti("config", *words).stdout)
+            self.assertEqual(shown["quiet"], value, words)
+        self.assertTrue(shown["codec-checksum"])
+
     def test_shm_under_incomplete_launcher_variables_is_rejected(self):
         for variables, name in (({"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "1"}, "Open MPI has started "
                                  "4 processes"), ({"WORLD_SIZE": "2", "RANK": "1"}, "torchrun has started 2 processes"),
