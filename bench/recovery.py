@@ -8,7 +8,7 @@ Systems run one after the other, so that each has the cores to itself. A killed 
 torchft has none, so this program starts it at once. What each peer has is the best for it: torchrun a checkpoint after
 every step, and so no step to repeat; torchft 0.1 s of heartbeats, and a lighthouse that takes a worker for dead after
 1 s without one. With its own settings (5 s, and 60 s for latecomers) torchft is another row."""
-import os, random, re, shutil, signal, socket, statistics, subprocess, sys, tempfile, time
+import os, random, re, signal, socket, statistics, subprocess, sys, tempfile, time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
@@ -29,7 +29,7 @@ class Log:
 
     def __init__(self, path):
         self.path, self.at = path, 0
-        self.steps, self.latest = {}, 0  # {pid: [(step, time)]}, the highest step
+        self.steps = {}  # {pid: [(step, time)]}
 
     def look(self):
         with open(self.path, "rb") as f:
@@ -39,7 +39,6 @@ class Log:
         self.at += len(text)
         for pid, step, when in re.findall(r"(?m)^step (\d+) (\d+) ([\d.]+)$", text.decode()):
             self.steps.setdefault(int(pid), []).append((int(step), float(when)))
-            self.latest = max(self.latest, int(step))
         return self
 
     def longest(self, begin, end):
@@ -175,18 +174,16 @@ SYSTEMS = {"tutti": Tutti, "torchrun": Torchrun, "torchft": Torchft, "torchft, 1
 
 
 def has(python, name):
-    if name.startswith("torchft"):
-        return (os.path.exists(os.path.join(os.path.dirname(python), "torchft_lighthouse")) and
-                subprocess.run([python, "-c", "import torchft"], capture_output=True).returncode == 0)
-    return True
+    return not name.startswith("torchft") or (
+        os.path.exists(os.path.join(os.path.dirname(python), "torchft_lighthouse")) and
+        subprocess.run([python, "-c", "import torchft"], capture_output=True).returncode == 0)
 
 
 def measure(record, tutti, python, seed, kills):
     """Rows of the recoveries of all systems that are here."""
     draw, found = random.Random(seed), {}
-    folder = tempfile.mkdtemp(prefix="tutti-bench-")
     names = [name for name in SYSTEMS if has(python, name)]
-    try:
+    with tempfile.TemporaryDirectory(prefix="tutti-bench-") as folder:
         for name in names:  # one at a time: each has the machine's cores to itself
             system = SYSTEMS[name](name, python, tutti, folder)
             try:
@@ -194,8 +191,6 @@ def measure(record, tutti, python, seed, kills):
                 found[name] = [system.kill(draw) for _ in range(kills)]
             finally:
                 system.end()
-    finally:
-        shutil.rmtree(folder)
     command = f"bench/run chaos --piece peers --draw {seed}"
     title = f"a script of {WORKERS} workers, one is killed: "
     for at, what in enumerate(("recovery", "whole")):

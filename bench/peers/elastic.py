@@ -44,7 +44,7 @@ def backward(model, x, y):
     time.sleep(PAUSE)
 
 
-def by_tutti(log):
+def by_tutti(log, _):
     import tutti.torch
     model, optimizer, data = trained()
     sampler = tutti.torch.sampler(data, batch=BATCH, seed=1)
@@ -95,7 +95,7 @@ def by_torchrun(log, folder):
         log.step(step)
 
 
-def by_torchft(log):
+def by_torchft(log, _):
     import torchft
     model, optimizer, data = trained()
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
@@ -121,9 +121,8 @@ def by_torchft(log):
 
 
 def main():
-    how, log, folder = sys.argv[1], Log(sys.argv[2]), sys.argv[3]
-    {"tutti": lambda: by_tutti(log), "torchrun": lambda: by_torchrun(log, folder), "torchft": lambda: by_torchft(log)}[
-        how]()
+    how, log, folder = sys.argv[1:]
+    {"tutti": by_tutti, "torchrun": by_torchrun, "torchft": by_torchft}[how](Log(log), folder)
 
 
 if __name__ == "__main__":
