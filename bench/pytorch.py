@@ -13,6 +13,10 @@ are PyTorch's on both sides, and so are all kernels.
     pytorch/100mbit/MODEL  2 hosts of 1, powersgd(rank=4) against DDP with its PowerSGD hook of the same rank: seconds
                            until rank 0's loss on samples held out of training is no more than LOSSES;
                            evaluations are not counted in the time
+    pytorch/diloco/MODEL   2 hosts of 1 at 100 Mbit/s, prepare(..., "diloco(period=30)") against torchft's DiLoCo with
+                           the same settings, where it is installed for the same Python. And with codecs, against the
+                           same and against torchft with its fragment_sync_delay: there samples a second only, since
+                           the models are others. A step of gpt takes so long that 1.1 is the most there
 
 Both trainings exist at the same time and compute in turn (bench/peers/turns), a block of steps each, and in each
 second round the other one is first. A figure is the median of the rounds' ratios; of pytorch/100mbit, of the seeds'.
@@ -34,6 +38,8 @@ LOSSES = {"mlp": (0.2, (0, 1, 2)), "gpt": (2.5, (0,))}
 LOOK = 10  # steps
 LOCAL = ("mlp", "gpt")  # of hosts of two
 DDP = "PyTorch DDP on Gloo"
+PERIOD, DELAY, ROUNDS_OF_PERIODS = 30, 29, 9  # of diloco. DELAY: the longest that torchft takes
+PERIODS = {"mlp": (4, ("int8", "e3m0")), "gpt": (1, ())}  # in a block, and codecs
 
 
 class PyTorch(Bench):
@@ -59,16 +65,20 @@ class PyTorch(Bench):
             command = command.replace(path, name)
         return rounds, bits, torch, command
 
-    def rates(self, title, model, peer, against, ranks=2, rate=None, beside=None, own="tutti"):
-        """Samples a second of program `own`, and the ratio to `peer`'s in the same round. Hosts: always two."""
+    def rates(self, title, model, peer, against, ranks=2, rate=None, beside=None, own="tutti", periods=0,
+              same=True):
+        """Samples a second of program `own`, and the ratio to `peer`'s in the same round. Hosts: always two. periods:
+        of PERIOD steps in a block; 0: a block has the steps of MODELS. same: both end with the same bits."""
         _, batch, steps = MODELS[model]
         starts = 1 if rate or self.quick else STARTS
-        many = ["--ranks", ranks, "--steps", 2 if self.quick else steps,
-                "--rounds", 2 if self.quick else -(-ROUNDS // starts), *(["--per-host", ranks // 2] if rate else [])]
+        block = PERIOD * periods or (2 if self.quick else steps)
+        turns = ROUNDS_OF_PERIODS if periods else -(-ROUNDS // starts)
+        many = ["--ranks", ranks, "--steps", block, "--rounds", 2 if self.quick else turns,
+                *(["--warm", PERIOD] if periods else []), *(["--per-host", ranks // 2] if rate else [])]
         rounds = {}
         for _ in range(starts):
             some, bits, torch, command = self.turns(model, [peer, own, *(beside or ())], *many, rate=rate)
-            if bits[own] != bits[peer]:
+            if same and bits[own] != bits[peer]:
                 sys.exit(f"bench/run: {title}the model is another one than that of {against}, so there is no figure")
             for p, lines in some.items():
                 rounds.setdefault(p, []).extend(lines)
@@ -81,6 +91,19 @@ class PyTorch(Bench):
                             "samples/s", statistics.median(ratios), words, command=command, torch=torch,
                             min=min(ratios), max=max(ratios), rounds=len(ratios), starts=starts,
                             **(dict(cc=self.cc) if rate else {}))
+
+    def diloco(self, model):
+        ours, theirs = f"prepare-diloco(period={PERIOD})", f"torchft-{PERIOD}"
+        name, title = MODELS[model][0], "PyTorch script, %s, 2 hosts, 100mbit, diloco%s: "
+        periods, codecs = PERIODS[model]
+        words = dict(rate="100mbit", periods=1 if self.quick else periods)
+        if subprocess.run([self.python, "-c", "import torchft"], capture_output=True).returncode != 0:
+            return self.record.absent(title % (name, ""), "torchft is not here")
+        self.rates(title % (name, ""), model, theirs, "torchft's DiLoCo", own=ours, **words)
+        for codec in codecs:
+            self.rates(title % (name, " through " + codec), model, theirs, "torchft's DiLoCo", own=f"{ours}@{codec}",
+                       beside={f"{theirs}-{DELAY}": f"torchft's DiLoCo that goes on for {DELAY} steps"}, same=False,
+                       **words)
 
     def quality(self, model, rate):
         name, (target, seeds) = MODELS[model][0], LOSSES[model]
@@ -124,6 +147,9 @@ class PyTorch(Bench):
                 self.rates(f"PyTorch script, {MODELS[model][0]}, 2 hosts x 2 workers, 1gbit, local_group: ", model,
                            "tutti", "tutti.torch without local_group", ranks=4, rate="1gbit", own="tutti-local",
                            beside={"torch": DDP})
+        for model in PERIODS:
+            if self.chosen(f"pytorch/diloco/{model}") and self.possible():
+                self.diloco(model)
         for model in LOSSES:
             if self.chosen(f"pytorch/100mbit/{model}") and self.possible():
                 self.quality(model, "100mbit")

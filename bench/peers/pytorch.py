@@ -17,12 +17,17 @@ WHO    the wrapper of the model; nothing else differs:
          tutti            tutti.torch.DistributedDataParallel
          tutti-local      the same with local_group=, a Gloo group of the ranks of each host
          tutti-SPEC       the same with method=SPEC
+         prepare-SPEC     tutti.torch.prepare with method SPEC; prepare-SPEC@CODEC: and codec=CODEC
+         torchft-PERIOD   torchft's DiLoCo, each rank a group of its own: all parameters as one fragment,
+                          in buckets, outer SGD of rate 0.7 with a Nesterov momentum of 0.9, as
+                          diloco has. torchft-PERIOD-DELAY: with fragment_sync_delay. Rank 0 starts
+                          torchft's lighthouse
 MODEL  mlp, cnn (MNIST, 64 samples a rank, SGD with momentum) or gpt (gpt(4,256,4,128) on the bytes of
        Moby Dick, 8 windows a rank, AdamW)
 PLACE  a Unix socket, on which turns listens. The rank sends its name, then answers each line:
          run K    K steps, the next K of its share of the samples: seconds
          loss     of samples that are not trained on, by rank 0: nats
-         bits     a hash of all parameters
+         bits     a hash of all parameters, which in the midst of a period differ between ranks
        and ends with the connection."""
 import gzip
 import hashlib
@@ -30,6 +35,7 @@ import json
 import mmap
 import os
 import socket
+import subprocess
 import sys
 import time
 
@@ -121,8 +127,49 @@ def of_host():
     return dist.new_subgroups(group_size=many)[0]
 
 
+def by_torchft(net, optimizer, period, delay, rank, size):
+    """What has to live as long as the training."""
+    import datetime
+    import torch.distributed as dist
+    import torchft
+
+    master, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]) + 1
+    lighthouse = None
+    if rank == 0:  # it ends with this process
+        lighthouse = subprocess.Popen(
+            ["setpriv", "--pdeathsig", "KILL", os.path.join(os.path.dirname(sys.executable), "torchft_lighthouse"),
+             "--min_replicas", str(size), "--bind", f"{master}:{port}"])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        s.connect((master, port))
+        own = s.getsockname()[0]
+    store = dist.TCPStore(own, 0, is_master=True, wait_for_workers=False)
+    minute = datetime.timedelta(seconds=60)
+    manager = torchft.Manager(
+        pg=torchft.ProcessGroupGloo(timeout=minute), min_replica_size=size, load_state_dict=net.load_state_dict,
+        state_dict=net.state_dict, use_async_quorum=False, rank=0, world_size=1, store_addr=own, store_port=store.port,
+        hostname=own, lighthouse_addr=f"http://{master}:{port}", replica_id=str(rank), init_sync=False, timeout=minute)
+    outer = torch.optim.SGD(net.parameters(), lr=0.7, momentum=0.9, nesterov=True)
+    running = torchft.DiLoCo(manager, [net], optimizer, outer, sync_every=period, fragment_sync_delay=delay,
+                             use_bucketization=True, pin_memory=False)
+    return running.__enter__(), lighthouse
+
+
+def with_optimizer(net, optimizer, who, rank, size):
+    """The model, the optimiser and what has to live as long, of methods which are more than a wrapper."""
+    kind, _, of = who.partition("-")
+    if kind == "torchft":
+        period, _, delay = of.partition("-")
+        return net, optimizer, by_torchft(net, optimizer, int(period), int(delay or 0), rank, size)
+    if kind == "prepare":
+        import tutti.torch
+
+        method, _, codec = of.partition("@")
+        return *tutti.torch.prepare(net, optimizer, method, codec=codec or None), None
+    return net, optimizer, None
+
+
 def wrapped(net, who):
-    if who in ("bare", "meet"):
+    if who in ("bare", "meet") or who.partition("-")[0] in ("prepare", "torchft"):
         return net
     if who == "tutti-local":
         import tutti.torch
@@ -166,6 +213,7 @@ def main():
         optimizer = torch.optim.AdamW(net.parameters(), lr=0.0003)
     else:
         optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
+    net, optimizer, _kept = with_optimizer(net, optimizer, who, rank, size)
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(place)
         lines = connection.makefile("rw")

@@ -9,7 +9,7 @@
 #include "record_internal.h"
 #include "runtime/clock.h"
 
-enum { PATH_BYTES = 4096 };
+enum { PATH_BYTES = 4096, TAIL = 64 << 10 };
 
 struct tutti_record_rows {
     tutti_runtime *rt;
@@ -179,35 +179,89 @@ tutti_status tutti_record_each_row(const tutti_record_place *in, tutti_record_ro
     return TUTTI_OK;
 }
 
+/* Does this text of so many bytes begin with a whole line that has a step up to `until`? */
+static bool stays(const char *text, size_t bytes, uint64_t until)
+{
+    const size_t line = strcspn(text, "\n");
+    json_t *object = json_loadb(text, line, 0, NULL);
+    const json_t *step = json_object_get(object, "step");
+    const bool is = json_is_integer(step) && (uint64_t)json_integer_value(step) <= until &&
+                    line < bytes;
+
+    json_decref(object);
+    return is;
+}
+
+/* Moves the lines that stay to the beginning; returns their bytes. */
+static size_t only_those(char *text, size_t bytes, uint64_t until)
+{
+    size_t length = 0;
+
+    for (size_t at = 0; at < bytes;) {
+        const size_t line = strcspn(text + at, "\n");
+        if (stays(text + at, bytes - at, until)) {
+            memmove(text + length, text + at, line + 1);
+            length += line + 1;
+        }
+        at += line + 1;
+    }
+    return length;
+}
+
+/* Reads the end of the file from a line on that stays: steps do not fall, so all lines before it
+   stay, too. A long run has many lines, and only the last ones may have to go. *from: where *text
+   begins in the file; 0: at its first line, whether it stays or not. */
+static tutti_status read_back(tutti_file *file, uint64_t until, uint64_t *from, char **text,
+                              tutti_error *err)
+{
+    const uint64_t all = tutti_file_bytes(file);
+    uint64_t bytes = TAIL;
+
+    for (;; bytes *= 4) {
+        size_t line = 0; /* the first whole one */
+        bytes = bytes < all ? bytes : all;
+        *text = tutti_alloc((size_t)bytes + 1, 1);
+        if (*text == NULL)
+            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading %llu bytes of metrics.jsonl",
+                              (unsigned long long)bytes);
+        TUTTI_TRY(tutti_file_read(file, all - bytes, *text, (size_t)bytes, err));
+        if (bytes < all)
+            line = strcspn(*text, "\n") + 1;
+        if (bytes == all || (line < bytes && stays(*text + line, (size_t)bytes - line, until))) {
+            *from = all - bytes + line;
+            memmove(*text, *text + line, (size_t)bytes + 1 - line);
+            return TUTTI_OK;
+        }
+        tutti_free(*text);
+        *text = NULL;
+    }
+}
+
 /* Removes the lines after step `until` from the file: the resumed run writes them again. */
 static tutti_status keep_lines(tutti_runtime *rt, const char *folder, const char *path,
                                uint64_t until, tutti_error *err)
 {
-    char *text, *kept;
-    size_t bytes, length = 0;
+    tutti_file *file;
+    char *end = NULL, *text = NULL;
+    uint64_t all, from = 0;
+    size_t kept = 0, bytes;
     tutti_status status;
 
-    TUTTI_TRY(tutti_record_read(rt, path, SIZE_MAX / 2, &text, &bytes, err));
-    kept = tutti_alloc(bytes + 1, 1);
-    status = kept != NULL
-                 ? TUTTI_OK
-                 : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading %s (%zu bytes)", path, bytes);
-    for (size_t at = 0; status == TUTTI_OK && at < bytes;) {
-        const size_t line = strcspn(text + at, "\n");
-        json_t *object = json_loadb(text + at, line, 0, NULL);
-        const json_t *step = json_object_get(object, "step");
-        if (json_is_integer(step) && (uint64_t)json_integer_value(step) <= until &&
-            at + line < bytes) {
-            memcpy(kept + length, text + at, line + 1);
-            length += line + 1;
-        }
-        json_decref(object);
-        at += line + 1;
-    }
+    TUTTI_TRY(tutti_file_open(&file, rt, path, TUTTI_FILE_READ, err));
+    all = tutti_file_bytes(file);
+    status = read_back(file, until, &from, &end, err);
+    tutti_file_close(file, NULL);
     if (status == TUTTI_OK)
-        status = tutti_record_write(rt, folder, "metrics.jsonl", kept, length, err);
-    tutti_free(text);
-    tutti_free(kept);
+        kept = only_those(end, (size_t)(all - from), until);
+    if (status == TUTTI_OK && from + kept < all) {
+        status = tutti_record_read(rt, path, SIZE_MAX / 2, &text, &bytes, err);
+        if (status == TUTTI_OK) {
+            memcpy(text + from, end, kept);
+            status = tutti_record_write(rt, folder, "metrics.jsonl", text, (size_t)from + kept, err);
+        }
+        tutti_free(text);
+    }
+    tutti_free(end);
     return status;
 }
 

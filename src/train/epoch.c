@@ -99,17 +99,20 @@ static void go_on(tutti_run *run, const double *most, int64_t now)
 }
 
 /* After open: the members learn how far the run is. If none has begun it, it is accepted here:
-   epoch 1 may have ended before all were there. */
+   epoch 1 may have ended before all were there. The sum comes first: the run trains for the time
+   that it waits for the last one to open, too. */
 static tutti_status join(tutti_run *run, tutti_error *err)
 {
-    const int64_t now = tutti_now_ns(run->rt);
     const double step = (double)run->entered_step;
     double sent = (double)run->before.bytes_sent,
            most[KNOWN] = { [MINUS_SINCE_REPORT] = -INFINITY, [TOLD_BYTES] = run->told_bytes,
                            [STEP] = step, [MINUS_STEP] = -step,
                            [RECORDED] = run->recorded == run->entered_step ||
                                         run->handed_over == run->entered_step };
+    int64_t now;
 
+    TUTTI_TRY(tutti_reduce_double(&run->all, TUTTI_SUM, &sent, 1, err));
+    now = tutti_now_ns(run->rt);
     if (run->begun) {
         most[BEGUN] = 1;
         most[WALL] = (double)(run->before.wall_ns + now - run->counted_ns);
@@ -118,7 +121,6 @@ static tutti_status join(tutti_run *run, tutti_error *err)
         most[FIRST_SAMPLES] = (double)run->first_samples;
     }
     TUTTI_TRY(tutti_reduce_double(&run->all, TUTTI_MAX, most, KNOWN, err));
-    TUTTI_TRY(tutti_reduce_double(&run->all, TUTTI_SUM, &sent, 1, err));
     if (most[STEP] != -most[MINUS_STEP])
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
                           "the members begin epoch %llu with states of steps %.0f to %.0f, worker "

@@ -21,7 +21,7 @@
 #include "record/record_internal.h"
 #include "scratch.h"
 
-enum { ALL = (1 << TUTTI_RECORD_FORMS) - 1, ROOM = 1 << 16, BOARDS = 4, STEPS = 16 };
+enum { ALL = (1 << TUTTI_RECORD_FORMS) - 1, ROOM = 1 << 16, BOARDS = 4, STEPS = 16, LONG = 2000, LONG_ROOM = 1 << 20 };
 
 static char root[SCRATCH_PATH];
 static tutti_runtime *rt;
@@ -499,6 +499,56 @@ static void a_strangers_table_stays(void **state)
     assert_int_equal(read_file(folder, "metrics.csv", text), 4);
 }
 
+/* Lines of a long run: two for each step, one step of which has more than is read at first, and a
+   last one that was not written to its end. */
+static size_t long_record(char *text, size_t ends[LONG + 1])
+{
+    size_t n = 0;
+
+    ends[0] = 0;
+    for (int step = 1; step <= LONG; step++) {
+        const int pad = step == LONG / 2 ? 300000 : 60;
+        n += (size_t)sprintf(text + n, "{\"step\": %d, \"test_loss\": 1}\n", step);
+        n += (size_t)sprintf(text + n, "{\"step\": %d, \"text\": \"%*s\"}\n", step, pad, "");
+        ends[step] = n;
+    }
+    n += (size_t)sprintf(text + n, "{\"step\": %d, \"te", LONG);
+    return n;
+}
+
+static void a_record_is_cut_after_a_step(void **state)
+{
+    static const int untils[] = { 0, 1, LONG / 2 - 1, LONG / 2, LONG / 2 + 1, LONG - 900, LONG - 1, LONG };
+    static char text[LONG_ROOM], kept[LONG_ROOM];
+    char folder[TUTTI_RECORD_PATH], path[TUTTI_RECORD_PATH];
+    size_t ends[LONG + 1], n = long_record(text, ends);
+    tutti_record_place in = place_in(folder, "long");
+
+    (void)state;
+    in.forms = 0;
+    snprintf(path, sizeof path, "%.3000s/metrics.jsonl", folder);
+    for (size_t k = 0; k < TUTTI_LENGTH(untils); k++)
+        for (int whole = 0; whole < 2; whole++) { /* without the last line */
+            const size_t end = ends[untils[k]];
+            tutti_record_rows *rows;
+            struct stat before, after;
+            FILE *f = fopen(path, "wb");
+            assert_non_null(f);
+            assert_int_equal(fwrite(text, 1, whole ? ends[LONG] : n, f), whole ? ends[LONG] : n);
+            fclose(f);
+            assert_int_equal(stat(path, &before), 0);
+            assert_int_equal(tutti_record_rows_begin(&rows, &in, true, (uint64_t)untils[k], NULL), TUTTI_OK);
+            assert_int_equal(tutti_record_rows_close(rows, NULL), TUTTI_OK);
+            assert_int_equal(stat(path, &after), 0);
+            assert_int_equal(before.st_ino == after.st_ino, whole && untils[k] == LONG); /* it is not written */
+            f = fopen(path, "rb");
+            assert_non_null(f);
+            assert_int_equal(fread(kept, 1, sizeof kept, f), end);
+            fclose(f);
+            assert_memory_equal(kept, text, end);
+        }
+}
+
 static void names_of_forms_are_checked(void **state)
 {
     static const struct {
@@ -543,6 +593,7 @@ int main(void)
         cmocka_unit_test(a_run_that_begins_leaves_nothing_of_an_earlier_one),
         cmocka_unit_test(a_file_that_cannot_be_is_named),
         cmocka_unit_test(a_strangers_table_stays),
+        cmocka_unit_test(a_record_is_cut_after_a_step),
         cmocka_unit_test(names_of_forms_are_checked),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
