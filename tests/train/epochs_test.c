@@ -11,6 +11,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "engine/image.h"
 #include "tutti/files.h"
@@ -55,6 +56,7 @@ typedef struct job {
     bool by_image;                   /* how the state goes to the next epoch; else by checkpoint */
     tutti_image *image;              /* of the last epoch's first member */
     int behind;                      /* a process that begins with an older checkpoint; 0: none */
+    int late_ms;                     /* newcomers of later epochs wait before they open it */
 } job;
 
 static void configure(job *j, const char *method, const char *out)
@@ -146,6 +148,8 @@ static tutti_status member_main(tutti_world *world, void *arg, tutti_error *err)
     tutti_image *image = NULL;
     tutti_status status = open_state(j, p, &epoch.from, err);
 
+    if (j->late_ms > 0 && j->epoch > 0 && !p->run.begun)
+        nanosleep(&(struct timespec){ .tv_nsec = j->late_ms * 1000000L }, NULL);
     if (status == TUTTI_OK)
         status = tutti_train_epoch_open(&p->run, world, &epoch, err);
     if (status == TUTTI_OK)
@@ -417,6 +421,24 @@ static void a_run_that_reaches_its_target_has_no_next_epoch(void **state)
     test_free(j);
 }
 
+/* The others wait for it, and the run takes that long. */
+static void the_time_of_a_run_has_the_wait_for_a_late_newcomer(void **state)
+{
+    static const plan plans[] = { { 2, { 0, 1 }, 0, 4, false }, { 3, { 0, 1, 2 }, 4, STEPS, false } };
+    job *j = disturbed("ddp", "late", plans, TUTTI_LENGTH(plans));
+    json_t *end;
+
+    (void)state;
+    j->by_image = true;
+    j->late_ms = 400;
+    train_in_epochs(j);
+    end = epochs_summary(j->out);
+    assert_true(epochs_number(end, "wall_seconds") >= 1e-3 * j->late_ms);
+    json_decref(end);
+    close_all(j);
+    test_free(j);
+}
+
 /* ---- refusals ---- */
 
 static void refuse(job *j, tutti_status with, const char *sentence)
@@ -474,6 +496,7 @@ int main(void)
         cmocka_unit_test(the_regret_is_that_of_all_epochs),
         cmocka_unit_test(losses_go_on_from_the_state_that_an_epoch_begins_with),
         cmocka_unit_test(a_run_that_reaches_its_target_has_no_next_epoch),
+        cmocka_unit_test(the_time_of_a_run_has_the_wait_for_a_late_newcomer),
         cmocka_unit_test(what_cannot_go_on_with_other_workers_is_refused),
         cmocka_unit_test(states_of_different_steps_are_refused),
     };
