@@ -99,8 +99,8 @@ static void go_on(tutti_run *run, const double *most, int64_t now)
 }
 
 /* After open: the members learn how far the run is. If none has begun it, it is accepted here:
-   epoch 1 may have ended before all were there. The sum comes first: the run trains for the time
-   that it waits for the last one to open, too. */
+   epoch 1 may have ended before all were there. All come out of the sum at about the same time, from
+   which on each counts by itself (count_opening). */
 static tutti_status join(tutti_run *run, tutti_error *err)
 {
     const double step = (double)run->entered_step;
@@ -182,6 +182,18 @@ static tutti_status take_events(tutti_run *run, tutti_error *err)
     return first < run->all.size ? send_events(run, (int)first, err) : TUTTI_OK;
 }
 
+/* The clock of the epoch's engine begins with its first pass. What the run has waited for since it
+   was last counted is the run's, too: the first member has opened the record, and may have had to
+   cut it. */
+static void count_opening(tutti_run *run)
+{
+    const int64_t now = tutti_now_ns(run->rt), more = now - run->counted_ns;
+
+    run->before.wall_ns += more;
+    run->before.exposed_ns += more;
+    run->counted_ns = now;
+}
+
 /* ---- opening and closing ---- */
 
 static tutti_status check(const tutti_train_config *c, tutti_error *err)
@@ -227,7 +239,12 @@ tutti_status tutti_train_epoch_open(tutti_run *run, tutti_world *world,
     TUTTI_TRY(tutti_train_sums_take(run, err));
     TUTTI_TRY(epoch->number == 1 ? tutti_train_accept(run, err) : join(run, err));
     TUTTI_TRY(tutti_train_report_open(run, err));
-    return epoch->number == 1 ? TUTTI_OK : take_events(run, err);
+    if (epoch->number == 1)
+        return TUTTI_OK;
+    TUTTI_TRY(take_events(run, err));
+    if (run->counted_ns != 0) /* else it begins here */
+        count_opening(run);
+    return TUTTI_OK;
 }
 
 tutti_status tutti_train_epoch_image(tutti_run *run, tutti_image **image, tutti_error *err)
