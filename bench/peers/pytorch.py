@@ -132,6 +132,7 @@ def by_torchft(net, optimizer, period, delay, rank, size):
     import datetime
     import torch.distributed as dist
     import torchft
+    from torchft.local_sgd import DiLoCo
 
     master, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]) + 1
     lighthouse = None
@@ -149,9 +150,9 @@ def by_torchft(net, optimizer, period, delay, rank, size):
         state_dict=net.state_dict, use_async_quorum=False, rank=0, world_size=1, store_addr=own, store_port=store.port,
         hostname=own, lighthouse_addr=f"http://{master}:{port}", replica_id=str(rank), init_sync=False, timeout=minute)
     outer = torch.optim.SGD(net.parameters(), lr=0.7, momentum=0.9, nesterov=True)
-    running = torchft.DiLoCo(manager, [net], optimizer, outer, sync_every=period, fragment_sync_delay=delay,
-                             use_bucketization=True, pin_memory=False)
-    return running.__enter__(), lighthouse
+    running = DiLoCo(manager, [net], optimizer, outer, sync_every=period, fragment_sync_delay=delay,
+                     use_bucketization=True, pin_memory=False)
+    return running.__enter__(), store, lighthouse
 
 
 def with_optimizer(net, optimizer, who, rank, size):

@@ -5,7 +5,12 @@
    without. A failure is reported and nothing hangs. What does not go together is refused. Method:
    pieces.h; the reference is the same method without shards. */
 #include "pieces_job.h"
+#include "sanitized.h"
 #include "scratch.h"
+
+/* Numbers of workers from here on: where threads are watched the largest alone, which has all of
+   them at work. */
+enum { FEWEST = UNLESS_THREADS_ARE_WATCHED(1, RANKS) };
 
 /* n workers that update all of it. */
 static job *all_of_it(const job *like, int n)
@@ -77,7 +82,7 @@ static void sharded_updates_match_unsharded_workers_bit_for_bit(void **state)
 
     (void)state;
     for (size_t o = 0; o < TUTTI_LENGTH(optimizers); o++)
-        for (int n = 1; n <= RANKS; n++) {
+        for (int n = FEWEST; n <= RANKS; n++) {
             job *j = job_of("", optimizers[o]);
             same_with(j, o == 0 ? options : options + 1, "shm", n);
             drop(j);
@@ -90,7 +95,7 @@ static void clipping_matches_a_worker_with_the_whole_gradient(void **state)
     static const double norms[] = { 0.25, 1e9 }; /* the second is asked for, and does nothing */
 
     (void)state;
-    for (int n = 1; n <= RANKS; n++)
+    for (int n = FEWEST; n <= RANKS; n++)
         for (int o = 0; o < 2; o++)
             for (int k = 0; k < 2; k++) {
                 job *j = large(optimizers[o]), *a;
@@ -295,7 +300,7 @@ static void any_number_of_workers_resumes_from_any_other(void **state)
                                                        "cut-shards(bytes=200,teams=4)" };
 
     (void)state;
-    for (int n = 1; n <= RANKS; n++)
+    for (int n = FEWEST; n <= RANKS; n++)
         resumes(methods, METHODS_MOST, n, RANKS);
 }
 
