@@ -179,7 +179,7 @@ tutti_status tutti_record_each_row(const tutti_record_place *in, tutti_record_ro
     return TUTTI_OK;
 }
 
-/* Does this text of so many bytes begin with a whole line that has a step up to `until`? */
+/* Is the first line of these bytes a whole row of a step up to `until`? */
 static bool stays(const char *text, size_t bytes, uint64_t until)
 {
     const size_t line = strcspn(text, "\n");

@@ -99,8 +99,8 @@ static void go_on(tutti_run *run, const double *most, int64_t now)
 }
 
 /* After open: the members learn how far the run is. If none has begun it, it is accepted here:
-   epoch 1 may have ended before all were there. All come out of the sum at about the same time, from
-   which on each counts by itself (count_opening). */
+   epoch 1 may have ended before all were there. All come out of the sum at about the same time;
+   from then on each counts by itself (count_opening). */
 static tutti_status join(tutti_run *run, tutti_error *err)
 {
     const double step = (double)run->entered_step;

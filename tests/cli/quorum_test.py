@@ -1,5 +1,5 @@
-"""Too few workers, no majority of them, or a signal to all (train --workers): what is said, how the run ends, and that
-it continues to the model of a run that nothing disturbs."""
+"""Too few workers, no majority of them, or a signal to all (train --workers): what is printed, how the run ends, and
+that it continues to the model of an undisturbed run."""
 import os, re, signal, unittest
 from elastic_runs import *
 

@@ -7,7 +7,7 @@
 #include "state/plan.h"
 #include "toy.h"
 
-/* FEWEST: numbers of workers from here on to 5. Where threads are watched 4 and 5, which have all kinds of
+/* Numbers of workers from here on to 5: where threads are watched 4 and 5, which have all kinds of
    routes. */
 enum { FEWEST = UNLESS_THREADS_ARE_WATCHED(1, 4) };
 enum { RANKS = 8, ELEMENTS = 10 + 3000 + 33 + 2001 + 7 };

@@ -499,8 +499,8 @@ static void a_strangers_table_stays(void **state)
     assert_int_equal(read_file(folder, "metrics.csv", text), 4);
 }
 
-/* Lines of a long run: two for each step, one step of which has more than is read at first, and a
-   last one that was not written to its end. */
+/* Lines of a long run: two for each step, one of them longer than what is read at first, and a last
+   line without an end. */
 static size_t long_record(char *text, size_t ends[LONG + 1])
 {
     size_t n = 0;
