@@ -8,11 +8,11 @@ Systems run one after the other, so that each has the cores to itself. A killed 
 torchft has none, so this program starts it at once. What each peer has is the best for it: torchrun a checkpoint after
 every step, and so no step to repeat; torchft 0.1 s of heartbeats, and a lighthouse that takes a worker for dead after
 1 s without one. With its own settings (5 s, and 60 s for latecomers) torchft is another row."""
-import os, random, re, signal, socket, statistics, subprocess, sys, tempfile, time
+import os, random, re, select, signal, socket, statistics, subprocess, sys, tempfile, time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
-from command import alive, clean_environment  # noqa: E402
+from command import clean_environment  # noqa: E402
 
 WORKERS, LIMIT, CALM = 4, 60.0, 3.0  # LIMIT: s until it is whole again; CALM: s between that and the next kill
 SCRIPT = os.path.join(HERE, "peers/elastic.py")
@@ -22,6 +22,41 @@ def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return s.getsockname()[1]
+
+
+def hold(pid, word):
+    """A descriptor of the process of that number, or None: it has ended, or is one without that word in its command,
+    which has the number now."""
+    try:
+        held = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None
+    try:
+        with open(f"/proc/{pid}/cmdline", errors="replace") as f:
+            if word in f.read():
+                return held
+    except (FileNotFoundError, ProcessLookupError):
+        pass
+    os.close(held)
+    return None
+
+
+def alive(held):
+    return held is not None and not select.select([held], [], [], 0)[0]
+
+
+def kill(held):
+    try:
+        if held is not None:
+            signal.pidfd_send_signal(held, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def ended(process):
+    """Has it, without reaping it?"""
+    return process.returncode is not None or os.waitid(os.P_PID, process.pid,
+                                                       os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 class Log:
@@ -66,6 +101,7 @@ class System:
         path = os.path.join(self.folder, "log")
         open(path, "w").close()
         self.log, self.processes = Log(path), []
+        self.workers = {}  # {pid: its descriptor or None}: another process may have the number later
         self.words = [python, SCRIPT, self.script, path, self.folder]
 
     def start(self, words, **environment):
@@ -78,27 +114,32 @@ class System:
         out.close()
         return self.processes[-1]
 
+    def look(self):
+        for pid in self.log.look().steps:
+            if pid not in self.workers:
+                self.workers[pid] = hold(pid, self.folder)
+        return self.log
+
     def end(self):
         for process in self.processes:
+            until = time.monotonic() + 2
             for kind in (signal.SIGTERM, signal.SIGKILL):
-                try:
+                if process.returncode is None:  # it is not reaped, so its group's number is its own
                     os.killpg(process.pid, kind)
-                except ProcessLookupError:
-                    break
-                try:
-                    process.wait(2 if kind == signal.SIGTERM else None)
-                except subprocess.TimeoutExpired:
-                    pass
-        for pid in self.log.look().steps:  # workers in sessions of their own
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+                while kind == signal.SIGTERM and time.monotonic() < until and not ended(process):
+                    time.sleep(0.005)
+            process.wait()
+        self.look()
+        for held in self.workers.values():  # those in sessions of their own
+            kill(held)
+            if held is not None:
+                os.close(held)
+        self.workers = {}
 
     def wait(self, what):
         until = time.monotonic() + LIMIT
         while True:
-            found = what(self.log.look())
+            found = what(self.look())
             if found:
                 return found
             if time.monotonic() > until:
@@ -114,9 +155,9 @@ class System:
     def kill(self, draw):
         """Kills one that makes steps; (recovery, whole) in s."""
         time.sleep(CALM + draw.random())
-        victim = draw.choice(sorted(self.log.look().working(time.monotonic() - CALM / 2)))
+        victim = draw.choice(sorted(self.look().working(time.monotonic() - CALM / 2)))
         when = time.monotonic()
-        os.kill(victim, signal.SIGKILL)
+        kill(self.workers[victim])
         self.again(victim)
         whole = max(self.wait(lambda log: self.all_at_work(victim, when)).values())
         return self.log.longest(when, whole), whole - when
@@ -124,7 +165,7 @@ class System:
     def all_at_work(self, victim, when):
         """The first steps of all after that, or None. Of the victim, and of those that its launcher ends with it, a
         last line may have come after the kill."""
-        firsts = {pid: t for pid, t in self.log.working(when).items() if pid != victim and alive(pid)}
+        firsts = {pid: t for pid, t in self.log.working(when).items() if pid != victim and alive(self.workers[pid])}
         return firsts if len(firsts) == WORKERS else None
 
     def again(self, victim):

@@ -18,10 +18,11 @@ else()
   set(TUTTI_ABI ${PROJECT_VERSION_MAJOR})
 endif()
 
-# Exported is what those headers name outside of comments, and nothing else. Names that are no
-# symbols (types, inline functions) do no harm.
+# Exported is what those headers, and that of the Python package, name outside of comments, and
+# nothing else. Names that are no symbols (types, inline functions) do no harm.
 set(exports "")
-foreach(header IN LISTS TUTTI_HEADERS)
+set(exporting ${TUTTI_HEADERS} ${PROJECT_SOURCE_DIR}/src/api/python.h)
+foreach(header IN LISTS exporting)
   file(READ ${header} text)
   string(REGEX REPLACE "/\\*[^*]*\\*+([^/*][^*]*\\*+)*/" "" text "${text}")
   string(REGEX MATCHALL "tutti_[a-z0-9_]+" names "${text}")
@@ -32,7 +33,7 @@ list(SORT exports)
 list(JOIN exports "; " exports)
 file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/libtutti.map
   CONTENT "TUTTI_@TUTTI_ABI@ { global: @exports@; local: *; };\n" @ONLY)
-set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${TUTTI_HEADERS})
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${exporting})
 target_link_options(tutti_shared PRIVATE -Wl,--version-script=${PROJECT_BINARY_DIR}/libtutti.map)
 set_target_properties(tutti_shared PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${TUTTI_ABI} EXPORT_NAME tutti
   LINK_DEPENDS ${PROJECT_BINARY_DIR}/libtutti.map)

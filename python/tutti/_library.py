@@ -58,6 +58,7 @@ def _load() -> ctypes.CDLL:
         version = loaded.tutti_version().decode()
         if _interface(version) == _abi.ABI:
             _abi.declare(loaded)
+            loaded.tutti_python_fail_at_exit.argtypes, loaded.tutti_python_fail_at_exit.restype = [], None
             return loaded
         why = f"it is of version {version}, and this package was made for {_abi.VERSION}; install both from one version"
     except AttributeError as e:
@@ -81,3 +82,4 @@ def members(struct: type[ctypes.Structure]) -> dict[str, Any]:
 
 
 library = _load()
+fail_at_exit = library.tutti_python_fail_at_exit  # src/api/python.h: no public function

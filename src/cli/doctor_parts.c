@@ -40,7 +40,8 @@ static void load(void *user)
 }
 
 /* Loads a plug-in in a child: two libraries of MPI cannot be in one process. `headers` and
-   `library` are Debian's packages: for a build that is to have the plug-in, and one that has it. */
+   `library` are Debian's packages: for a build that is to have the plug-in, and one that has it.
+   Their numbers are those of the library's file, but of Open MPI's before Debian 13. */
 static void plugin(tutti_findings *f, tutti_runtime *rt, const char *title, const char *name,
                    const char *headers, const char *library)
 {
@@ -51,7 +52,7 @@ static void plugin(tutti_findings *f, tutti_runtime *rt, const char *title, cons
     snprintf(absent, sizeof absent, "install %s and build again; only --transport %.3s needs it",
              headers, name);
     snprintf(missing, sizeof missing,
-             "install that %s (Debian's package %s, of the same number), or %s and Tutti from its "
+             "install that %s (Debian's package %s), or %s and Tutti from its "
              "source; only --transport %.3s needs it",
              title, library, headers, name);
     tutti_doctor_ask(rt, load_ns, load, word, &a);
@@ -130,8 +131,8 @@ static void drivers(tutti_findings *f)
 void tutti_doctor_parts(tutti_findings *f, tutti_runtime *rt)
 {
     built_in(f);
-    plugin(f, rt, "Open MPI", "mpi-openmpi", "libopenmpi-dev", "libopenmpi");
-    plugin(f, rt, "MPICH", "mpi-mpich", "libmpich-dev", "libmpich");
-    plugin(f, rt, "SimGrid", "sim", "libsimgrid-dev", "libsimgrid");
+    plugin(f, rt, "Open MPI", "mpi-openmpi", "libopenmpi-dev", "libopenmpi40, libopenmpi3 before Debian 13");
+    plugin(f, rt, "MPICH", "mpi-mpich", "libmpich-dev", "libmpich of the same number");
+    plugin(f, rt, "SimGrid", "sim", "libsimgrid-dev", "libsimgrid of the same number");
     drivers(f);
 }

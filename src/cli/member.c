@@ -137,15 +137,6 @@ static bool is_name(const char *host)
            strcmp(host, "localhost") != 0;
 }
 
-static bool is_loopback(const struct sockaddr *at)
-{
-    const struct sockaddr_in *four = (const struct sockaddr_in *)(const void *)at;
-    const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)(const void *)at;
-
-    return at->sa_family == AF_INET ? ntohl(four->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET
-                                    : at->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&six->sin6_addr);
-}
-
 tutti_status tutti_cli_split_meet(const char *text, char *host, size_t bytes, int *port,
                                   tutti_error *err)
 {
@@ -157,7 +148,7 @@ tutti_status tutti_cli_split_meet(const char *text, char *host, size_t bytes, in
     TUTTI_TRY(tutti_fail_within(err, tutti_cli_split_address(text, host, bytes, port, err), "meet"));
     if (!is_name(host) || tutti_lookup(host, "9", &hints, &list) != NULL)
         return TUTTI_OK; /* a name that is unknown is refused where a node listens */
-    if (is_loopback(list->ai_addr)) {
+    if (tutti_is_loopback(list->ai_addr)) {
         getnameinfo(list->ai_addr, list->ai_addrlen, numbers, sizeof numbers, NULL, 0, NI_NUMERICHOST);
         status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
                             "meet is '%.80s', which is the loopback address %s on this machine, so no "
@@ -169,14 +160,14 @@ tutti_status tutti_cli_split_meet(const char *text, char *host, size_t bytes, in
     return status;
 }
 
-/* Where this worker listens: --meet. Its port is the first founder's, as the address by which the
-   run is known. */
+/* Where this worker listens: --meet, which its launcher has looked up. Its port is the first
+   founder's, as the address by which the run is known. */
 static tutti_status set_host(tutti_cli_member *m, tutti_error *err)
 {
     int port = 0;
 
     if (m->s->config.meet[0] != 0)
-        TUTTI_TRY(tutti_cli_split_meet(m->s->config.meet, m->host, sizeof m->host, &port, err));
+        TUTTI_TRY(tutti_cli_split_address(m->s->config.meet, m->host, sizeof m->host, &port, err));
     m->how.node.host = m->host;
     m->how.node.port = m->rank == 0 && !m->newcomer && m->tell_fd >= 0 ? port : 0;
     return TUTTI_OK;

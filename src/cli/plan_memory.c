@@ -10,7 +10,6 @@
 #include "tutti/tutti.h"
 #include "collective/world.h"
 #include "launch/launch.h"
-#include "method/registry.h"
 
 enum { OVER = 16, OVER_MOST = 100000 }; /* steps that are simulated */
 
@@ -373,7 +372,7 @@ int tutti_cli_plan_memory(int argc, char **argv)
         if (status == TUTTI_OK)
             status = tutti_train_check_data(s.rt, &s.config, installed, &err);
         if (status == TUTTI_OK && over == 0)
-            over = tutti_plan_whole(OVER, tutti_method_repeats(s.config.method));
+            over = tutti_plan_whole(OVER, tutti_train_repeats(&s.config));
         if (status == TUTTI_OK)
             status = tutti_train_plan_make(&plan, &s.config, installed, over, &err);
         if (status == TUTTI_OK)

@@ -206,15 +206,20 @@ static void put_number(json_t *run, const char *name, uint64_t number)
     json_object_set_new(run, name, json_string(text));
 }
 
-/* Makes a run long enough to have `over` steps or more, in whole periods (tutti_method_repeats),
-   after the first ones that differ (tutti_method_settles). epoch: its steps. */
-static void lengthen(const json_t *row, uint64_t over, uint64_t epoch, json_t *run)
+/* Makes a run long enough to have --over steps or more, in whole periods (tutti_method_repeats),
+   after the first ones that differ (tutti_method_settles). epoch: its steps. With logical shares a
+   step of the run may be a round of several (`local`). */
+static void lengthen(const work *w, const json_t *row, uint64_t epoch, json_t *run)
 {
     const char *method = tutti_history_text(row, "method");
-    const uint64_t most = TUTTI_PLAN_LOOKS * over, repeats = tutti_method_repeats(method),
-                   steps = tutti_plan_whole(over, repeats);
-    uint64_t settles = 0, settled, before;
+    tutti_train_config of = *w->run;
+    const uint64_t over = (uint64_t)w->config->over, most = TUTTI_PLAN_LOOKS * over;
+    const uint64_t repeats = tutti_method_repeats(method);
+    uint64_t local, steps = tutti_plan_whole(over, repeats), settles = 0, settled, before;
 
+    of.method = method;
+    local = (uint64_t)(tutti_train_passes(&of) / of.accumulate);
+    steps = (steps + local - 1) / local * local;
     do { /* of a share of the run, which is longer then */
         before = settles;
         settles = tutti_method_settles(method, before + steps, epoch);
@@ -222,7 +227,7 @@ static void lengthen(const json_t *row, uint64_t over, uint64_t epoch, json_t *r
     if (strcmp(tutti_history_text(row, "condition"), "batch-share=auto") == 0)
         settles = settles > TUTTI_SHARES_SETTLE ? settles : TUTTI_SHARES_SETTLE;
     settled = settles <= most ? settles : 0;
-    set_word(json_object_get(run, "words"), "--steps", settled + steps);
+    set_word(json_object_get(run, "words"), "--steps", (settled + steps) / local);
     if (settled > 0)
         set_word(json_object_get(run, "words"), "--report-every", settled);
     put_number(run, "settled", settled);
@@ -242,8 +247,8 @@ static tutti_status look_long_enough(const work *w, json_t *plan, tutti_error *e
     TUTTI_TRY(tutti_compare_epoch(w->run, w->rt, &epoch, err));
     json_array_foreach(json_object_get(plan, "runs"), i, run)
     {
-        lengthen(json_array_get(rows, tutti_compare_index(run, "row")), (uint64_t)w->config->over,
-                 (uint64_t)ceil(epoch), run);
+        lengthen(w, json_array_get(rows, tutti_compare_index(run, "row")), (uint64_t)ceil(epoch),
+                 run);
     }
     return TUTTI_OK;
 }

@@ -8,6 +8,7 @@
 #include "names.h"
 #include "runtime/names.h"
 #include <errno.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
@@ -171,4 +172,13 @@ const char *tutti_lookup(const char *host, const char *service, const struct add
     if (code != EAI_NONAME || (hints->ai_flags & AI_NUMERICHOST) != 0)
         return why(code, errno);
     return tutti_lookup_by(getaddrinfo, host, service, hints, TUTTI_LOOKUP_NS, list);
+}
+
+bool tutti_is_loopback(const struct sockaddr *at)
+{
+    const struct sockaddr_in *four = (const struct sockaddr_in *)(const void *)at;
+    const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)(const void *)at;
+
+    return at->sa_family == AF_INET ? ntohl(four->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET
+                                    : at->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&six->sin6_addr);
 }

@@ -1,5 +1,5 @@
 /* names.h: the addresses of a host, with a time limit. Implemented in names.c. Included by
-   src/transport/tcp and src/launch. */
+   src/transport/tcp, src/launch and src/cli. */
 #ifndef TUTTI_RUNTIME_NAMES_H
 #define TUTTI_RUNTIME_NAMES_H
 #include "tutti/base.h"
@@ -14,6 +14,9 @@
 #define TUTTI_LOOKUP_NS (INT64_C(5) * 1000000000)
 const char *tutti_lookup(const char *host, const char *service, const struct addrinfo *hints,
                          struct addrinfo **list);
+
+/* Does no other host reach it, whatever its port: 127.0.0.0/8 or ::1? */
+bool tutti_is_loopback(const struct sockaddr *at);
 #pragma GCC visibility pop
 
 /* tutti_lookup with another resolver and time limit, for tests; it always calls the resolver. The

@@ -388,6 +388,11 @@ int64_t tutti_train_passes(const tutti_train_config *c)
                             : c->accumulate; /* the engine refuses it */
 }
 
+uint64_t tutti_train_repeats(const tutti_train_config *c)
+{
+    return makes_rounds(c) ? 1 : tutti_method_repeats(c->method);
+}
+
 int64_t tutti_train_step_samples(const tutti_train_config *c)
 {
     return (c->elastic_shares > 0 ? c->elastic_shares : c->n) * c->batch * tutti_train_passes(c);

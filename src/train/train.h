@@ -45,6 +45,9 @@ enum { TUTTI_ON_LOSS_AUTO, TUTTI_ON_LOSS_STOP, TUTTI_ON_LOSS_CONTINUE };
    (engine/modes/rounds.h) those of all local steps. */
 int64_t tutti_train_passes(const tutti_train_config *config);
 
+/* Returns the steps of its method's period (tutti_method_repeats); 1 where a step is a round. */
+uint64_t tutti_train_repeats(const tutti_train_config *config);
+
 /* Returns the samples of a full step over all workers. */
 int64_t tutti_train_step_samples(const tutti_train_config *config);
 

@@ -2,7 +2,7 @@
 the lines of the record and the samples are those of a run that nothing disturbs, no step is lost, and all ends in time.
 A run without progress is detected, with the operation in which each worker waits. No time is
 judged."""
-import json, os, random, signal, sys, time, unittest, unittest.mock
+import json, os, random, signal, subprocess, sys, time, unittest, unittest.mock
 from command import *
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../bench"))
@@ -108,6 +108,22 @@ class Chaos(Case):
         log = chaos.recovery.Log(path).look()
         self.assertAlmostEqual(log.longest(10.15, 11.5), 0.95)
         self.assertEqual(log.working(10.15), {1: 11.0, 2: 11.0, 4: 11.5})
+
+    def test_a_process_that_has_the_number_of_a_worker_is_not_ended(self):
+        system = chaos.recovery.Tutti("tutti", sys.executable, TUTTI, self.folder)
+        sleeps = [sys.executable, "-c", "import time; time.sleep(100)"]
+        worker, other = subprocess.Popen([*sleeps, system.folder]), subprocess.Popen(sleeps)
+        try:
+            with open(system.log.path, "w") as f:
+                f.write(f"step {worker.pid} 1 1.0\nstep {other.pid} 1 1.0\n")
+            system.end()
+            self.assertEqual(worker.wait(10), -signal.SIGKILL)
+            with self.assertRaises(subprocess.TimeoutExpired):
+                other.wait(0.2)
+        finally:
+            for process in (worker, other):
+                process.kill()
+                process.wait()
 
 
 if __name__ == "__main__":

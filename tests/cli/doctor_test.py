@@ -250,7 +250,8 @@ class Doctor(Case):
         for folder in ("wheel/bin", "wheel/lib"):
             os.makedirs(self.out(folder))
         shutil.copy(TUTTI, self.out("wheel/bin"))
-        for source, flags in ("libother.so.7", ["-Wl,-soname,libother.so.7"]), ("lib/libtutti_transport_sim.so", []):
+        for source, flags in (("libother.so.7", ["-Wl,-soname,libother.so.7"]),
+                              ("lib/libtutti_transport_sim.so", []), ("lib/libtutti_transport_mpi-openmpi.so", [])):
             needs = [] if flags else [self.out("wheel/libother.so.7")]
             subprocess.run([os.environ.get("CC", "cc"), "-shared", "-x", "c", "/dev/null", "-x", "none",
                             "-Wl,--no-as-needed", *needs, *flags, "-o", self.out(f"wheel/{source}")], check=True)
@@ -259,12 +260,16 @@ class Doctor(Case):
         command = self.out("wheel/bin/tutti")
         done = subprocess.run([command, "doctor", "--json"], capture_output=True, text=True, env=env)
         self.assertEqual(done.returncode, 0, done.stderr)
-        sim = next(f for f in json.loads(done.stdout)["findings"] if f["name"] == "SimGrid")
-        self.assertEqual(sim, {
+        found = {f["name"]: f for f in json.loads(done.stdout)["findings"]}
+        self.assertEqual(found["SimGrid"], {
             "name": "SimGrid", "state": "limited",
             "found": "the transport 'sim' needs libother.so.7, which this machine has not",
-            "mend": "install that SimGrid (Debian's package libsimgrid, of the same number), or libsimgrid-dev and "
+            "mend": "install that SimGrid (Debian's package libsimgrid of the same number), or libsimgrid-dev and "
                     "Tutti from its source; only --transport sim needs it"})
+        # its library has the number 40, and Debian 12's package 3
+        self.assertEqual(found["Open MPI"]["mend"], (
+            "install that Open MPI (Debian's package libopenmpi40, libopenmpi3 before Debian 13), or libopenmpi-dev "
+            "and Tutti from its source; only --transport mpi needs it"))
         done = subprocess.run([command, "train", "--model", "mlp", "-n", "2", "--transport", "sim"],
                               capture_output=True, text=True, env=env)
         self.assertEqual(done.returncode, 2)

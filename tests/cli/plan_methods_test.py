@@ -142,6 +142,13 @@ class PlanMethods(Case):
             self.assertEqual("; of %d steps, in whole periods of" % steps in reason,
                              steps != over, reason)
             self.assertEqual("; its period is 100001 steps, so this look at 6 was too short" in reason, long, reason)
+        # with logical shares a step of such a run is a round, and so a whole period
+        out = os.path.join(self.folder, "rounds")
+        p = json.loads(self.plan("-n", 2, "--transport", "sim", "--step-time", 0.01, "--batch", 15, "--over", 6,
+                                 "--elastic-shares", 2, "--methods", "local-sgd(period=5),ddp", "--json", "--out",
+                                 out).stdout)
+        self.assertEqual({m["method"]: m["steps"] for m in p["methods"]}, {"local-sgd(period=5)": 10, "ddp": 6})
+        self.assertEqual([summary(os.path.join(out, "runs", name))["steps"] for name in ("0000", "0001")], [2, 6])
         # waiting is of whole periods, too: an exchange each, whatever its length
         share = [json.loads(self.plan("-n", n, "--platform", self.platform("cluster(n=4,rate=10Mbps)"), "--step-time",
                                       0.01, "--batch", 15, "--over", 1, "--methods", "diloco(period=%d)" % h,

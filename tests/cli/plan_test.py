@@ -176,6 +176,10 @@ class Plan(Case):
             self.assertEqual(p["steps"], steps)
             if steps == 20:
                 self.assertEqual(p["bytes_sent_total"], 2 * 2 * 4 * PARAMS)
+        # with logical shares a step is a round of 10 local steps, and so a period
+        p = self.plan(*MLP, "--data", self.data, "-n", 2, "--method", "local-sgd(period=10)", "--elastic-shares", 2,
+                      "--steps", 99)
+        self.assertEqual(p["steps"], 16)
 
     def test_plan_of_an_existing_run_writes_nothing(self):
         out = self.train("was", *MLP, "--data", self.data, "-n", 3, "--method", "d-psgd", "--steps", 5)

@@ -107,7 +107,8 @@ class Install(Case):
         run("gcc", "-std=c11", "-I", include, "-aux-info", listed, "-S", "-o", os.devnull, source)
         with open(listed) as f:
             declared = set(re.findall(rf"(?m)^/\* {re.escape(include)}\S+ \*/ extern .*?\b(tutti_\w+) \(", f.read()))
-        exports = set(self.exports(self.so))
+        # the Python package's own have no header that is installed
+        exports = {name for name in self.exports(self.so) if not name.startswith("tutti_python_")}
         self.assertGreater(len(declared), 200)
         self.assertEqual(declared - exports, set())
         # What is exported and no function is a table: its address can be taken with the headers

@@ -1,6 +1,6 @@
 """tools/wheel: what it refuses before any work, and that README begins with what it tries. tools/licences, with wheels
 of the test's own. And tools/packages, with tools of the test's own: what it runs, and what it leaves out where
-something is missing. What the real ones make is tried by `make packages`."""
+something is missing. What the real ones make is tried by `make packages`; which options the roots get is seen here."""
 import os, platform, re, shutil, subprocess, unittest, zipfile
 from package import *
 
@@ -94,6 +94,75 @@ class Licences(Case):
         self.assertIn("cannot be read", run(tool, os.path.join(self.folder, "none.whl"), code=2, both=True))
         self.assertIn("cannot be read", run(tool, WHEEL, code=2, both=True))
         self.assertIn("it takes wheels", run(tool, code=2, both=True))
+
+
+DEBIAN = os.path.exists("/etc/debian_version") and os.geteuid() == 0
+
+
+class Roots(Case):
+    """The tools that make roots, in a repository of the test's own, with a mmdebstrap of its own."""
+
+    def repository(self, tool, **programs):
+        at = os.path.join(self.folder, tool)
+        for folder in ("tools", "build/wheel/bin"):
+            os.makedirs(os.path.join(at, folder))
+        shutil.copy(os.path.join(SOURCE, "tools", tool), os.path.join(at, "tools"))
+        for name, body in programs.items():
+            path = os.path.join(at, "build/wheel/bin", name.replace("_", "-"))
+            with open(path, "w") as f:
+                f.write(f"#!/bin/bash\n{body}\n")
+            os.chmod(path, 0o755)
+        with open(os.path.join(at, ".gitignore"), "w") as f:
+            f.write("build\ndist\n")
+        subprocess.run(["git", "init", "-q", at], check=True)
+        self.commit(at)
+        return at
+
+    def commit(self, at):
+        for words in (["add", "."], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "a"]):
+            subprocess.run(["git", "-C", at, *words], check=True)
+
+    def own(self):
+        return subprocess.run(". /etc/os-release; printf %s $VERSION_CODENAME", shell=True, check=True,
+                              capture_output=True, text=True).stdout
+
+    @unittest.skipUnless(DEBIAN, "skipped: --try needs root and a Debian")
+    def test_a_root_of_this_machines_release_is_checked_as_apt_does(self):
+        at = self.repository(
+            "wheel", pip="exit 0", twine="exit 0", mmdebstrap='echo "$@" >>build/said; exit 1',
+            pyproject_build="mkdir dist; touch dist/tutti-1.tar.gz",
+            auditwheel=f"touch dist/tutti-1-py3-none-manylinux_2_34_{HERE}.whl")
+        shutil.copy("/bin/true", os.path.join(at, "tools/licences"))
+        self.commit(at)
+        suites = [s for s in ("bookworm", "trixie", "forky") if s != self.own()]
+        said = {}
+        for suite in (self.own(), suites[0]):
+            done = subprocess.run([os.path.join(at, "tools/wheel"), "--try", suite], capture_output=True, text=True,
+                                  timeout=60, stdin=subprocess.DEVNULL)
+            if "--try knows" in done.stderr:
+                self.skipTest("skipped: --try does not know this machine's release")
+            self.assertEqual(done.returncode, 1, done.stderr)
+            with open(os.path.join(at, "build/said")) as f:
+                said[suite] = f.read().splitlines()[-1]
+        self.assertNotIn("--aptopt", said[self.own()])
+        self.assertIn("AllowUnauthenticated", said[suites[0]])
+
+    @unittest.skipUnless(DEBIAN, "skipped: tools/fresh needs root and a Debian")
+    def test_the_options_by_which_a_root_was_made_do_not_stay_in_it(self):
+        made = """for root; do [[ $root != */root ]] || break; done
+            mkdir -p "$root"/{etc/apt/apt.conf.d,etc/dpkg/dpkg.cfg.d}
+            [[ " $* " != *" --aptopt="* ]] || touch build/relaxed "$root/etc/apt/apt.conf.d/99mmdebstrap" """
+        at, kept = self.repository("fresh", mmdebstrap=made), os.path.join(self.folder, "kept")
+        other = next(s for s in ("trixie", "bookworm") if s != self.own())
+        path = os.path.join(at, "build/wheel/bin") + ":" + os.environ["PATH"]
+        words = [os.path.join(at, "tools/fresh"), "--as", "root", "--suite", other, "--keep", kept, "true"]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=at, stdin=subprocess.DEVNULL,
+                              env={**os.environ, "PATH": path})
+        if "names Debian's archive" in done.stderr:
+            self.skipTest("skipped: no source of apt names Debian's archive")
+        self.assertTrue(os.path.exists(os.path.join(at, "build/relaxed")))
+        self.assertTrue(os.path.isdir(os.path.join(kept, "etc/apt/apt.conf.d")))
+        self.assertFalse(os.path.exists(os.path.join(kept, "etc/apt/apt.conf.d/99mmdebstrap")))
 
 
 class Packages(Case):

@@ -471,12 +471,14 @@ def test_a_rank_that_has_left_in_order_is_not_waited_for(tmp_path, transport):
     assert rank == 1 and took < 10, took  # its reason would be waited for 20 s
 
 
-def closes_with_a_question_under_way(rank, n, folder):
-    """Rank 1 stands still, and takes no note of rank 0, which asks it for its calls. How many threads ask, before and
-    when the world is closed."""
-    from tutti import _abi
-    from tutti._library import library
+def until_it_stands_still(pid):
+    while pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "T":
+        time.sleep(0.01)
 
+
+def closes_with_a_question_under_way(rank, n, folder):
+    """Rank 1 stands still, and takes no note of rank 0, which asks it for its calls. The threads that ask, before and
+    when the world is closed, and what the one that waits for the answer gets."""
     dist_cases.start(folder, rank, n, "tutti")
     shared, pid = dist.group.WORLD._shared, torch.tensor([os.getpid()])
     dist.broadcast(pid, 1)
@@ -486,26 +488,99 @@ def closes_with_a_question_under_way(rank, n, folder):
         return []
 
     def asking():
-        return shared._telling
+        return [t.name for t in threading.enumerate() if t.name == "tutti asks"]
 
-    while pathlib.Path(f"/proc/{int(pid.item())}/stat").read_text().rsplit(")", 1)[1].split()[0] != "T":
-        time.sleep(0.01)
+    def ask():
+        try:
+            answers.append(type(shared.missing(dist.group.WORLD._queue, 2, 30.0)).__name__)
+        except Exception as e:
+            answers.append(repr(e))
+
+    until_it_stands_still(int(pid.item()))
     try:
-        requests, nothing = (_abi.tutti_request * 1000)(), shared.world._host(0, 0, _abi.TUTTI_U8)
-        for request in requests:  # more than there is space for
-            library.tutti_post_send(shared.world._at, request, 1, 1, _abi.tutti_header(), nothing, None)
-        shared.missing(dist.group.WORLD._queue, 2, 0.1)
+        full, answers, thread = fill(shared, 1), [], threading.Thread(target=ask)
+        thread.start()
+        while not asking():
+            time.sleep(0.01)
         told, end = [asking()], shared.world._hold._end
         shared.world._hold._end = lambda at: (told.append(asking()), end(at))
         dist.destroy_process_group()
-        return told
+        thread.join()
+        return [*told, answers, len(full)]
     finally:
         os.kill(int(pid.item()), signal.SIGCONT)
 
 
+def fill(shared, rank):
+    """Sends a rank that stands still more than there is space for; the messages, which are under way."""
+    from tutti import _abi
+    from tutti._library import library
+
+    requests, nothing = (_abi.tutti_request * 1000)(), shared.world._host(0, 0, _abi.TUTTI_U8)
+    for request in requests:
+        library.tutti_post_send(shared.world._at, request, rank, 1, _abi.tutti_header(), nothing, None)
+    return requests
+
+
 def test_no_thread_asks_a_stopped_rank_when_a_world_is_closed(tmp_path):
     zero, _ = on_ranks(2, closes_with_a_question_under_way, str(tmp_path), transport="shm", timeout=30)
-    assert zero == [1, 0]
+    assert zero == [["tutti asks"], [], ["str"], 1000]
+
+
+def asks_a_stopped_rank_and_another(rank, n, folder):
+    """Rank 1 stands still. What rank 0 is answered by the others."""
+    dist_cases.start(folder, rank, n, "tutti")
+    shared, pid, over = dist.group.WORLD._shared, torch.tensor([os.getpid()]), pathlib.Path(folder, "over")
+    dist.broadcast(pid, 1)
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    while rank == 2 and not over.exists():
+        time.sleep(0.01)
+    if rank > 0:
+        dist.destroy_process_group()
+        return ""
+    until_it_stands_still(int(pid.item()))
+    try:
+        full = fill(shared, 1)
+        told = shared.missing(dist.group.WORLD._queue, 2, 1.0)
+        dist.destroy_process_group()
+        return [told, len(full)]
+    finally:
+        over.touch()
+        os.kill(int(pid.item()), signal.SIGCONT)
+
+
+def test_a_stopped_rank_does_not_keep_a_question_from_the_others(tmp_path):
+    told, _ = on_ranks(3, asks_a_stopped_rank_and_another, str(tmp_path), transport="shm", timeout=30)[0]
+    assert "rank 1 does not answer within 1 s" in told and "rank 2 has called 1 collectives" in told
+
+
+def hears_of_a_loss(rank, n, folder):
+    """Rank 2 is killed, and rank 0 fails in two groups with it. How often rank 1 is notified."""
+    from tutti.torch.distributed import _worlds
+
+    dist_cases.start(folder, rank, n, "tutti")
+    shared, heard = dist.group.WORLD._shared, []
+    groups, ours, hear = [dist.new_group([0, 2]) for _ in range(2)], dist.new_group([0, 1]), shared._hear
+    shared._hear = lambda rank, kind, *more: (heard.append(kind), hear(rank, kind, *more))
+    dist.barrier()
+    if rank == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    for group in groups if rank == 0 else []:
+        with pytest.raises(tutti.PeerError):
+            for _ in range(3):
+                dist.all_reduce(torch.ones(3), group=group)
+    dist.barrier(group=ours)
+    while rank == 1 and _worlds._LOST not in heard:
+        time.sleep(0.01)
+    time.sleep(0.3)
+    dist.barrier(group=ours)
+    dist.destroy_process_group()
+    return heard.count(_worlds._LOST)
+
+
+def test_a_loss_is_spread_once(tmp_path):
+    assert on_ranks(3, hears_of_a_loss, str(tmp_path), transport="shm", killed=[2])[1] == 1
 
 
 CALLS = {

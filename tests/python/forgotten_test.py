@@ -31,7 +31,7 @@ elif how == "deleted":
 elif how == "raises":
     raise ValueError("the script's own error")
 elif how == "exits":
-    sys.exit(0)
+    sys.exit(int(os.environ.get("CODE", 0)))
 elif how == "interactive":  # a session in which something else has failed once
     sys.ps1, sys.last_value = ">>> ", ValueError("an earlier line")
 print("the last line", flush=True)
@@ -56,6 +56,12 @@ def test_every_rank_reports_its_missing_finish_and_fails(run, how, method):
         assert said(rank) and f"'{method}'" in rank.err, done
         assert "the script's own" in rank.out, done  # what else is to be done at exit is done
         assert ("the last line" in rank.out) == (how != "exits"), done
+
+
+def test_a_code_of_the_scripts_own_stays_after_a_missing_finish(run):
+    for rank in run(SCRIPT, launcher="variables", args=["local-sgd(period=8)", "exits"], code=3,
+                    env={"CODE": "3"}).ranks:
+        assert said(rank) and "the script's own" in rank.out
 
 
 @pytest.mark.slow

@@ -152,7 +152,20 @@ def test_workers_of_a_loader_that_are_not_forked_are_named_at_a_signal(run, tmp_
     job.says(0, "step 2\n")
     job.launcher.send_signal(signal.SIGTERM)
     err = job.wait(code=143).ranks[0].err
-    assert ("give the DataLoader multiprocessing_context='fork'" in err) == (context != "fork"), err
+    assert ("give a DataLoader multiprocessing_context='fork'" in err) == (context != "fork"), err
+
+
+@pytest.mark.slow
+def test_a_process_of_the_script_is_not_named_as_a_loaders_at_a_signal(run, tmp_path):
+    main = tmp_path / "main.py"
+    start = "multiprocessing.get_context('spawn').Process(target=time.sleep, args=(60,), daemon=True).start()"
+    main.write_text(f'import multiprocessing, time\n{textwrap.dedent(inspect.getsource(script))}\n'
+                    f'if __name__ == "__main__":\n    {start}\n    script()\n')
+    job = run.start(main, args=[tmp_path / "c", "ddp", 0.05], n=1)
+    job.says(0, "step 2\n")
+    job.launcher.send_signal(signal.SIGTERM)
+    err = job.wait(code=143).ranks[0].err
+    assert "daemonic processes of multiprocessing here are not forked" in err and "DataLoader here" not in err
 
 
 @pytest.mark.cuda

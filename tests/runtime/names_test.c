@@ -98,6 +98,23 @@ static void numeric_addresses_are_resolved_and_bad_services_rejected(void **stat
     assert_null(list);
 }
 
+static void loopback_addresses_are_those_that_no_other_host_reaches(void **state)
+{
+    static const struct { const char *text; bool loopback; } cases[] = {
+        { "127.0.0.1", true }, { "127.8.0.9", true },   { "::1", true },
+        { "10.0.0.1", false }, { "128.0.0.1", false }, { "::", false }, { "fe80::1", false },
+    };
+    const struct addrinfo both = { .ai_socktype = SOCK_STREAM };
+
+    (void)state;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        struct addrinfo *list;
+        assert_null(tutti_lookup(cases[k].text, "9", &both, &list));
+        assert_int_equal(tutti_is_loopback(list->ai_addr), cases[k].loopback);
+        freeaddrinfo(list);
+    }
+}
+
 /* Given up, and answered later: by then the names that were asked for are gone, and the answer is
    not wanted. */
 static void a_late_answer_is_thrown_away(void **state)
@@ -131,6 +148,7 @@ int main(void)
         cmocka_unit_test(answers_and_failures_are_passed_on),
         cmocka_unit_test(numeric_addresses_are_resolved_and_bad_services_rejected),
         cmocka_unit_test(localhost_needs_no_name_service),
+        cmocka_unit_test(loopback_addresses_are_those_that_no_other_host_reaches),
         cmocka_unit_test(a_late_answer_is_thrown_away),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -55,10 +55,10 @@ _PATH_MOST = 4096
 # a launcher and its process group may both send it.
 _ECHO_S = 1.0
 _NOT_FORKED = (multiprocessing.context.SpawnProcess, multiprocessing.context.ForkServerProcess)
-_ENDS_THEM = (
-    b"tutti: a signal asks for the end, and workers of a DataLoader here are not forked: a launcher that sends it to "
-    b"all processes ends them, and the rank then fails before it has saved; give the DataLoader "
-    b"multiprocessing_context='fork'\n"
+_ENDS_THEM = (  # multiprocessing does not show which are workers of a DataLoader
+    b"tutti: a signal asks for the end, and daemonic processes of multiprocessing here are not forked: a launcher that "
+    b"sends it to all processes ends them, and a rank that needs them, as workers of a DataLoader, fails before it has "
+    b"saved; give a DataLoader multiprocessing_context='fork'\n"
 )
 _KINDS = {"dict": dict, "counter": collections.Counter, "list": list, "tuple": tuple}
 

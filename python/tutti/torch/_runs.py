@@ -2,13 +2,13 @@
 process ends, or when their model and optimizer are no longer referenced.
 
 If workers have models of their own and a script forgets finish(), each rank is left with its own model, and none with
-the one that they agree on. Such a rank notifies its peers, reports it on stderr, and its exit code is not 0.
+the one that they agree on. Such a rank notifies its peers, reports it on stderr, and its exit code is not 0: the
+script's own, or 1.
 """
 
 from __future__ import annotations
 
 import atexit
-import ctypes
 import multiprocessing
 import multiprocessing.util
 import sys
@@ -18,6 +18,7 @@ from typing import Any
 
 from torch import nn
 
+from .._library import fail_at_exit
 from ..errors import StateError
 
 _open: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()  # Run, Pipeline; by id() of their model
@@ -120,13 +121,7 @@ def at_exit() -> None:
     """Ends the open runs of a process that ends without finish(), and notifies the other workers."""
     interactive = hasattr(sys, "ps1")  # an exception there has not ended the session
     if _end_all(None if interactive else getattr(sys, "last_value", None)):
-        _exit_code(1)
-
-
-def _exit_code(code: int) -> None:
-    """Sets the exit code of this process while its interpreter ends. With glibc a handler of exit() may call exit()."""
-    libc = ctypes.CDLL(None)
-    libc.__cxa_atexit(ctypes.cast(libc.exit, ctypes.c_void_p), ctypes.c_void_p(code), None)
+        fail_at_exit()  # the code is not known here
 
 
 def _at_childs_exit() -> None:

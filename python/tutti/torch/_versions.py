@@ -19,8 +19,9 @@ _NEEDS = f"tutti.torch needs PyTorch {FLOOR} or newer"
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """2.13.0+cpu, 2.13a0 and 2.13.0.dev20260801 as (2, 13), by PEP 440. Empty if the version is none of these: a build
-    that names itself in another way is not refused. The script of `tutti doctor` has the same expression."""
+    """2.13.0+cpu, 2.13a0 and 2.13.0.dev20260801 as (2, 13): the numbers at the beginning of a version of PEP 440, whose
+    end is not read. Empty if there are none: a build that names itself in another way is not refused. The script of
+    `tutti doctor` has the same expression."""
     release = re.match(r"v?(?:[0-9]+!)?([0-9]+)(?:[.]([0-9]+))?", version)
     return (int(release[1]), int(release[2] or 0)) if release else ()
 

@@ -24,7 +24,6 @@ void tutti_tcp_address_text(const tcp_address *a, char *text, size_t bytes);
 int tutti_tcp_address_port(const tcp_address *a);      /* 0: not an IP address */
 /* Sets *a to the abstract Unix socket of that name. */
 void tutti_tcp_address_local(tcp_address *a, const char *name);
-bool tutti_tcp_address_loopback(const tcp_address *a);
 /* Resolves "host:port", "[host]:port" or "unix:NAME". Blocks for the name service, unless the host
    is an address in numbers. TUTTI_ERR_USAGE, TUTTI_ERR_IO. */
 tutti_status tutti_tcp_resolve(const char *text, tcp_address *out, tutti_error *err);

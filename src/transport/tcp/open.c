@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include "place.h"
 #include "../node.h"
+#include "runtime/names.h"
 
 static tutti_status listen_for_peers(tcp_finder *f, tcp_entry *mine, tutti_error *err)
 {
@@ -259,7 +260,7 @@ static tutti_status prepare_calls(tcp_finder *f, tutti_error *err)
                 to, other->host_name, e->rank, mine->host_name, f->where);
         else
             address_of(other, &c->to);
-        if (!same_host && tutti_tcp_address_loopback(&c->to))
+        if (!same_host && tutti_is_loopback((const struct sockaddr *)&c->to.at))
             return tutti_fail_rank(
                 err, TUTTI_ERR_USAGE, to,
                 "worker %d on host '%s' knows only its loopback address, "

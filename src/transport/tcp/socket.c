@@ -61,13 +61,6 @@ int tutti_tcp_address_port(const tcp_address *a)
                                          : 0;
 }
 
-bool tutti_tcp_address_loopback(const tcp_address *a)
-{
-    if (a->at.ss_family == AF_INET)
-        return ntohl(as4(a)->sin_addr.s_addr) >> 24 == 127;
-    return a->at.ss_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&as6(a)->sin6_addr);
-}
-
 void tutti_tcp_address_local(tcp_address *a, const char *name)
 {
     struct sockaddr_un *un = (struct sockaddr_un *)(void *)&a->at;

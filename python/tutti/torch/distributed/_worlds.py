@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import os
 import re
 import sys
 import threading
 import time
 import weakref
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch.distributed as dist
@@ -68,7 +70,8 @@ class Shared:
         self._calls: dict[tuple[int, int], dict[int, str]] = {}  # of an answer that is coming
         self._recalled: dict[tuple[int, int], dict[int, str]] = {}
         self._gone: set[int] = set()  # take no note any more
-        self._telling = 0  # threads that send one
+        self._spread: set[int] = set()  # lost ranks that this one has reported
+        self._inside = 0  # threads that use the world: _close() waits for them
         self._changed = threading.Condition()
         self._over = threading.Event()
         self._port = _c.tutti_port_of(_PORT, 0, 0)
@@ -104,14 +107,14 @@ class Shared:
     def _close(self) -> None:
         until = time.monotonic() + _CLOSING_S
         with self._changed:
-            self._over.set()  # from now on no thread begins to send
+            self._over.set()  # from now on no thread begins to use it
         thread, self._thread = self._thread, None
         if thread is not None and self.world.is_mine():
             with contextlib.suppress(Error):
-                self._send(self.world.rank, _ENDS, 0, 0, b"")
+                self._send([self.world.rank], _ENDS, 0, 0, b"", until)
             thread.join(until - time.monotonic())
         with self._changed:
-            within = not self._changed.wait_for(lambda: self._telling == 0, max(until - time.monotonic(), 0))
+            within = not self._changed.wait_for(lambda: self._inside == 0, max(until - time.monotonic(), 0))
         if any(queue.is_stuck() for queue in self._stuck) or within or (thread is not None and thread.is_alive()):
             self.world.abandon()
         if self.record is not None and self.world.is_mine():
@@ -134,44 +137,63 @@ class Shared:
 
     # ---- who is late ----
 
-    def _send(self, rank: int, kind: int, context: int, number: int, words: bytes) -> None:
-        """A note is small: none waits for a thread of the other rank, which may be sending itself."""
-        words = words[:_WORDS]
+    @contextlib.contextmanager
+    def _using(self) -> Iterator[bool]:
+        """Within it the world stays open. False: it does not, and is not to be used."""
+        with self._changed:
+            there = self.is_open()
+            self._inside += there
+        try:
+            yield there
+        finally:
+            with self._changed:
+                self._inside -= there
+                self._changed.notify_all()
+
+    def _send(self, ranks: Iterable[int], kind: int, context: int, number: int, words: bytes, until: float) -> set[int]:
+        """Sends a note to all of them at once, and returns those that are gone. It is small, so none waits for a thread
+        of the other rank, which may be sending itself. until: for ranks that stand still and have no space for it."""
+        words, gone, posted = words[:_WORDS], set(), {}
         note = _abi.tutti_header(kind=kind, a=context, b=number)
         memory = ctypes.create_string_buffer(words, max(len(words), 1))
         payload = self.world._host(ctypes.addressof(memory), len(words), _abi.TUTTI_U8)
-        request = _abi.tutti_request()
-        one = (ctypes.POINTER(_abi.tutti_request) * 1)(ctypes.pointer(request))
-        check(_c.tutti_post_send, self.world._at, request, rank, self._port, note, payload)
         try:
-            while True:
-                until = time.monotonic_ns() + _SLICE
+            for rank in ranks:
+                request = _abi.tutti_request()
                 try:
-                    check(_c.tutti_wait_some, self.world._at, one, 1, 1, until, None)
-                    return
-                except TimeoutError:  # the other rank stands still, and there is no space left for it
-                    if self._over.is_set():
-                        return
+                    check(_c.tutti_post_send, self.world._at, request, rank, self._port, note, payload)
+                    posted[rank] = request
+                except PeerError:
+                    gone.add(rank)
+            for rank in list(posted):
+                try:
+                    if self._wait(posted[rank], until):
+                        del posted[rank]
+                except PeerError:
+                    gone.add(rank)
         finally:
-            _c.tutti_cancel(self.world._at, request)  # before its memory goes; nothing if it is done
+            for request in posted.values():
+                _c.tutti_cancel(self.world._at, request)
+        return gone
 
-    def _tell(self, rank: int, kind: int, context: int, number: int, words: bytes = b"") -> None:
-        with self._changed:
-            if self._over.is_set():
-                return
-            self._telling += 1
-        gone = False
-        try:
-            self._send(rank, kind, context, number, words)
-        except PeerError:
-            gone = True
-        except Error:
-            pass
-        with self._changed:
-            self._telling -= 1
-            if gone:
-                self._gone.add(rank)
-            self._changed.notify_all()
+    def _wait(self, request: _abi.tutti_request, until: float) -> bool:
+        """Waits for a note that is posted. False: not until then, or until the world is closed."""
+        one = (ctypes.POINTER(_abi.tutti_request) * 1)(ctypes.pointer(request))
+        while True:
+            try:
+                check(_c.tutti_wait_some, self.world._at, one, 1, 1, time.monotonic_ns() + _SLICE, None)
+                return True
+            except TimeoutError:
+                if self._over.is_set() or time.monotonic() > until:
+                    return False
+
+    def _tell(self, ranks: Iterable[int], kind: int, context: int, number: int, words: bytes = b"",
+              until: float = math.inf) -> None:
+        with self._using() as there, contextlib.suppress(Error):
+            gone = self._send(ranks, kind, context, number, words, until) if there else set()
+            with self._changed:
+                self._gone |= gone
+                self._changed.notify_all()
 
     def _listen(self) -> None:
         note, memory = _abi.tutti_header(), ctypes.create_string_buffer(_WORDS)
@@ -193,7 +215,7 @@ class Shared:
         if kind == _ASKS:
             queue = self._groups.get(context)
             number = _ABSENT if queue is None else queue.issued if queue.error is None else _FAILED
-            self._tell(rank, _ANSWERS, context, number)
+            self._tell([rank], _ANSWERS, context, number)
         elif kind == _ANSWERS:
             with self._changed:
                 self._heard[context, rank] = number
@@ -201,8 +223,8 @@ class Shared:
         elif kind == _RECALLS:
             queue = self._groups.get(context)
             for n, text in [] if queue is None else list(queue.members.made):
-                self._tell(rank, _CALL, context, n, text.encode())
-            self._tell(rank, _RECALLED, context, 0)
+                self._tell([rank], _CALL, context, n, text.encode())
+            self._tell([rank], _RECALLED, context, 0)
         elif kind == _CALL:
             self._calls.setdefault((context, rank), {})[number] = words.decode(errors="replace")
         elif kind == _RECALLED:
@@ -228,6 +250,10 @@ class Shared:
 
     def missing(self, queue: Queue, number: int, patience: float) -> str:
         """Which ranks have not come to that collective of the group, as a sentence."""
+        with self._using() as there:
+            return self._missing(queue, number, patience) if there else "the group has been destroyed meanwhile"
+
+    def _missing(self, queue: Queue, number: int, patience: float) -> str:
         heard = self._asked(self._others(queue), (_ASKS, _signed(queue.members.context), number), self._heard, patience)
         late = [(r, self._of_one(r, of_r, number, patience)) for r, of_r in heard.items()]
         found = [f"rank {self.ranks[r]} {text}" for r, text in late if text]
@@ -241,15 +267,12 @@ class Shared:
         with self._changed:
             for rank in others:
                 answers.pop((context, rank), None)
-
-        def ask() -> None:
-            for rank in others:
-                self._tell(rank, what, context, number)
-
-        threading.Thread(target=ask, name="tutti asks", daemon=True).start()  # a rank that stands still may not take it
         end = time.monotonic() + patience
+        threading.Thread(target=self._tell, args=(others, what, context, number, b"", end), name="tutti asks",
+                         daemon=True).start()  # a rank that stands still may not take it
         with self._changed:
-            while time.monotonic() < end and not all((context, r) in answers or self._is_gone(r) for r in others):
+            while (time.monotonic() < end and not self._over.is_set()
+                   and not all((context, r) in answers or self._is_gone(r) for r in others)):
                 self._changed.wait(_PAUSE_S)
             return {r: answers.get((context, r)) for r in others}
 
@@ -294,10 +317,13 @@ class Shared:
         this then says, or the loss of another rank, which then is the one that is named. collective: it is of one.
         """
         told = self._with_ranks(error)
-        if not self.is_open():  # a call that was left behind has ended now
+        if not isinstance(error, (PeerError, StateError)) or not self.is_open():
             return told
-        if not isinstance(error, (PeerError, StateError)):
-            return told
+        with self._using() as there:  # else a call that was left behind has ended now
+            return self._explained(error, told, queue, collective) if there else told
+
+    def _explained(self, error: PeerError | StateError, told: BaseException, queue: Queue,
+                   collective: bool) -> BaseException:
         cause = self._cause(error, queue)
         if cause is None and collective and (unlike := self._unlike(queue, self._others(queue), _RECALL_S)):
             return StateError(f"{told}{unlike}")
@@ -309,7 +335,7 @@ class Shared:
             cause = self._cause(error, queue)
         if cause is None:
             return told
-        self._spread(*cause)
+        self._tell_loss(*cause)
         if isinstance(error, PeerError) and error.rank != cause[0]:
             return self._with_ranks(PeerError(f"{error}; the cause: {cause[1]}", cause[0]))
         return told
@@ -317,14 +343,15 @@ class Shared:
     def _others(self, queue: Queue) -> list[int]:
         return [r for r in queue.members.ranks if r != self.world.rank]
 
-    def _spread(self, rank: int, why: str) -> None:
-        """Tells the others, whose groups with this rank it leaves because of that loss."""
-        def tell() -> None:
-            for r in range(self.world.size):
-                if r not in (self.world.rank, rank):
-                    self._tell(r, _LOST, 0, rank, why.encode())
-
-        thread = threading.Thread(target=tell, name="tutti tells", daemon=True)
+    def _tell_loss(self, rank: int, why: str) -> None:
+        """Notifies the others, whose groups with this rank it leaves because of that loss. Once."""
+        with self._changed:
+            if rank in self._spread:
+                return
+            self._spread.add(rank)
+        others = [r for r in range(self.world.size) if r not in (self.world.rank, rank)]
+        thread = threading.Thread(target=self._tell, args=(others, _LOST, 0, rank, why.encode()), name="tutti tells",
+                                  daemon=True)
         thread.start()  # a rank that stands still may not take it
         thread.join(_RECALL_S)
 
