@@ -141,7 +141,7 @@ tutti_status tutti_group_compare(const tutti_group *g, uint32_t what, tutti_erro
 
     if (c == NULL)
         return bits != 0 ? add_compared(g, bits, err) : TUTTI_OK;
-    atomic_store_explicit(&c->bits, bits, memory_order_relaxed);
+    atomic_store_explicit(&c->bits, bits, memory_order_release);
     return TUTTI_OK;
 }
 

@@ -39,7 +39,7 @@ void tutti_follower_write_pass(tutti_follower *f)
     found = tutti_launch_pass_read(&there, f->o.pass, NULL) == TUTTI_OK;
     if (!found || (same_run(&pass, &there) && !same_addresses(&pass, &there)))
         well = tutti_launch_pass_write(&pass, f->o.pass, &why) == TUTTI_OK ||
-               (why.cause == ENOENT && f->o.pass_stays); /* on another machine, without the folder */
+               why.cause == ENOENT; /* on another machine, without the folder: it keeps nothing */
     if (!well && !f->pass_failed && f->o.say != NULL)
         f->o.say(f->o.user, why.text);
     f->pass_failed = !well;

@@ -76,6 +76,7 @@ tutti_status tutti_launch_pass_write(const tutti_launch_pass *pass, const char *
     int cause = 0, fd;
 
     snprintf(other, sizeof other, "%.4200s.XXXXXX", path);
+    errno = 0; /* a write that is short sets none */
     fd = mkostemp(other, O_CLOEXEC); /* that only the owner may read */
     if (fd < 0 || write(fd, text, n) != (ssize_t)n)
         cause = errno != 0 ? errno : EIO;

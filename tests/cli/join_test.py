@@ -313,11 +313,14 @@ class Join(Case):
         copy = os.path.join(self.folder, "copy")
         shutil.copy(os.path.join(out, "join"), copy)
         address = re.search(r"tutti join (\S+) --key", self.said("again")).group(1)
-        joined = self.start("other", "join", address, "--key", copy)
+        elsewhere = os.path.join(self.folder, "not", "here") # a machine without the run's folder keeps no pass
+        joined = self.start("other", "join", address, "--key", copy, "--out", elsewhere)
         self.workers_become(3, "again", "other")
         joined.terminate()
         self.ends(0, joined, "again", "other")
         self.assertIn("this worker has left the run", self.said("other"))
+        self.assertNotIn("cannot write", self.said("other"))
+        self.assertFalse(os.path.exists(elsewhere))
         self.ends(0, run, "again", "other")
         self.same_as_undisturbed(300, out)
 

@@ -268,7 +268,7 @@ def test_the_only_one_with_the_state_fails_as_another_has_come(tmp_path, undistu
             print("waits\\n", end="", flush=True)
             while not os.path.exists(out + ".second"):
                 time.sleep(0.01)
-            time.sleep(2)  # by then the other is admitted, and has no state yet
+            time.sleep(4)  # by then the other is admitted, and has no state yet
             raise ValueError("a mistake")
 """
     comes = """

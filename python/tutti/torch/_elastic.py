@@ -273,8 +273,10 @@ class ElasticRun(Run):
         if not self._ended:
             with contextlib.suppress(Exception):  # as in the midst of a step: others may have the state
                 left = self.pack()
-        super().fail(error)
-        self.elastic.fail(left)
+        try:
+            super().fail(error)
+        finally:
+            self.elastic.fail(left)
 
     @property
     def trained(self) -> bool:

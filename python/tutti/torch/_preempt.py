@@ -19,6 +19,7 @@ the script calls after that, draws from it.
 from __future__ import annotations
 
 import collections
+import contextlib
 import copy
 import dataclasses
 import json
@@ -141,7 +142,8 @@ class _Signals:
             # DataLoader's handler of SIGCHLD would raise here, and the step would fail.
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             if any(child.daemon and isinstance(child, _NOT_FORKED) for child in multiprocessing.active_children()):
-                os.write(2, _ENDS_THEM)  # not by logging, which this may have interrupted
+                with contextlib.suppress(OSError):  # its reader may be gone
+                    os.write(2, _ENDS_THEM)  # not by logging, which this may have interrupted
         elif time.monotonic() - self._since >= _ECHO_S:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)

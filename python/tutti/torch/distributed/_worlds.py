@@ -143,15 +143,17 @@ class Shared:
         request = _abi.tutti_request()
         one = (ctypes.POINTER(_abi.tutti_request) * 1)(ctypes.pointer(request))
         check(_c.tutti_post_send, self.world._at, request, rank, self._port, note, payload)
-        while True:
-            until = time.monotonic_ns() + _SLICE
-            try:
-                check(_c.tutti_wait_some, self.world._at, one, 1, 1, until, None)
-                return
-            except TimeoutError:  # the other rank stands still, and there is no space left for it
-                if self._over.is_set():
-                    _c.tutti_cancel(self.world._at, request)
+        try:
+            while True:
+                until = time.monotonic_ns() + _SLICE
+                try:
+                    check(_c.tutti_wait_some, self.world._at, one, 1, 1, until, None)
                     return
+                except TimeoutError:  # the other rank stands still, and there is no space left for it
+                    if self._over.is_set():
+                        return
+        finally:
+            _c.tutti_cancel(self.world._at, request)  # before its memory goes; nothing if it is done
 
     def _tell(self, rank: int, kind: int, context: int, number: int, words: bytes = b"") -> None:
         with self._changed:
