@@ -681,8 +681,8 @@ bool tutti_engine_whole(const tutti_engine *e, uint64_t *step);
    the engine's until its next call, with names as in a checkpoint. It is complete: what is the
    same on all ranks (owner -1, keep SAME) as well as this rank's part of the rest. Between steps,
    or in an evaluation where replicas are equal; or where the state is whole all the same
-   (tutti_engine_whole): then nothing is sent, and a step is given up, as by a failure. Where the
-   method has services all ranks must call it: services quiesce first. Blocks. TUTTI_ERR_USAGE: workers were lost. */
+   (tutti_engine_whole): then nothing is sent, and a step is given up. Where the method has services
+   all ranks must call it: services quiesce first. Blocks. TUTTI_ERR_USAGE: workers were lost. */
 tutti_status tutti_engine_state(tutti_engine *e, const tutti_saved **pieces, size_t *n,
                                 tutti_error *err);
 

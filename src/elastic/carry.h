@@ -63,7 +63,7 @@ bool tutti_carrier_dismissed(tutti_carrier *c);
 /* Sends the process of that id a note that the run has ended: with its results, or (failed) since
    its last members have failed. It may be lost. */
 void tutti_carrier_tell_end(tutti_carrier *c, uint64_t id, bool failed);
-/* Has this process received such a note? *failed: of which kind. */
+/* Has this process received such a note? *failed: the second kind. */
 bool tutti_carrier_ended(tutti_carrier *c, bool *failed);
 /* Sends the process of that id a note that this member of that epoch ends by an error, and that the
    others have not agreed on an epoch without it. It may be lost. */

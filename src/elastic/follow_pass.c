@@ -2,7 +2,8 @@
    others join has the addresses of the members of the newest epoch, since those that the run began
    with, and their launcher, may be gone. Each member writes what is not there yet. It is removed
    where the run ends, and stays where this process ends without the others. The launcher makes it,
-   so another file is never changed, nor that of another run: this one has come back after its end. */
+   so another file is never changed, nor that of another run: this one has come back after its
+   end. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>

@@ -303,7 +303,7 @@ static void strangers_are_turned_away(void **state)
     close_run(&r);
 }
 
-/* ---- followers, of which some fail ---- */
+/* ---- followers, and failures ---- */
 
 /* So long that one which fails ends before another that stands still is taken for lost. */
 enum { LATE_MS = 5000 };

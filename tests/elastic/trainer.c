@@ -146,7 +146,8 @@ static void make_step(self *s, const tutti_node_view *view)
         tutti_allreduce(&g, TUTTI_SUM, (tutti_buffer){ NULL, x, 2, TUTTI_F64 }, &err);
 
     if (status == TUTTI_OK && (x[0] != (double)SHARES * (double)step || x[1] != n))
-        trainer_give_up(s->t, "step %llu of %d members has the sum %.17g of %.17g", (unsigned long long)step, n, x[0], x[1]);
+        trainer_give_up(s->t, "step %llu of %d members has the sum %.17g of %.17g", (unsigned long long)step, n, x[0],
+                        x[1]);
     if (status != TUTTI_OK) {
         if (status != TUTTI_ERR_PEER && status != TUTTI_CLOSED)
             trainer_give_up(s->t, "step %llu fails: %s", (unsigned long long)step, err.text);

@@ -39,8 +39,8 @@ typedef struct trainer {
     _Atomic bool over;           /* a follower: `status` is how it has ended, and `says` why */
     _Atomic int status;
     char address[TUTTI_ADDRESS_BYTES];
-    char says[400];              /* tutti_node_describe, before `up` of a newcomer's first epoch; of a
-                                    follower what it has said last */
+    char says[400];              /* tutti_node_describe, before `up` of a newcomer's first epoch; a
+                                    follower's last line for its user */
     char wrong[600];             /* why it has given up; "": it has not */
 } trainer;
 
@@ -48,6 +48,7 @@ typedef struct trainer {
 void trainer_start(trainer *t);
 
 /* Ends the process: what is wrong. */
-void trainer_give_up(trainer *t, const char *format, ...) __attribute__((format(printf, 2, 3), noreturn));
+void trainer_give_up(trainer *t, const char *format, ...)
+    __attribute__((format(printf, 2, 3), noreturn));
 void follower_main(trainer *t);
 #endif

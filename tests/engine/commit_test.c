@@ -313,8 +313,8 @@ static void assert_beside(const job *reference, const job *j, int n, int lost)
     }
 }
 
-/* Every worker that was left has the step before, or the step that it committed. So has the one that
-   leaves, whose engine has not failed. */
+/* Every worker that was left has the step before, or the step that it committed. So has the one
+   that leaves, whose engine has not failed. */
 static void lose_one(const job *reference, int n, int rank, int step, int at)
 {
     static job j;

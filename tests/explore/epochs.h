@@ -26,7 +26,7 @@ typedef struct life {
     int slot;
     bool alive, leaves, ready;
     int64_t fails_ns;            /* it makes no step any more, leaves, and ends by then; 0 */
-    int64_t fails_for_ns, fails_most_ns; /* or so long after another fetched from it, and at the latest then */
+    int64_t fails_for_ns, fails_most_ns; /* or so long after a fetch, and at the latest then */
     int64_t tick_ns, paused_until_ns, fetch_ns, ready_ns, returns_ns, alone_since_ns, stepped_ns;
     uint64_t epoch;              /* adopted; 0: none */
     int64_t frozen_ns;           /* since when it has promised; 0: it has not */

@@ -125,7 +125,8 @@ static void what_a_killed_writer_has_left_is_removed(void **state)
     const tutti_launch_pass pass = pass_of(1);
     tutti_launch_pass other = pass;
     char folder[] = "/tmp/tutti-pass-XXXXXX", path[64];
-    static const char *const stay[] = { "join", "join.part-newest", "join.part-others", "join.backup", "joins.part-aaaaaa" };
+    static const char *const stay[] = { "join", "join.part-newest", "join.part-others", "join.backup",
+                                        "joins.part-aaaaaa" };
 
     (void)state;
     memset(&other.id, 8, sizeof other.id);

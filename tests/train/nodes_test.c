@@ -1,8 +1,8 @@
 /* Goal: processes that follow the epochs of their nodes train as if they had been there all the
    time: one comes in the midst of the run, one is killed, one leaves, two fail, and the model and
-   the lines are those of a run that is not disturbed. What cannot be followed is refused. Method: processes
-   are threads, their nodes and worlds are over tcp. Three are founders. The fourth joins by the
-   address of the first. Each waits a little in each step until it has come. */
+   the lines are those of a run that is not disturbed. What cannot be followed is refused. Method:
+   processes are threads, their nodes and worlds are over tcp. Three are founders. The fourth joins
+   by the address of the first. Each waits a little in each step until it has come. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -63,7 +63,7 @@ static tutti_status fail_together(process *p, tutti_error *err)
     return tutti_fail(err, TUTTI_ERR_IO, 0, "this process has failed");
 }
 
-/* The lowest process is killed. Or the connection of one to the others breaks, once. Or two fail. */
+/* The lowest process is killed, the connection of one to the others breaks, or two fail. */
 static tutti_status fate(process *p, tutti_error *err)
 {
     const job *j = p->job;
