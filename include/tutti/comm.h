@@ -280,7 +280,7 @@ tutti_status tutti_elastic_over(tutti_elastic *m, uint64_t step, const void *sta
                                 tutti_error *err);
 void tutti_elastic_leave(tutti_elastic *m); /* between two steps. Any thread, and signal handlers */
 int tutti_elastic_sockets(tutti_elastic *m, int *fds, int most); /* their number. For forks */
-/* This process ends by an error: leaves within 2 s. Also while its last world is open. */
+/* It ends by an error: leaves in 2 s, or 20 if others fetch its state. Its world may be open. */
 void tutti_elastic_fail(tutti_elastic *m);
 void tutti_elastic_close(tutti_elastic *m, bool ended); /* ended: the run has. After its worlds */
 #ifdef __cplusplus

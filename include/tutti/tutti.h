@@ -673,16 +673,16 @@ void tutti_engine_saves(const tutti_engine *e, tutti_saves *saves);
    to the model, so each worker gets the mean; local momenta start from 0. */
 tutti_status tutti_engine_load(tutti_engine *e, tutti_checkpoint *checkpoint, tutti_error *err);
 
-/* Is the state that of a whole number of steps? *step: how many. Between steps it is, and within
-   one not; after a failure with engine_options.commit, unless the update itself failed. Local. */
+/* Is the state that of a whole number of steps? *step: how many. Between steps it is; within one,
+   and after a failure, with engine_options.commit, unless the update has begun. Local. */
 bool tutti_engine_whole(const tutti_engine *e, uint64_t *step);
 
 /* Declared state of this rank in place, for a client that saves it by itself. *pieces: n of them,
    the engine's until its next call, with names as in a checkpoint. It is complete: what is the
    same on all ranks (owner -1, keep SAME) as well as this rank's part of the rest. Between steps,
-   or in an evaluation where replicas are equal, or after a failure that has left the state whole
-   (tutti_engine_whole): then nothing is sent. Where the method has services all ranks must call
-   it, since services quiesce first. Blocks. TUTTI_ERR_USAGE: workers were lost. */
+   or in an evaluation where replicas are equal; or where the state is whole all the same
+   (tutti_engine_whole): then nothing is sent, and a step is given up. Where the method has services
+   all ranks must call it: services quiesce first. Blocks. TUTTI_ERR_USAGE: workers were lost. */
 tutti_status tutti_engine_state(tutti_engine *e, const tutti_saved **pieces, size_t *n,
                                 tutti_error *err);
 

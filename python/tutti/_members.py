@@ -2,13 +2,14 @@
 
 import ctypes
 import threading
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from . import _abi
 from ._library import library as _c
 from ._owner import Held, Owner, members, sockets
 from ._signals import apart
-from .errors import PeerError
+from .errors import PeerError, StateError
 from .world import World
 
 
@@ -35,24 +36,48 @@ class Members(Owner):
         self.last: Epoch | None = None  # the run has ended, and this process is to save this state, in its own world
         self._connections: dict[int, tuple[int, int]] = {}  # as a World's, at the last fork
         self._changes = threading.Lock()  # held where connections may be closed all at once
+        self._within = False  # a thread is within a call; after a signal also without one that waits for it
         members.add(self)
+
+    def _alone(self) -> Held:
+        if self._within:
+            raise StateError("a signal has interrupted a call of this run, so this process can only end")
+        return self._mine()
+
+    def _apart(self, call: Callable[..., int], *arguments: Any) -> None:
+        """As apart(). After an exception of a signal's handler a thread is within the call: there is no other one
+        meanwhile, and the run stays open until the process ends."""
+        hold = self._alone()
+
+        def alone(*given: Any) -> int:
+            try:
+                return call(*given)
+            finally:
+                self._within = False
+
+        self._within = True
+        try:
+            apart(alone, hold.at, *arguments)
+        except BaseException:
+            if self._within:
+                hold._above += 1
+            raise
 
     def next(self) -> Epoch | None:
         """Waits for the next epoch with this process as a member. None: it has left the run. PeerError: too few are
         left. After these two there may be a `last`."""
-        found, before, hold = _abi.tutti_elastic_epoch(), sockets(), self._mine()
+        self._alone()
+        found, before = _abi.tutti_elastic_epoch(), sockets()
         self._changes.acquire()
         try:
-            apart(_c.tutti_elastic_next, hold.at, found)
-        except KeyboardInterrupt:
-            hold._above += 1  # a thread is within the call: it stays open until the process ends
-            raise
+            self._apart(_c.tutti_elastic_next, found)
         except PeerError:
             self._changes.release()
             self._take(found, before)
             raise
         except BaseException:
-            self._changes.release()
+            if not self._within:
+                self._changes.release()
             raise
         self._changes.release()
         return self._take(found, before)
@@ -74,7 +99,7 @@ class Members(Owner):
     def over(self, step: int, state: bytes | None) -> None:
         """The world of the last epoch is not used any more. state: that of a whole step that is left; None: the one
         with which the epoch began."""
-        apart(_c.tutti_elastic_over, self._at, step, state, len(state or b""))
+        self._apart(_c.tutti_elastic_over, step, state, len(state or b""))
 
     def list_connections(self) -> None:
         if not self.is_mine() or not self._changes.acquire(blocking=False):
@@ -92,13 +117,14 @@ class Members(Owner):
             _c.tutti_elastic_leave(self._at)
 
     def fail(self) -> None:
-        """This process ends by an error: leaves the run in order, in 2 s at most. Its last world may be open."""
-        if self.is_mine():
+        """This process ends by an error: leaves the run in order, in 2 s, or in 20 s if others fetch its state. Its
+        last world may be open."""
+        if self.is_mine() and not self._within:
             _c.tutti_elastic_fail(self._at)
 
     def end(self) -> None:
         """The run has ended here. After its worlds are closed."""
-        hold = self._mine()
+        hold = self._alone()
         at, hold.at = hold.at, ctypes.c_void_p()
         _c.tutti_elastic_close(at, True)
         self.close()

@@ -417,7 +417,8 @@ class Engine(Owner):
             _c.tutti_checkpoint_close(at)
 
     def whole(self) -> int | None:
-        """Returns after how many steps its state is; None: it is within a step."""
+        """Returns after how many steps its state is; None: it is within a step, whose update has begun if there is
+        `commit`."""
         step = ctypes.c_uint64()
         return step.value if _c.tutti_engine_whole(self._at, step) else None
 

@@ -16,7 +16,8 @@
    | LEAVE    | 0                | none: leave the run           |
    | HAVE     | an epoch         | none: the sender has all of   |
    |          |                  | its state                     |
-   | ENDED    | 0                | none: the run has ended       |
+   | ENDED    | 0, or 1: its last| none: the run has ended       |
+   |          | members failed   |                               |
    | FAILED   | an epoch         | none: the sender, a member of |
    |          |                  | it, ends and has not left it  |
 
@@ -198,7 +199,8 @@ static void give(tutti_carrier *c, const tutti_node_note *note)
     step = get_number(note->bytes);
     any = note->bytes[STEP_BYTES] != 0;
     o = tutti_carrier_find(c, step, any);
-    c->asked_ns = tutti_now_ns(c->rt);
+    if (o != NULL)
+        c->asked_ns = tutti_now_ns(c->rt);
     if (o == NULL && !any && (c->main.image == NULL || c->main.of.step < step)) {
         if (manifest)
             remember(c, note->from, step); /* it may be there soon */
@@ -210,6 +212,16 @@ static void give(tutti_carrier *c, const tutti_node_note *note)
         give_range(c, o, note);
     else
         (void)tutti_carrier_post(c, note->from, AGAIN, step, note->bytes + STEP_BYTES + 1, 8);
+}
+
+bool tutti_carrier_is_asked(tutti_carrier *c, int64_t for_ns)
+{
+    bool asked;
+
+    tutti_lock(c->lock);
+    asked = c->asked_ns != 0 && tutti_now_ns(c->rt) - c->asked_ns < for_ns;
+    tutti_unlock(c->lock);
+    return asked;
 }
 
 /* ---- what run it is ---- */
@@ -298,19 +310,20 @@ bool tutti_carrier_dismissed(tutti_carrier *c)
     return dismissed;
 }
 
-void tutti_carrier_tell_end(tutti_carrier *c, uint64_t id)
+void tutti_carrier_tell_end(tutti_carrier *c, uint64_t id, bool failed)
 {
     tutti_lock(c->lock);
-    (void)tutti_carrier_post(c, id, ENDED, 0, NULL, 0);
+    (void)tutti_carrier_post(c, id, ENDED, failed, NULL, 0);
     tutti_unlock(c->lock);
 }
 
-bool tutti_carrier_ended(tutti_carrier *c)
+bool tutti_carrier_ended(tutti_carrier *c, bool *failed)
 {
     bool ended;
 
     tutti_lock(c->lock);
     ended = c->ended;
+    *failed = c->ended_failed;
     tutti_unlock(c->lock);
     return ended;
 }
@@ -322,12 +335,23 @@ void tutti_carrier_tell_failure(tutti_carrier *c, uint64_t epoch, uint64_t id)
     tutti_unlock(c->lock);
 }
 
-bool tutti_carrier_has_failure(tutti_carrier *c, uint64_t epoch)
+static void take_failure(tutti_carrier *c, const tutti_node_note *note)
+{
+    if (note->tag > c->failed_epoch) {
+        c->failed_epoch = note->tag;
+        c->n_failed = 0;
+    }
+    if (note->tag == c->failed_epoch && c->n_failed < TUTTI_MEMBERS_MAX &&
+        !is_among(c->failed, c->n_failed, note->from))
+        c->failed[c->n_failed++] = note->from;
+}
+
+bool tutti_carrier_has_failed(tutti_carrier *c, uint64_t epoch, uint64_t id)
 {
     bool failed;
 
     tutti_lock(c->lock);
-    failed = c->failed == epoch;
+    failed = c->failed_epoch == epoch && is_among(c->failed, c->n_failed, id);
     tutti_unlock(c->lock);
     return failed;
 }
@@ -390,10 +414,11 @@ bool tutti_carrier_note(void *carrier, const tutti_node_note *note)
         c->dismissed = true;
     else if (note->kind == HAVE)
         take_have(c, note);
-    else if (note->kind == ENDED)
+    else if (note->kind == ENDED) {
         c->ended = true;
-    else if (note->kind == FAILED)
-        c->failed = note->tag;
+        c->ended_failed = note->tag != 0;
+    } else if (note->kind == FAILED)
+        take_failure(c, note);
     else if (note->kind <= AGAIN && c->fetch != NULL)
         tutti_carrier_take(c, note);
     tutti_unlock(c->lock);

@@ -34,6 +34,8 @@ tutti_status tutti_carrier_offer(tutti_carrier *c, tutti_image *image,
    step (tutti_engine_image_beside). NULL: none. As above, it is the carrier's, also on failure. */
 tutti_status tutti_carrier_offer_beside(tutti_carrier *c, tutti_image *image,
                                         const tutti_elastic_state *of, tutti_error *err);
+/* Has something of what is on offer been asked for within the last for_ns? */
+bool tutti_carrier_is_asked(tutti_carrier *c, int64_t for_ns);
 /* The image on offer; NULL: none. The carrier's, until the next offer. */
 const tutti_image *tutti_carrier_offered(const tutti_carrier *c);
 
@@ -58,15 +60,16 @@ void tutti_carrier_dismiss(tutti_carrier *c, uint64_t id);
 /* Has this process received such a note? */
 bool tutti_carrier_dismissed(tutti_carrier *c);
 
-/* Sends the process of that id a note that the run has ended, with its results. It may be lost. */
-void tutti_carrier_tell_end(tutti_carrier *c, uint64_t id);
-/* Has this process received such a note? */
-bool tutti_carrier_ended(tutti_carrier *c);
+/* Sends the process of that id a note that the run has ended: with its results, or (failed) since
+   its last members have failed. It may be lost. */
+void tutti_carrier_tell_end(tutti_carrier *c, uint64_t id, bool failed);
+/* Has this process received such a note? *failed: the second kind. */
+bool tutti_carrier_ended(tutti_carrier *c, bool *failed);
 /* Sends the process of that id a note that this member of that epoch ends by an error, and that the
    others have not agreed on an epoch without it. It may be lost. */
 void tutti_carrier_tell_failure(tutti_carrier *c, uint64_t epoch, uint64_t id);
-/* Has this process received such a note of that epoch? */
-bool tutti_carrier_has_failure(tutti_carrier *c, uint64_t epoch);
+/* Has this process received such a note of that epoch from the member of that id? */
+bool tutti_carrier_has_failed(tutti_carrier *c, uint64_t epoch, uint64_t id);
 
 typedef struct tutti_carried {
     tutti_elastic_state of;      /* the state, as those that hold it cut it */

@@ -63,11 +63,12 @@ struct tutti_carrier {
     char *about;                 /* what it tells of the run; NULL: nothing */
     bool asks;                   /* what the run is */
     bool dismissed;              /* a LEAVE has come */
-    bool ended;                  /* an ENDED has come */
-    uint64_t failed;             /* of the last FAILED: its epoch; 0 */
+    bool ended, ended_failed;    /* an ENDED has come; one of a run that has failed */
+    uint64_t failed[TUTTI_MEMBERS_MAX], failed_epoch; /* those that have sent a FAILED of that */
+    int n_failed;
     uint64_t have[TUTTI_MEMBERS_MAX], have_epoch; /* those that have all of the state of that */
     int n_have;
-    int64_t asked_ns;            /* when an ASK has come last */
+    int64_t asked_ns;            /* when an ASK for something on offer has come last; 0 */
     char *told;                  /* the answer; NULL: there is none yet */
     tutti_error differs;         /* status TUTTI_ERR_STATE: holders contradict each other */
 };

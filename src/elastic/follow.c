@@ -199,9 +199,17 @@ static tutti_status as_newcomer(tutti_follower *f, const tutti_node_view *view, 
     return TUTTI_OK;
 }
 
+static tutti_status missed(tutti_error *err)
+{
+    return tutti_fail(err, TUTTI_ERR_PEER, 0,
+                      "the run has ended before this worker took part: its last workers have failed, "
+                      "and say why; start it again");
+}
+
 tutti_status tutti_follower_next(tutti_follower *f, tutti_turn *turn, tutti_error *err)
 {
     tutti_status status = TUTTI_OK;
+    bool failed;
 
     *turn = (tutti_turn){ .world = NULL };
     while (status == TUTTI_OK && turn->world == NULL) {
@@ -214,8 +222,9 @@ tutti_status tutti_follower_next(tutti_follower *f, tutti_turn *turn, tutti_erro
             tutti_follower_linger(f);
             return TUTTI_OK;
         }
-        if ((view.state != TUTTI_MEMBER || !view.majority) && tutti_carrier_ended(f->carrier))
-            return TUTTI_OK; /* this process was cut off in the last meeting */
+        if ((view.state != TUTTI_MEMBER || !view.majority) &&
+            tutti_carrier_ended(f->carrier, &failed))
+            return failed ? missed(err) : TUTTI_OK; /* it was cut off in the last meeting */
         if (f->leaving && view.all_leave) { /* the run ends, and this is what is left of it */
             if (view.majority) /* else it is cut off from those that go on */
                 tutti_follower_remove_pass(f);
@@ -237,7 +246,7 @@ void tutti_follower_tell_end(tutti_follower *f)
     tutti_node_epoch(f->node, f->newest);
     for (int i = 0; i < f->newest->n; i++)
         if (f->newest->members[i].id != tutti_node_id(f->node))
-            tutti_carrier_tell_end(f->carrier, f->newest->members[i].id);
+            tutti_carrier_tell_end(f->carrier, f->newest->members[i].id, false);
 }
 
 int tutti_follower_sockets(tutti_follower *f, int *fds, int most)
@@ -246,14 +255,14 @@ int tutti_follower_sockets(tutti_follower *f, int *fds, int most)
 }
 
 /* Those that wait for a place would ask in vain until their time is over. */
-static void tell_the_waiting(tutti_follower *f)
+static void tell_the_waiting(tutti_follower *f, bool failed)
 {
     uint64_t ids[TUTTI_CONTACTS_MAX];
     const int n = tutti_node_waiting(f->node, ids, TUTTI_CONTACTS_MAX);
     const int64_t until = tutti_node_now(f->node) + SENT_MS * FOLLOW_MS;
 
     for (int k = 0; k < n; k++)
-        tutti_carrier_tell_end(f->carrier, ids[k]);
+        tutti_carrier_tell_end(f->carrier, ids[k], failed);
     while (n > 0 && tutti_node_now(f->node) < until) { /* the node's thread sends the notes */
         tutti_node_view view;
         tutti_node_look(f->node, &view);
@@ -261,7 +270,6 @@ static void tell_the_waiting(tutti_follower *f)
     }
 }
 
-/* Only of one that had a majority: others that lack it are cut off, and wait. */
 static void tell_failure(tutti_follower *f)
 {
     tutti_node_epoch(f->node, f->newest);
@@ -279,7 +287,7 @@ void tutti_follower_end(tutti_follower *f)
     tutti_node_view view;
 
     tutti_follower_remove_pass(f);
-    tell_the_waiting(f);
+    tell_the_waiting(f, false);
     if (!f->leaving)
         tutti_node_leave(f->node);
     tutti_node_look(f->node, &view);
@@ -287,11 +295,21 @@ void tutti_follower_end(tutti_follower *f)
         (void)tutti_node_wait(f->node, view.changes, until, &view, NULL);
 }
 
+/* Does one that fails since then wait to have left? Another may fetch the state from it. */
+static bool waits_to_have_left(const tutti_follower *f, const tutti_node_view *view, int64_t since)
+{
+    const int64_t failing_ns = FAILING_MS * FOLLOW_MS, now = tutti_node_now(f->node);
+
+    return view->state == TUTTI_MEMBER && view->majority &&
+           (now - since < failing_ns || (tutti_carrier_is_asked(f->carrier, failing_ns) &&
+                                         now - since < LINGER_MS * FOLLOW_MS));
+}
+
 /* It takes part in the changes of the others until it has left. If it is the last one, newcomers
    are admitted meanwhile, and get the state from it. */
 void tutti_follower_fail(tutti_follower *f)
 {
-    const int64_t until = tutti_node_now(f->node) + FAILING_MS * FOLLOW_MS;
+    const int64_t since = tutti_node_now(f->node);
     const bool by_user = f->leaving; /* if all leave, the run ends */
     tutti_node_view view;
     uint64_t id;
@@ -300,17 +318,18 @@ void tutti_follower_fail(tutti_follower *f)
         tutti_node_leave(f->node);
     f->leaving = true;
     tutti_node_look(f->node, &view);
-    while (view.state == TUTTI_MEMBER && view.majority && tutti_node_now(f->node) < until &&
+    while (waits_to_have_left(f, &view, since) &&
            (!view.all_leave || (!by_user && tutti_node_waiting(f->node, &id, 1) > 0))) {
         tutti_follower_wait(f, &view);
         tutti_node_look(f->node, &view);
     }
-    if (view.state != TUTTI_MEMBER || !view.majority)
+    if (view.state == TUTTI_LEFT)
+        tutti_follower_linger(f);
+    if (view.state != TUTTI_MEMBER)
         return;
-    if (view.all_leave)
-        tell_the_waiting(f);
-    else
-        tell_failure(f);
+    tell_failure(f);
+    if (view.majority && view.all_leave)
+        tell_the_waiting(f, !by_user);
 }
 
 /* ---- all of it ---- */

@@ -101,8 +101,9 @@ void tutti_follower_end(tutti_follower *f);
 
 /* This process ends by an error of its own: leaves the run in order, so that those that are left
    are a majority, and have its state if they lack it (tutti_follower_over before, where there is
-   one). Waits until it has left, for 2 s at most, and not for others that do not answer. If it has
-   not left then it tells them so: one that has no majority without it ends, too. */
+   one). Waits until it has left, and they have its part of the state: for 2 s, or 20 s at most
+   while it is asked for that, and not for others that do not answer. If it has not left then it
+   tells them so: they end if those that have not failed can be no majority. */
 void tutti_follower_fail(tutti_follower *f);
 #pragma GCC visibility pop
 #endif

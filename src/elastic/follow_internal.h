@@ -9,11 +9,12 @@ enum {
     ASK_MS = 200,
     DEAD_MS = 1000,
     LEAVING_MS = 5000,
-    FAILING_MS = 2000, /* one that fails waits at most until it has left */
+    FAILING_MS = 2000, /* one that fails waits at most until it has left, or as long after it was
+                          asked for its state */
     SENT_MS = 100,
     LACK_MS = 600000,
     SAY_MS = 3000,
-    LINGER_MS = 20000, /* that one which has left gives its part of the state at most */
+    LINGER_MS = 20000, /* that one which has left, or fails, gives of its state at most */
     QUIET_MS = 1000    /* and after which it is not asked any more */
 };
 

@@ -2,7 +2,8 @@
    others join has the addresses of the members of the newest epoch, since those that the run began
    with, and their launcher, may be gone. Each member writes what is not there yet. It is removed
    where the run ends, and stays where this process ends without the others. The launcher makes it,
-   so that of another run is never changed: this one has come back after its end. */
+   so another file is never changed, nor that of another run: this one has come back after its
+   end. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -29,15 +30,18 @@ void tutti_follower_write_pass(tutti_follower *f)
 {
     tutti_launch_pass pass = { .id = f->o.node.run, .key = f->o.node.key }, there;
     tutti_error why = { .rank = -1 };
-    bool well = true, found;
+    bool well = true, writes;
 
     if (f->o.pass == NULL)
         return;
     tutti_node_epoch(f->node, f->newest);
     for (; pass.n < f->newest->n && pass.n < TUTTI_LAUNCH_CONTACTS; pass.n++)
         snprintf(pass.at[pass.n], sizeof *pass.at, "%.63s", f->newest->members[pass.n].address);
-    found = tutti_launch_pass_read(&there, f->o.pass, NULL) == TUTTI_OK;
-    if (!found || (same_run(&pass, &there) && !same_addresses(&pass, &there)))
+    if (tutti_launch_pass_read(&there, f->o.pass, &why) == TUTTI_OK)
+        writes = same_run(&pass, &there) && !same_addresses(&pass, &there);
+    else
+        writes = why.cause == ENOENT; /* another file is none of this run's */
+    if (writes)
         well = tutti_launch_pass_write(&pass, f->o.pass, &why) == TUTTI_OK ||
                why.cause == ENOENT; /* on another machine, without the folder: it keeps nothing */
     if (!well && !f->pass_failed && f->o.say != NULL)

@@ -179,11 +179,29 @@ static void say_what_is_missing(const tutti_follower *f, const tutti_node_view *
     say(f, line);
 }
 
+/* Can it be a majority of the epoch again, if all come back that have not failed? *failed: how many
+   have. */
+static bool may_be_a_majority(tutti_follower *f, const tutti_node_view *view, int *failed)
+{
+    const tutti_epoch *const e = f->newest;
+    bool first = true;
+
+    *failed = 0;
+    tutti_node_epoch(f->node, f->newest);
+    for (int i = 0; i < e->n && e->number == view->epoch; i++)
+        if (tutti_carrier_has_failed(f->carrier, e->number, e->members[i].id)) {
+            first = first && i > 0;
+            (*failed)++;
+        }
+    return tutti_epoch_majority(e, e->n - *failed, first);
+}
+
 tutti_status tutti_follower_wait_for_majority(tutti_follower *f, const tutti_node_view *view,
                                               tutti_error *err)
 {
     const int64_t now = tutti_node_now(f->node);
     char line[200];
+    int failed;
 
     if (!f->alone) {
         f->alone = true;
@@ -193,10 +211,11 @@ tutti_status tutti_follower_wait_for_majority(tutti_follower *f, const tutti_nod
         if (view->first)
             say_what_is_missing(f, view);
     }
-    if (tutti_carrier_has_failure(f->carrier, view->epoch)) {
+    if (!may_be_a_majority(f, view, &failed)) {
         snprintf(line, sizeof line,
-                 "%d of %d workers answer, which is no majority, and another has failed: the run ends",
-                 view->answer, view->n);
+                 "%d of %d workers answer, and %d ha%s failed, so that those that are left can be no "
+                 "majority: the run ends",
+                 view->answer, view->n, failed, failed == 1 ? "s" : "ve");
         return end(f, view, line, err);
     }
     if (now - f->alone_ns > limit_of(f)) {

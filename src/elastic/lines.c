@@ -393,7 +393,8 @@ bool tutti_node_pending(const tutti_node *n)
 {
     for (size_t k = 0; k < n->n_out; k++)
         if (n->out[k]->line.fd >= 0 &&
-            (n->out[k]->states.first != NULL || n->out[k]->line.out_have > 0))
+            (n->out[k]->states.first != NULL || n->out[k]->notes.first != NULL ||
+             n->out[k]->line.out_have > 0))
             return true;
     return false;
 }

@@ -157,7 +157,7 @@ tutti_status tutti_node_listen(tutti_node *n, const char *host, int port, tutti_
 void tutti_node_write(tutti_node *n, int64_t now);
 /* Fills n->polled; returns its entries, 0: no memory. *until is lowered to when a call is due. */
 nfds_t tutti_node_polled(tutti_node *n, int64_t *until);
-/* Is anything of the protocol, or of the lines, still to be written to one that is connected? */
+/* Is anything still to be written to one that is connected? */
 bool tutti_node_pending(const tutti_node *n);
 /* Drops what is unused or silent for too long. */
 void tutti_node_sweep(tutti_node *n, int64_t now);

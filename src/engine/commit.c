@@ -9,7 +9,8 @@
      update     values, slots, counters, loss scale, client state: local, on each worker
 
    So a worker whose question was answered by true has the step, and one that has not come so far
-   has the step before. Which of them a run goes on from is decided elsewhere
+   has the step before, also if its client fails: one that asks for the state within a step gets
+   that, and gives the step up. Which of them a run goes on from is decided elsewhere
    (docs/design/membership.md).
 
    What passes change before the question is client state (own_values), which is copied when a step
@@ -88,9 +89,25 @@ void tutti_engine_commit_undo(tutti_engine *e)
     tutti_facilities_undo(e);
 }
 
+static bool is_within_step(const tutti_engine *e)
+{
+    return e->stage == STAGE_PASS || e->stage == STAGE_BETWEEN;
+}
+
 bool tutti_engine_whole(const tutti_engine *e, uint64_t *step)
 {
     *step = e->counts.progress.step;
-    return e->stage == STAGE_FAILED ? e->options.commit != NULL && !e->commit.changes
-                                    : e->stage != STAGE_PASS && e->stage != STAGE_BETWEEN;
+    return e->options.commit != NULL ? !e->commit.changes
+                                     : e->stage != STAGE_FAILED && !is_within_step(e);
+}
+
+bool tutti_engine_commit_left(tutti_engine *e)
+{
+    if (e->options.commit == NULL || e->commit.changes)
+        return false;
+    if (is_within_step(e)) {
+        e->stage = STAGE_FAILED;
+        tutti_engine_commit_undo(e);
+    }
+    return e->stage == STAGE_FAILED;
 }

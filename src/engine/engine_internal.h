@@ -255,6 +255,9 @@ tutti_status tutti_engine_commit(tutti_engine *e, tutti_error *err);
 void tutti_engine_commit_over(tutti_engine *e);
 /* The step has failed. If it is not committed the client's state is again as it began. */
 void tutti_engine_commit_undo(tutti_engine *e);
+/* Has a step failed, or does it now since it is given up, that leaves the state of the one before?
+   Then nothing is exchanged. */
+bool tutti_engine_commit_left(tutti_engine *e);
 
 /* ---- ready.c ---- */
 

@@ -9,7 +9,7 @@
    ranks whole, its part of the rest, and its own. The images of all ranks together are the
    checkpoint, whichever of them gives what several have; tutti_engine_load reads it
    (tutti_image_checkpoint). It sends nothing, unless services have to quiesce first: then all ranks
-   call it. Between steps, or after a failed one that left the state whole (tutti_engine_whole).
+   call it. Between steps, or where the state is whole all the same, as in tutti_engine_state.
    Blocks.
 
    facts: as tutti_engine_save; the engine adds its own. Close the image with tutti_image_close. */

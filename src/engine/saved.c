@@ -135,27 +135,20 @@ static tutti_status save_once(tutti_engine *e, const char *directory, const char
     return status;
 }
 
-/* Has a step failed that left the state as it was (commit.c)? Then nothing is exchanged. */
-static bool is_left(const tutti_engine *e)
-{
-    uint64_t step;
-
-    return e->stage == STAGE_FAILED && tutti_engine_whole(e, &step);
-}
-
 tutti_status tutti_engine_image(tutti_engine *e, const char *facts, tutti_image **image,
                                 tutti_error *err)
 {
     savers same = { .began = e->m.workers, .left = e->m.all.size };
+    const bool left = tutti_engine_commit_left(e);
     items list = { 0 };
     extras x = { 0 };
     tutti_status status;
 
     *image = NULL;
-    if (e->stage != STAGE_READY && e->stage != STAGE_FINISHED && !is_left(e))
+    if (e->stage != STAGE_READY && e->stage != STAGE_FINISHED && !left)
         return tutti_engine_out_of_order(err, "image");
     TUTTI_TRY(tutti_engine_collect(e, err));
-    if (!is_left(e))
+    if (!left)
         TUTTI_TRY(tutti_engine_quiesce(e, err));
     tutti_facilities_slices(e, &same.run.slices);
     status = tutti_saved_list(e, facts, &same, &list, &x, err);
@@ -201,7 +194,7 @@ tutti_status tutti_engine_image_beside(tutti_engine *e, tutti_image **image, tut
     tutti_status status;
 
     *image = NULL;
-    if (e->stage != STAGE_READY && e->stage != STAGE_FINISHED && !is_left(e))
+    if (e->stage != STAGE_READY && e->stage != STAGE_FINISHED && !tutti_engine_commit_left(e))
         return tutti_engine_out_of_order(err, "image_beside");
     status = list_beside(e, &list, &step, &known, err);
     if (status == TUTTI_OK && known)
@@ -454,12 +447,13 @@ tutti_status tutti_engine_state(tutti_engine *e, const tutti_saved **pieces, siz
                                 tutti_error *err)
 {
     savers same = { .began = e->m.workers, .left = e->m.workers };
+    const bool left = tutti_engine_commit_left(e);
     items list = { 0 };
     tutti_status status;
 
     *pieces = NULL;
     *n = 0;
-    if (e->stage != STAGE_READY && !is_left(e) &&
+    if (e->stage != STAGE_READY && !left &&
         (e->stage != STAGE_SHOWN || e->kept != NULL || e->snapshots.shown > 0))
         return tutti_engine_out_of_order(err, "state");
     for (size_t i = 0; i < tutti_plan_count(e->plan); i++) {
@@ -473,7 +467,7 @@ tutti_status tutti_engine_state(tutti_engine *e, const tutti_saved **pieces, siz
                 tutti_plan_state(e->plan, i, NULL)->name, tutti_plan_state(e->plan, i, NULL)->tier);
     }
     TUTTI_TRY(tutti_engine_collect(e, err));
-    if (!is_left(e))
+    if (!left)
         TUTTI_TRY(tutti_engine_quiesce(e, err));
     if (e->losses.members != NULL && tutti_members_epoch(e->losses.members) > 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,

@@ -5,7 +5,9 @@
      at 10.0.0.2:41234            an address of a member, for each that is known
 
    It is written whole under a name of the writer's own and renamed. So a reader never sees half of
-   it, whichever members write at one time. */
+   it, whichever members write at one time. A writer that is killed between the two leaves its file,
+   with the key, to the next one, which removes it. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -16,7 +18,8 @@
 #include "launch.h"
 #include "tutti/base.h"
 
-enum { PASS_BYTES = 4096, PASS_PATH = 4300 };
+enum { PASS_BYTES = 4096, PASS_PATH = 4300, PASS_STALE_S = 10 };
+#define OWN_NAME ".part-XXXXXX" /* behind that of the pass: no user gives it to a copy */
 
 static size_t pass_text(const tutti_launch_pass *pass, char text[PASS_BYTES])
 {
@@ -68,6 +71,47 @@ tutti_status tutti_launch_pass_print(const tutti_launch_pass *pass, int fd, tutt
                 : tutti_fail(err, TUTTI_ERR_IO, errno, "writing how the run is reached");
 }
 
+/* Is it what a writer of this run has left: by the clock of the file system, much older than the
+   pass that was written now? */
+static bool is_stale(const tutti_launch_pass *pass, const char *path, const struct stat *written)
+{
+    tutti_launch_pass there;
+    struct stat about;
+    const bool stale = tutti_launch_pass_read(&there, path, NULL) == TUTTI_OK &&
+                       memcmp(&there.id, &pass->id, sizeof there.id) == 0 &&
+                       stat(path, &about) == 0 &&
+                       written->st_mtime - about.st_mtime > PASS_STALE_S;
+
+    tutti_run_key_wipe(&there.key);
+    return stale;
+}
+
+/* path: that was written. */
+static void remove_stale(const tutti_launch_pass *pass, const char *path)
+{
+    const char *const slash = strrchr(path, '/'), *const name = slash != NULL ? slash + 1 : path;
+    const size_t length = strlen(name);
+    char folder[PASS_PATH], other[PASS_PATH + 300];
+    struct stat written;
+    DIR *listed;
+
+    snprintf(folder, sizeof folder, "%.*s", slash != NULL ? (int)(slash - path) + 1 : 2,
+             slash != NULL ? path : "./");
+    listed = stat(path, &written) == 0 ? opendir(folder) : NULL;
+    if (listed == NULL)
+        return;
+    for (const struct dirent *d = readdir(listed); d != NULL; d = readdir(listed)) {
+        if (strncmp(d->d_name, name, length) != 0 ||
+            strncmp(d->d_name + length, OWN_NAME, strcspn(OWN_NAME, "X")) != 0 ||
+            strlen(d->d_name + length) != strlen(OWN_NAME))
+            continue;
+        snprintf(other, sizeof other, "%s%s", folder, d->d_name);
+        if (is_stale(pass, other, &written))
+            unlink(other);
+    }
+    closedir(listed);
+}
+
 tutti_status tutti_launch_pass_write(const tutti_launch_pass *pass, const char *path,
                                      tutti_error *err)
 {
@@ -75,7 +119,7 @@ tutti_status tutti_launch_pass_write(const tutti_launch_pass *pass, const char *
     const size_t n = pass_text(pass, text);
     int cause = 0, fd;
 
-    snprintf(other, sizeof other, "%.4200s.XXXXXX", path);
+    snprintf(other, sizeof other, "%.4200s" OWN_NAME, path);
     errno = 0; /* a write that is short sets none */
     fd = mkostemp(other, O_CLOEXEC); /* that only the owner may read */
     if (fd < 0 || write(fd, text, n) != (ssize_t)n)
@@ -85,8 +129,10 @@ tutti_status tutti_launch_pass_write(const tutti_launch_pass *pass, const char *
         cause = errno;
     if (cause == 0 && rename(other, path) != 0)
         cause = errno;
-    if (cause == 0)
+    if (cause == 0) {
+        remove_stale(pass, path);
         return TUTTI_OK;
+    }
     if (fd >= 0)
         unlink(other);
     return tutti_fail(err, TUTTI_ERR_IO, cause,

@@ -41,6 +41,10 @@ typedef struct tutti_epoch {
     tutti_member members[TUTTI_MEMBERS_MAX]; /* ranks ascend; the order is the order of sums */
 } tutti_epoch;
 
+/* May n of its members decide the next epoch? More than half; or half, if the member of the lowest
+   rank is among them (first). */
+bool tutti_epoch_majority(const tutti_epoch *e, int n, bool first);
+
 typedef struct tutti_membership_options {
     uint8_t run[16];             /* id of the run; messages of another are dropped and counted */
     uint64_t id;                 /* this process */

@@ -55,8 +55,6 @@ int tutti_epoch_find(const tutti_epoch *e, uint64_t id);   /* index of a member;
 void tutti_epoch_copy(tutti_epoch *to, const tutti_epoch *from);
 /* Numbers, ranks, ids, addresses in order, and some member that holds the state? */
 tutti_status tutti_epoch_check(const tutti_epoch *e, tutti_error *err);
-/* More than half; or half, if the member of the lowest rank is among them. */
-bool tutti_epoch_majority(const tutti_epoch *e, int n, bool first);
 
 /* What a member knows of another one, by index in the epoch. */
 typedef struct peer {

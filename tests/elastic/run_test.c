@@ -1,6 +1,7 @@
 /* Goal: processes that come, leave, die, stand still and come back train on, in worlds of their
-   epochs, with exact sums, and no agreed step is lost. Method: real processes on the loopback
-   (trainer.c), which this one kills and stops; each checks its own sums, model and steps. */
+   epochs, with exact sums, and no agreed step is lost. Those that fail leave to the others what
+   they need, and keep them from waiting in vain. Method: real processes on the loopback (trainer.c,
+   follower.c), which this one kills and stops; each checks its own sums, model and steps. */
 #include "trainer.h"
 #include "transport/tcp/connect.h"
 #include <setjmp.h>
@@ -10,7 +11,9 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,6 +26,7 @@ typedef struct run {
     tutti_meet *meet;            /* of the founders */
     tutti_run_id id;
     tutti_run_key key;
+    trainer as;                  /* what all processes have from now on */
 } run;
 
 /* Also serves the founders' meeting place. */
@@ -59,9 +63,10 @@ static void show(const run *r)
 {
     for (int k = 0; k < r->n; k++) {
         const trainer *const t = &r->at[k];
-        print_message("process %d: state %d, epoch %llu of %d, step %llu, acts %d, %llu worlds, %llu comebacks\n", k,
-                      t->state, (unsigned long long)t->epoch, t->n, (unsigned long long)t->step, t->acts,
-                      (unsigned long long)t->worlds, (unsigned long long)t->comebacks);
+        print_message("process %d: state %d, epoch %llu of %d, step %llu, acts %d, %llu worlds, %llu comebacks; "
+                      "over %d, status %d: %s\n",
+                      k, t->state, (unsigned long long)t->epoch, t->n, (unsigned long long)t->step, t->acts,
+                      (unsigned long long)t->worlds, (unsigned long long)t->comebacks, t->over, t->status, t->says);
     }
 }
 
@@ -70,6 +75,7 @@ static int start(run *r, int rank, int size, const char *contact)
     trainer *const t = &r->at[r->n];
 
     assert_true(r->n < PROCESSES);
+    *t = r->as;
     t->rank = rank;
     t->size = size;
     t->run = r->id;
@@ -85,11 +91,13 @@ static int start(run *r, int rank, int size, const char *contact)
 
 static int join(run *r, int by) { return start(r, 0, 0, r->at[by].address); }
 
-static void open_run(run *r, int founders)
+/* as: what its processes have. */
+static void open_run_as(run *r, int founders, const trainer *as)
 {
     tutti_meet_options o = { .address = "unix", .size = founders };
 
     memset(r, 0, sizeof *r);
+    r->as = *as;
     assert_int_equal(tutti_runtime_open_posix(&r->rt, NULL), TUTTI_OK);
     r->at = mmap(NULL, PROCESSES * sizeof *r->at, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(r->at != MAP_FAILED);
@@ -101,6 +109,8 @@ static void open_run(run *r, int founders)
     for (int k = 0; k < founders; k++)
         start(r, k, founders, NULL);
 }
+
+static void open_run(run *r, int founders) { open_run_as(r, founders, &(trainer){ .size = 0 }); }
 
 static bool has_ended(run *r, int k, int *how)
 {
@@ -293,6 +303,154 @@ static void strangers_are_turned_away(void **state)
     close_run(&r);
 }
 
+/* ---- followers, and failures ---- */
+
+/* So long that one which fails ends before another that stands still is taken for lost. */
+enum { LATE_MS = 5000 };
+static const trainer follower = { .follows = true, .dead_ns = LATE_MS * TCP_MS };
+
+static void stop(const run *r, int k) { assert_int_equal(kill(r->at[k].pid, SIGSTOP), 0); }
+static void go_on(const run *r, int k) { assert_int_equal(kill(r->at[k].pid, SIGCONT), 0); }
+
+static void wait_a_while(run *r, int ms)
+{
+    const int64_t until = tutti_now_ns(r->rt) + ms * TCP_MS;
+
+    while (tutti_now_ns(r->rt) < until)
+        moment(r);
+}
+
+static void fail_one(run *r, int k)
+{
+    r->at[k].fail = true;
+    await_end(r, k);
+}
+
+/* One has failed and the two stand still, so the fourth has no majority. With them it has. */
+static void those_that_stand_still_count_when_one_fails(void **state)
+{
+    run r;
+
+    (void)state;
+    open_run_as(&r, 4, &follower);
+    await_training(&r, 0xf);
+    stop(&r, 1);
+    stop(&r, 2);
+    fail_one(&r, 0);
+    AWAIT(&r, strstr(r.at[3].says, "1 of 4 workers answers") != NULL);
+    wait_a_while(&r, 300);
+    if (r.at[3].over)
+        fail_msg("it has ended: %s", r.at[3].says);
+    go_on(&r, 1);
+    go_on(&r, 2);
+    await_training(&r, 0xe);
+    close_run(&r);
+}
+
+/* The first two have failed: the other half is no majority without them. */
+static void those_that_are_left_end_when_too_many_fail(void **state)
+{
+    run r;
+
+    (void)state;
+    open_run_as(&r, 4, &follower);
+    await_training(&r, 0xf);
+    stop(&r, 2);
+    stop(&r, 3);
+    r.at[0].fail = true;
+    fail_one(&r, 1);
+    await_end(&r, 0);
+    for (int k = 2; k < 4; k++)
+        go_on(&r, k);
+    for (int k = 2; k < 4; k++) {
+        await_end(&r, k);
+        assert_int_equal(r.at[k].status, TUTTI_ERR_PEER);
+        if (strstr(r.at[k].says, "2 have failed, so that those that are left can be no majority") == NULL)
+            fail_msg("%s", r.at[k].says);
+    }
+    close_run(&r);
+}
+
+/* Each part of the state takes it a while, and all of them longer than one that fails waits. */
+static void one_that_fails_waits_for_one_that_fetches_slowly(void **state)
+{
+    trainer as = follower;
+    run r;
+
+    (void)state;
+    as.bytes = 60 << 20;
+    as.slow = true;
+    open_run_as(&r, 1, &as);
+    await_training(&r, 0x1);
+    r.at[0].stands = true;
+    assert_int_equal(join(&r, 0), 1);
+    AWAIT(&r, r.at[0].members == 2);
+    fail_one(&r, 0);
+    await_training(&r, 0x2);
+    close_run(&r);
+}
+
+/* There is one place, which the founder has. */
+static void a_newcomer_of_a_run_that_has_failed_says_so(void **state)
+{
+    trainer as = follower;
+    run r;
+
+    (void)state;
+    as.most = 1;
+    open_run_as(&r, 1, &as);
+    await_training(&r, 0x1);
+    r.at[0].stands = true;
+    assert_int_equal(join(&r, 0), 1);
+    AWAIT(&r, r.at[0].waiting == 1);
+    fail_one(&r, 0);
+    await_end(&r, 1);
+    assert_int_equal(r.at[1].status, TUTTI_ERR_PEER);
+    if (strstr(r.at[1].says, "its last workers have failed") == NULL)
+        fail_msg("%s", r.at[1].says);
+    close_run(&r);
+}
+
+/* What is in the file, in `bytes`. */
+static void read_file(const char *path, char *text, size_t bytes)
+{
+    FILE *file = fopen(path, "r");
+
+    assert_non_null(file);
+    text[fread(text, 1, bytes - 1, file)] = '\0';
+    fclose(file);
+}
+
+/* And one that is not there is written. */
+static void a_file_that_is_no_pass_is_not_replaced(void **state)
+{
+    char folder[] = "/tmp/tutti-run-XXXXXX", text[200];
+    trainer as = follower;
+
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    snprintf(as.pass, sizeof as.pass, "%s/join", folder);
+    for (int there = 0; there < 2; there++) {
+        FILE *file = there ? fopen(as.pass, "w") : NULL;
+        run r;
+        if (file != NULL) {
+            fputs("notes\n", file);
+            fclose(file);
+            assert_int_equal(chmod(as.pass, 0600), 0);
+        }
+        open_run_as(&r, 1, &as);
+        await_training(&r, 0x1);
+        read_file(as.pass, text, sizeof text);
+        if (there)
+            assert_string_equal(text, "notes\n");
+        else
+            assert_non_null(strstr(text, r.at[0].address));
+        close_run(&r);
+    }
+    unlink(as.pass);
+    assert_int_equal(rmdir(folder), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -301,6 +459,11 @@ int main(void)
         cmocka_unit_test(one_that_stood_still_comes_back_as_a_newcomer),
         cmocka_unit_test(the_side_without_a_majority_stops),
         cmocka_unit_test(strangers_are_turned_away),
+        cmocka_unit_test(those_that_stand_still_count_when_one_fails),
+        cmocka_unit_test(those_that_are_left_end_when_too_many_fail),
+        cmocka_unit_test(one_that_fails_waits_for_one_that_fetches_slowly),
+        cmocka_unit_test(a_newcomer_of_a_run_that_has_failed_says_so),
+        cmocka_unit_test(a_file_that_is_no_pass_is_not_replaced),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

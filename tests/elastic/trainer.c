@@ -38,13 +38,12 @@ typedef struct self {
     state mine, got;
 } self;
 
-static void give_up(const self *s, const char *format, ...) __attribute__((format(printf, 2, 3), noreturn));
-static void give_up(const self *s, const char *format, ...)
+void trainer_give_up(trainer *t, const char *format, ...)
 {
     va_list words;
 
     va_start(words, format);
-    vsnprintf(s->t->wrong, sizeof s->t->wrong, format, words);
+    vsnprintf(t->wrong, sizeof t->wrong, format, words);
     va_end(words);
     _exit(1);
 }
@@ -70,11 +69,11 @@ static void on_state(self *s, const tutti_node_note *note)
     state got;
 
     if (note->n != sizeof got + PADDING)
-        give_up(s, "a state of %zu bytes", note->n);
+        trainer_give_up(s->t, "a state of %zu bytes", note->n);
     memcpy(&got, note->bytes, sizeof got);
     for (size_t k = 0; k < PADDING; k++)
         if (note->bytes[sizeof got + k] != (uint8_t)(31 * k + got.step))
-            give_up(s, "byte %zu of a state is wrong", k);
+            trainer_give_up(s->t, "byte %zu of a state is wrong", k);
     pthread_mutex_lock(&s->lock);
     s->got = got;
     pthread_mutex_unlock(&s->lock);
@@ -110,7 +109,7 @@ static void fetch(self *s)
     if (got.epoch != e.number || !tutti_node_hold(s->node, got.step))
         return;
     if (got.model != model_of(got.step))
-        give_up(s, "a model of %.0f after step %llu", got.model, (unsigned long long)got.step);
+        trainer_give_up(s->t, "a model of %.0f after step %llu", got.model, (unsigned long long)got.step);
     pthread_mutex_lock(&s->lock);
     s->mine = got;
     pthread_mutex_unlock(&s->lock);
@@ -124,7 +123,7 @@ static void open_world(self *s, const tutti_node_view *view)
     const tutti_status status = tutti_node_world(&s->world, s->node, view->epoch, NULL, &err);
 
     if (status == TUTTI_OK && (tutti_world_rank(s->world) != view->index || tutti_world_size(s->world) != view->n))
-        give_up(s, "rank %d of %d in an epoch where it is %d of %d", tutti_world_rank(s->world),
+        trainer_give_up(s->t, "rank %d of %d in an epoch where it is %d of %d", tutti_world_rank(s->world),
                 tutti_world_size(s->world), view->index, view->n);
     if (status == TUTTI_OK) {
         s->t->worlds++;
@@ -132,7 +131,7 @@ static void open_world(self *s, const tutti_node_view *view)
     }
     s->spent = view->epoch;
     if (status != TUTTI_CLOSED && status != TUTTI_ERR_PEER)
-        give_up(s, "epoch %llu has no world: %s", (unsigned long long)view->epoch, err.text);
+        trainer_give_up(s->t, "epoch %llu has no world: %s", (unsigned long long)view->epoch, err.text);
 }
 
 static void make_step(self *s, const tutti_node_view *view)
@@ -147,10 +146,11 @@ static void make_step(self *s, const tutti_node_view *view)
         tutti_allreduce(&g, TUTTI_SUM, (tutti_buffer){ NULL, x, 2, TUTTI_F64 }, &err);
 
     if (status == TUTTI_OK && (x[0] != (double)SHARES * (double)step || x[1] != n))
-        give_up(s, "step %llu of %d members has the sum %.17g of %.17g", (unsigned long long)step, n, x[0], x[1]);
+        trainer_give_up(s->t, "step %llu of %d members has the sum %.17g of %.17g", (unsigned long long)step, n, x[0],
+                        x[1]);
     if (status != TUTTI_OK) {
         if (status != TUTTI_ERR_PEER && status != TUTTI_CLOSED)
-            give_up(s, "step %llu fails: %s", (unsigned long long)step, err.text);
+            trainer_give_up(s->t, "step %llu fails: %s", (unsigned long long)step, err.text);
         tutti_world_close(s->world);
         s->world = NULL;
         s->spent = view->epoch;
@@ -163,7 +163,7 @@ static void make_step(self *s, const tutti_node_view *view)
     }
     pthread_mutex_unlock(&s->lock);
     if (s->mine.model != model_of(s->mine.step))
-        give_up(s, "the model is %.0f after step %llu", s->mine.model, (unsigned long long)s->mine.step);
+        trainer_give_up(s->t, "the model is %.0f after step %llu", s->mine.model, (unsigned long long)s->mine.step);
     usleep(500);
 }
 
@@ -174,13 +174,13 @@ static void enter(self *s, const tutti_node_view *view)
     s->world = NULL;
     s->epoch = view->epoch;
     if (view->step < s->agreed)
-        give_up(s, "epoch %llu begins at step %llu, and %llu was agreed", (unsigned long long)view->epoch,
+        trainer_give_up(s->t, "epoch %llu begins at step %llu, and %llu was agreed", (unsigned long long)view->epoch,
                 (unsigned long long)view->step, (unsigned long long)s->agreed);
     pthread_mutex_lock(&s->lock);
     s->mine.epoch = view->holds ? view->epoch : 0;
     pthread_mutex_unlock(&s->lock);
     if (view->holds && s->mine.step != view->step)
-        give_up(s, "holds step %llu in an epoch that begins at %llu", (unsigned long long)s->mine.step,
+        trainer_give_up(s->t, "holds step %llu in an epoch that begins at %llu", (unsigned long long)s->mine.step,
                 (unsigned long long)view->step);
 }
 
@@ -205,7 +205,7 @@ static void open_node(self *s, const char *const *contacts, int n)
                         : tutti_node_join(&s->node, contacts, n, &o, &err);
     tutti_world_close(world);
     if (status != TUTTI_OK)
-        give_up(s, "no node: %s", err.text);
+        trainer_give_up(s->t, "no node: %s", err.text);
     s->ready = false;
     s->epoch = s->spent = 0;
     pthread_mutex_lock(&s->lock);
@@ -342,6 +342,9 @@ void trainer_start(trainer *t)
         set_number("TUTTI_SIZE", t->size);
     }
     pthread_mutex_init(&s.lock, NULL);
-    train(&s);
+    if (t->follows)
+        follower_main(t);
+    else
+        train(&s);
     _exit(0);
 }

@@ -137,9 +137,8 @@ static tutti_status one_pass(rank_state *r, tutti_engine *e, const tutti_pass *p
     for (int i = 0; i < OWN && p->samples > 0; i++)
         own[i] = 0.75f * own[i] + 0.25f * rough(p->epoch, p->position, 5000 + (size_t)i);
     for (int k = 0; k < TENSORS; k++) {
-        uint64_t steps;
         if (p->index == r->j->quits_pass && quits(r, step, k))
-            return tutti_engine_whole(e, &steps) ? TUTTI_ERR_STATE : leave(err);
+            return leave(err);
         compute(p, k, tutti_engine_gradient(e, k), ids, &n);
         if (k == 1 && (int)step == r->j->bad_step)
             tutti_engine_gradient(e, k)[0] = INFINITY;
@@ -263,7 +262,7 @@ static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
         status = tutti_engine_finish(e, err);
     if (status == TUTTI_OK)
         take_figures(&r);
-    else if (e != NULL && status != TUTTI_ERR_IO && status != TUTTI_ERR_STATE) {
+    else if (e != NULL) { /* also on the worker that leaves, for those that it leaves */
         tutti_error none;
         uint64_t shards;
         j->whole[r.rank] = tutti_engine_whole(e, &j->steps[r.rank]);
@@ -314,7 +313,8 @@ static void assert_beside(const job *reference, const job *j, int n, int lost)
     }
 }
 
-/* Every worker that was left has the step before, or the step that it committed. */
+/* Every worker that was left has the step before, or the step that it committed. So has the one
+   that leaves, whose engine has not failed. */
 static void lose_one(const job *reference, int n, int rank, int step, int at)
 {
     static job j;
@@ -333,8 +333,6 @@ static void lose_one(const job *reference, int n, int rank, int step, int at)
         /* in step `step` a worker that is lost has not sent all that a commit waits for */
         const uint64_t least = (uint64_t)step + (at == AT_EVALUATION),
                        most = (uint64_t)step + (at >= AFTER_PASSES);
-        if (r == rank && at != AT_COMMIT)
-            continue;
         if (!j.whole[r] || j.steps[r] != j.commits[r] || j.steps[r] < least || j.steps[r] > most ||
             j.left[r] != reference->hash[r][j.steps[r]])
             fail_msg("%s, %d shares, worker %d lost in step %d at %d: worker %d has %s, %d steps, %d commits",

@@ -26,6 +26,7 @@ typedef struct life {
     int slot;
     bool alive, leaves, ready;
     int64_t fails_ns;            /* it makes no step any more, leaves, and ends by then; 0 */
+    int64_t fails_for_ns, fails_most_ns; /* or so long after a fetch, and at the latest then */
     int64_t tick_ns, paused_until_ns, fetch_ns, ready_ns, returns_ns, alone_since_ns, stepped_ns;
     uint64_t epoch;              /* adopted; 0: none */
     int64_t frozen_ns;           /* since when it has promised; 0: it has not */
@@ -57,6 +58,7 @@ typedef struct epochs_world {
     int64_t step_ns, step_least_ns; /* what a member's part of a step takes, about and at least */
     int loss, twice, late;  /* of 1,000 messages */
     int64_t latency_ns;
+    int64_t fetch_ns;       /* to fetch a state takes at most */
     bool cut[SLOTS][SLOTS];
     life lives[LIVES];
     int n_lives;
@@ -91,8 +93,9 @@ void epochs_kill(epochs_world *w, life *l, bool noticed); /* noticed: transports
 void epochs_report_cuts(epochs_world *w); /* transports report all that are cut off now */
 life *epochs_join(epochs_world *w, int slot);
 void epochs_leave(epochs_world *w, life *l);
-/* Its program fails: it leaves, makes no step any more, and has ended for_ns later. */
-void epochs_fail_program(epochs_world *w, life *l, int64_t for_ns);
+/* Its program fails: it leaves, makes no step any more, and has ended for_ns later, or later than
+   others fetch from it, but not after most_ns. */
+void epochs_fail_program(epochs_world *w, life *l, int64_t for_ns, int64_t most_ns);
 void epochs_pause(epochs_world *w, life *l, int64_t for_ns);
 void epochs_heal(epochs_world *w); /* no cuts, no pauses, no losses from now on */
 

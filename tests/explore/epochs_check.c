@@ -162,7 +162,7 @@ static void check_adopted(epochs_world *w, life *l)
     l->epoch = number;
     l->accepted_seen = 0;
     l->frozen_ns = 0;
-    l->fetch_ns = w->now_ns + (int64_t)epochs_draw(w, 300) * MS;
+    l->fetch_ns = w->now_ns + (int64_t)epochs_draw(w, (uint64_t)(w->fetch_ns / MS)) * MS;
     if (tutti_membership_holds(l->m))
         epochs_check_step(w, l);
 }

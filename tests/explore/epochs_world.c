@@ -222,6 +222,19 @@ static void supervise(epochs_world *w, life *l)
     (void)epochs_join(w, slot);
 }
 
+/* One that fails ends later if another fetches the state from it. */
+static void end_later(epochs_world *w, life *l)
+{
+    const int64_t at = w->now_ns + l->fails_for_ns;
+
+    for (int k = 0; k < w->n_lives; k++) {
+        const life *const x = &w->lives[k];
+        if (x->alive && x->epoch == l->epoch && x->fails_ns == 0 && tutti_membership_holds(l->m) &&
+            tutti_membership_state_of(x->m) == TUTTI_MEMBER && !tutti_membership_holds(x->m))
+            l->fails_ns = at < l->fails_most_ns ? at : l->fails_most_ns;
+    }
+}
+
 static void turn(epochs_world *w, life *l)
 {
     const int64_t next = w->now_ns + (5 + (int64_t)epochs_draw(w, 20)) * MS;
@@ -245,8 +258,10 @@ static void turn(epochs_world *w, life *l)
         }
         break;
     case TUTTI_MEMBER:
-        if (l->fails_ns != 0)
+        if (l->fails_ns != 0) {
+            end_later(w, l);
             break;
+        }
         if (!tutti_membership_holds(l->m) && w->now_ns >= l->fetch_ns)
             fetch(w, l);
         else
@@ -325,6 +340,7 @@ epochs_world *epochs_open_with(uint64_t seed, int n, bool synchronous, int64_t d
     w->retry_ns = retry_ns;
     w->step_ns = 60LL * MS;
     w->latency_ns = 8LL * MS;
+    w->fetch_ns = 300LL * MS;
     founders->number = 1;
     founders->next_rank = (uint32_t)n;
     founders->n = n;
@@ -406,9 +422,11 @@ void epochs_leave(epochs_world *w, life *l)
     epochs_observe(w, l);
 }
 
-void epochs_fail_program(epochs_world *w, life *l, int64_t for_ns)
+void epochs_fail_program(epochs_world *w, life *l, int64_t for_ns, int64_t most_ns)
 {
     l->fails_ns = w->now_ns + for_ns;
+    l->fails_for_ns = for_ns;
+    l->fails_most_ns = w->now_ns + most_ns;
     epochs_leave(w, l);
 }
 

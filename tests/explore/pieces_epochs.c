@@ -326,8 +326,9 @@ static tutti_status losses(tutti_world *world, explore_case *c, tutti_error *err
 
 /* ---- programs that fail ---- */
 
-/* The time that src/elastic/follow.c gives one that fails, in boundaries of the protocol. */
+/* The times that src/elastic/follow.c gives one that fails, in boundaries of the protocol. */
 #define FAILING_NS (4 * BOUNDARY_NS)
+#define FAILING_MOST_NS (10 * FAILING_NS)
 
 /* Members whose program fails make no step any more. They leave in order all the same, also while
    another is admitted or does not have the state yet, and one that is left goes on. */
@@ -344,14 +345,13 @@ static tutti_status fail_some(epochs_world *w, tutti_error *err)
         life *const l = epochs_at(w, epochs_draw(w, 2) == 0 ? slot_of_first(w) : pick_alive(w));
         if (l == NULL || l->fails_ns != 0 || tutti_membership_state_of(l->m) != TUTTI_MEMBER)
             continue;
-        epochs_fail_program(w, l, FAILING_NS);
+        epochs_fail_program(w, l, FAILING_NS, FAILING_MOST_NS);
         if (epochs_alive(w) < 3)
             break; /* one stays */
         TUTTI_TRY(epochs_run(w, w->now_ns + (int64_t)epochs_draw(w, 100) * MS, err));
     }
-    TUTTI_TRY(epochs_run(w, w->now_ns + FAILING_NS + 1000LL * MS, err));
-    EXPLORE_EXPECT(w->deaths == deaths, "a member that has failed ends %.3f s later, and has not left",
-                   (double)FAILING_NS * 1e-9);
+    TUTTI_TRY(epochs_run(w, w->now_ns + FAILING_NS + 3 * w->fetch_ns + 1000LL * MS, err));
+    EXPLORE_EXPECT(w->deaths == deaths, "a member that has failed ends, and has not left");
     TUTTI_TRY(none_else_removed(w, since, err));
     return epochs_settled(w, err);
 }
@@ -362,6 +362,8 @@ static tutti_status failures(tutti_world *world, explore_case *c, tutti_error *e
     tutti_status status = TUTTI_OK;
 
     (void)world;
+    if (explore_draw(c, "slow fetches", 2) == 1)
+        w->fetch_ns = 2 * FAILING_NS;
     for (int k = 0; k < 8 && status == TUTTI_OK; k++)
         status = fail_some(w, err);
     epochs_close(w);

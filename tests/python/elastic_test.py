@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -15,6 +16,8 @@ import torch
 
 import tutti.torch
 from processes import build, environment
+from tutti import _abi, _members
+from tutti._owner import Held
 
 SCRIPT = """
 import os, sys, time
@@ -262,7 +265,7 @@ def test_the_first_of_two_fails_and_the_other_goes_on(tmp_path, undisturbed):
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["between", "within"])
 def test_the_only_one_with_the_state_fails_as_another_has_come(tmp_path, undisturbed, where):
-    """Between two steps it has a state to give, and the other goes on. Within one it has not, and the other ends."""
+    """Within a step it has the state of the one before to give."""
     fails = """
         if "first" in sys.argv and optimizer.figures()["steps"] >= 3:
             print("waits\\n", end="", flush=True)
@@ -284,9 +287,38 @@ if "first" not in sys.argv:
     other = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100,
                            env=environment())
     assert "ValueError: a mistake" in run.end(1)
-    assert other.returncode == (0 if where == "between" else 3), other.stdout
-    assert ("another has failed: the run ends" in other.stdout) == (where == "within"), other.stdout
-    assert where == "within" or equal(run.model(), undisturbed)
+    assert other.returncode == 0, other.stdout
+    assert equal(run.model(), undisturbed)
+
+
+def test_after_a_signal_one_thread_is_within_a_run(monkeypatch):
+    """Ctrl-C while it waits for an epoch: that thread is still there, and no other call goes to the same run."""
+    calls, within, go = [], threading.Event(), threading.Event()
+
+    class Library:
+        def tutti_elastic_next(self, *_):
+            within.set()
+            go.wait(60)
+            return _abi.TUTTI_OK
+
+        def __getattr__(self, name):
+            return lambda *_: calls.append(name) or _abi.TUTTI_OK
+
+    run = _members.Members.__new__(_members.Members)
+    run._hold = hold = Held(lambda _: calls.append("close"))
+    hold.at.value, run._within, run._changes = 1, False, threading.Lock()
+    monkeypatch.setattr(_members, "_c", Library())
+    threading.Thread(target=lambda: within.wait(60) and os.kill(os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        run.next()
+    for call in (run.next, run.end, lambda: run.over(1, b"state")):
+        with pytest.raises(tutti.StateError, match="a signal has interrupted a call of this run"):
+            call()
+    run.fail()
+    run.close()
+    del hold
+    assert calls == []
+    go.set()
 
 
 @pytest.mark.slow

@@ -1,8 +1,8 @@
 /* Goal: processes that follow the epochs of their nodes train as if they had been there all the
-   time: one comes in the midst of the run, one is killed, one leaves, and the model and the lines
-   are those of a run that is not disturbed. What cannot be followed is refused. Method: processes
-   are threads, their nodes and worlds are over tcp. Three are founders. The fourth joins by the
-   address of the first. Each waits a little in each step until it has come. */
+   time: one comes in the midst of the run, one is killed, one leaves, two fail, and the model and
+   the lines are those of a run that is not disturbed. What cannot be followed is refused. Method:
+   processes are threads, their nodes and worlds are over tcp. Three are founders. The fourth joins
+   by the address of the first. Each waits a little in each step until it has come. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,17 +42,35 @@ typedef struct job {
     char address[TUTTI_ADDRESS_BYTES]; /* of the first founder */
     _Atomic bool listens;            /* it is written */
     bool one_loses_its_world;        /* and none comes, dies or leaves */
+    bool two_fail;                   /* the first two, in the same step, and none comes */
     process of[PROCESSES];
 } job;
 
 static _Thread_local process *me;    /* NULL: a thread of no process that follows a node */
 
-/* The lowest process is killed. Or the connection of one to the others breaks, once. */
+static bool none_comes(const job *j)
+{
+    return j->one_loses_its_world || j->two_fail;
+}
+
+static tutti_status fail_together(process *p, tutti_error *err)
+{
+    const job *j = p->job;
+
+    p->killed = true;
+    while (!j->of[0].killed || !j->of[1].killed)
+        tutti_sleep_until(p->rt, tutti_now_ns(p->rt) + MS);
+    return tutti_fail(err, TUTTI_ERR_IO, 0, "this process has failed");
+}
+
+/* The lowest process is killed, the connection of one to the others breaks, or two fail. */
 static tutti_status fate(process *p, tutti_error *err)
 {
     const job *j = p->job;
 
-    if (!j->one_loses_its_world && p->number == KILLED && j->of[NEWCOMER].steps >= LATER) {
+    if (j->two_fail && p->number < 2 && p->steps == LATER)
+        return fail_together(p, err);
+    if (!none_comes(j) && p->number == KILLED && j->of[NEWCOMER].steps >= LATER) {
         p->killed = true;
         return tutti_fail(err, TUTTI_ERR_IO, 0, "this process was killed");
     }
@@ -93,7 +111,7 @@ static bool leaves(void *user)
     const job *j = p->job;
     const int there = j->of[NEWCOMER].steps;
 
-    if (j->one_loses_its_world)
+    if (none_comes(j))
         return false;
     if (p->number == NEWCOMER)
         return there == 0 && j->of[1].over;
@@ -125,6 +143,7 @@ static tutti_status follow(process *p, tutti_world *founders)
                                     .founders = founders,
                                     .contacts = &contact,
                                     .n = founders != NULL ? 0 : 1,
+                                    .lack_ns = p->job->two_fail ? 5000 * MS : 0,
                                     .leaves = leaves,
                                     .listens = listens,
                                     .user = p };
@@ -197,10 +216,10 @@ static void run_all(job *j)
     assert_int_equal(tutti_runtime_open_posix(&rt, &err), TUTTI_OK);
     tutti_run_id_make(rt, &j->id);
     tutti_run_key_make(rt, &j->key);
-    if (!j->one_loses_its_world)
+    if (!none_comes(j))
         assert_int_equal(tutti_thread_open(&newcomer, rt, "newcomer", newcomer_main, j, &err), TUTTI_OK);
     assert_int_equal(tutti_world_run("shm", FOUNDERS, founder_main, j, &err), TUTTI_OK);
-    if (!j->one_loses_its_world)
+    if (!none_comes(j))
         assert_int_equal(tutti_thread_join(newcomer, &err), TUTTI_OK);
     tutti_runtime_close(rt);
 }
@@ -265,6 +284,28 @@ static void a_connection_that_breaks_ends_an_epoch(void **state)
     break_a_connection("zero(stage=1)");
 }
 
+/* The first has copies of the second's part of the state, and both end: they wait until the third
+   has what they had. */
+static void members_of_zero_that_fail_leave_their_parts(void **state)
+{
+    job *whole = test_calloc(1, sizeof *whole), *cut = test_calloc(1, sizeof *cut);
+
+    (void)state;
+    configure(whole, "zero(stage=1)", "fail-whole");
+    configure(cut, "zero(stage=1)", "fail-cut");
+    cut->two_fail = true;
+    epochs_undisturbed(&whole->config);
+    run_all(cut);
+    for (int k = 0; k < 2; k++)
+        assert_int_equal(cut->of[k].status, TUTTI_ERR_IO);
+    if (!cut->of[2].ended)
+        fail_msg("the process that is left: %s", cut->of[2].err.text);
+    epochs_assert_same_model(whole->out, cut->out);
+    epochs_assert_same_lines(whole->out, cut->out);
+    test_free(whole);
+    test_free(cut);
+}
+
 /* No process listens there. */
 static void a_newcomer_that_is_not_admitted_gives_up(void **state)
 {
@@ -320,6 +361,7 @@ int main(void)
         cmocka_unit_test(one_comes_one_dies_and_one_leaves),
         cmocka_unit_test(members_of_zero_come_die_and_leave),
         cmocka_unit_test(a_connection_that_breaks_ends_an_epoch),
+        cmocka_unit_test(members_of_zero_that_fail_leave_their_parts),
         cmocka_unit_test(a_newcomer_that_is_not_admitted_gives_up),
         cmocka_unit_test(what_cannot_be_followed_is_refused),
     };
