@@ -265,11 +265,7 @@ tutti_status tutti_engine_declare(tutti_engine *e, const tutti_method_ops *const
     TUTTI_TRY(tutti_engine_logical_declare(e, err));
     TUTTI_TRY(tutti_engine_commit_declare(e, err));
     TUTTI_TRY(tutti_engine_check_exchange_only(e, err));
-    TUTTI_TRY(tutti_exchange_check_team(e, err));
-    TUTTI_TRY(tutti_exchange_check_route(e, err));
-    TUTTI_TRY(tutti_exchange_check_cost(e, err));
-    TUTTI_TRY(tutti_exchange_check_report(e, err));
-    TUTTI_TRY(tutti_checksum_allowed(e, err));
+    TUTTI_TRY(tutti_exchange_check_options(e, err));
     TUTTI_TRY(check_pieces(e, err));
     TUTTI_TRY(tutti_facilities_declared(e, err));
     late = tutti_facility_does(m, TUTTI_LATE_GRADIENTS) != NULL;
