@@ -617,12 +617,7 @@ static tutti_status acquire_rows(void *self, int tensor, const uint32_t *ids, si
     tutti_method *m = &e->m;
     const tutti_tensor *t = &e->tensors[tensor];
 
-    for (size_t i = 0; i < n; i++)
-        if (ids[i] >= t->rows || (i > 0 && ids[i] <= ids[i - 1]))
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "rows_acquire was called for row %lu of %s at place %zu; rows must "
-                              "ascend, and there are %zu",
-                              (unsigned long)ids[i], t->name, i, t->rows);
+    TUTTI_TRY(tutti_rows_check_passed(t, ids, n, "rows_acquire", err));
     if (t->first < m->own.first || t->first >= m->own.first + m->own.count)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "rows_acquire was called for %s, which this worker's stage does not have",
