@@ -224,8 +224,8 @@ static void options_incompatible_with_cut_pieces_are_rejected(void **state)
             "method 'cut' cannot split its pieces again: a codec's memory is for those that there were when the run "
             "began");
     refused("cut(order=led,whole=yes)", NULL,
-            "method 'cut' orders the exchanges of a step's pieces, but none of its exchanges begins during the "
-            "computation of the step");
+            "method 'cut' would order the exchanges that begin while a step is computed, but it looks at the whole "
+            "gradient before it is exchanged");
 }
 
 /* Two workers fail by themselves in different pieces that are in flight at the same time: neither

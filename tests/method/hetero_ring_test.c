@@ -257,8 +257,8 @@ static void invalid_options_are_rejected(void **state)
         { "hetero-ring(tolerance=2)", "'tolerance' is 2; it must be from 0 to 1", NULL },
         { "hetero-ring(allocation=fair)", "equal, static or adaptive", NULL },
         { "hetero-ring",
-          "method 'hetero-ring' decides itself how much of a step each worker computes; use it with even shares "
-          "(batch-share)", batch_of },
+          "batch-share cuts a step by worker, but method 'hetero-ring' decides itself how much of it each computes; "
+          "omit batch-share", batch_of },
     };
 
     (void)state;

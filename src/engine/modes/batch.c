@@ -24,6 +24,7 @@
 #include <string.h>
 
 #include "batch.h"
+#include "engine/refuse.h"
 
 static const tutti_facility_ops facility;
 
@@ -432,35 +433,29 @@ static const tutti_facility_ops facility = { .provides = TUTTI_SIZES_STEPS,
 static tutti_status refuse_take(const tutti_engine *e, const tutti_batch_options *o,
                                 tutti_error *err)
 {
+    static const tutti_conflict shares = {
+        TUTTI_ASKED_BATCH_SHARE, "decides itself how much of it each computes", NULL, NULL
+    };
+    const tutti_rule rules[] = {
+        { e->options.whole_batches && (o->leased || !o->even),
+          "{method} decides while it runs how many samples a worker takes in a step, so a loader of "
+          "equal batches will not do; give a client that takes as many as it is asked for (in "
+          "Python prepare(sampler=tutti.torch.sampler(dataset, batch)))" },
+        { o->record != NULL && o->record[0] != 0 && o->replay != NULL && o->replay[0] != 0,
+          "record is '{record}' and replay '{replay}': what a replayed run takes is written down "
+          "already; give one of them" },
+    };
     const int64_t pass = o->pass > 0 ? o->pass : e->options.batch;
 
-    if (e->m.traits & (TUTTI_ASYNC | TUTTI_FAULT_TOLERANT))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' has free sample counts, which all learn of all in every "
-                          "step; so it makes steps together and ends with a lost worker",
-                          e->m.ops->name);
-    if (e->options.batch_of != NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' decides itself how much of a step each worker computes; use "
-                          "it with even shares (batch-share)",
-                          e->m.ops->name);
-    if (e->options.whole_batches && (o->leased || !o->even))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' decides while it runs how many samples a worker takes in a "
-                          "step, so a loader of equal batches will not do; give a client that "
-                          "takes as many as it is asked for (in Python "
-                          "prepare(sampler=tutti.torch.sampler(dataset, batch)))",
-                          e->m.ops->name);
+    TUTTI_TRY(tutti_refuse_method(&e->m, "decide how many samples a step has, with all workers",
+                                  TUTTI_OWN_PACE | TUTTI_GOES_ON, err));
+    TUTTI_TRY(tutti_refuse(&e->m, &shares, 1, err));
+    TUTTI_TRY(tutti_refuse_rules(&e->m, rules, TUTTI_LENGTH(rules), err));
     if (pass < 1 || pass > 1 << 24 || o->most < 0 || (o->most > 0 && o->most < pass && o->leased))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method '%s': a step of up to %lld samples a worker in passes of %lld; a "
                           "pass has 1 to %d, and a step at least one whole pass",
                           e->m.ops->name, (long long)o->most, (long long)pass, 1 << 24);
-    if (o->record != NULL && o->record[0] != 0 && o->replay != NULL && o->replay[0] != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "record is '%.200s' and replay '%.200s': what a replayed run takes is "
-                          "written down already; give one of them",
-                          o->record, o->replay);
     return TUTTI_OK;
 }
 
