@@ -348,6 +348,8 @@ tutti_status tutti_engine_check_client(tutti_engine *e, tutti_error *err)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "nonfinite is %d; there are stop, skip and keep (tutti.h)",
                           (int)o->nonfinite);
+    if (by_itself)
+        e->refused |= 1u << TUTTI_ASKED_SKIPS;
     return tutti_refuse_rules(&e->m, rules, TUTTI_LENGTH(rules), err);
 }
 

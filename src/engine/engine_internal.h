@@ -175,6 +175,8 @@ struct tutti_engine {
         double factor;           /* the schedule's for this step */
     } rate;
     bool at_servers;             /* servers update the model by the run's optimiser */
+    unsigned refused;            /* bits 1 << tutti_asked: options that the method refuses, which
+                                    no error message recommends (refuse.h) */
     tutti_engine_scaler scaler;
 
     /* asynchronous methods and services */

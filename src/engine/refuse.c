@@ -73,6 +73,8 @@ tutti_status tutti_refuse(const tutti_method *m, const tutti_conflict *rows, siz
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s%s, but method '%s' %s; %s%s", what,
                               c->about != NULL ? c->about : "", m->ops->name, c->does, undo,
                               c->otherwise != NULL ? c->otherwise : "");
+    for (const tutti_conflict *c = rows; c < rows + n; c++)
+        e->refused |= 1u << c->asked;
     return TUTTI_OK;
 }
 

@@ -32,8 +32,9 @@ typedef struct tutti_conflict {
     const char *otherwise;       /* another way out: ", or ..."; NULL: none */
 } tutti_conflict;
 
-/* Returns TUTTI_ERR_USAGE for the first of n rows whose option the run asks for; else TUTTI_OK.
-   Within declare(); if a row is TUTTI_ASKED_CODEC, once the codec is declared. */
+/* Returns TUTTI_ERR_USAGE for the first of n rows whose option the run asks for. Else TUTTI_OK, and
+   the engine gives none of these options as advice in this run (engine.refused). Within declare();
+   if a row is TUTTI_ASKED_CODEC, once the codec is declared. */
 tutti_status tutti_refuse(const tutti_method *m, const tutti_conflict *rows, size_t n,
                           tutti_error *err);
 /* TUTTI_ERR_USAGE if the method does one of the bits `excluded` (facility.h): "method 'M' would
