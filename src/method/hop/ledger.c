@@ -8,6 +8,7 @@
                    mixed. */
 #include "ledger.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -106,11 +107,7 @@ static tutti_status check_rules(const tutti_graph *graph, const tutti_ledger_rul
     TUTTI_TRY(tutti_fail_within(
         err, tutti_graph_require(graph, "static", err),
         "models that are matched by iteration need a fixed graph, say ring-based"));
-    if (r->acks && (backup > 0 || staleness > 0))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "mode=notify-ack waits for every neighbour's word in each iteration, so "
-                          "backup (%lld) and staleness (%lld) must be 0; take mode=standard",
-                          backup, staleness);
+    assert(!r->acks || (backup == 0 && staleness == 0)); /* acks wait for every neighbour */
     if (backup > 0 && gap == 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "backup is %lld and max_gap 0: without tokens a worker that does not "

@@ -17,7 +17,8 @@
 typedef struct tutti_ledger_rules {
     bool acks;                   /* mode notify-ack: a receiver returns a token when it has mixed
                                     our model, and we take one from each receiver before we send
-                                    the next. false: tokens as in max_gap */
+                                    the next. false: tokens as in max_gap.
+                                    With it backup and staleness are 0 */
     bool linear;                 /* with staleness > 0: a newer model weighs more, linearly; else
                                     all weigh as the graph says */
     int64_t max_gap;             /* most iterations ahead of a worker that receives our models;
