@@ -87,6 +87,12 @@ static tutti_status hop_declare(tutti_method *m, tutti_plan *plan, tutti_error *
     hop *s = m->self;
     const tutti_queues_options *o = &s->options;
     const tutti_rule rules[] = {
+        { o->backup > 0 && o->max_gap == 0,
+          "{method}: backup is {backup} and max_gap 0: without tokens a worker that does not wait for "
+          "a slow one runs ahead of it without bound; set max_gap, say 8" },
+        { o->max_gap > 0 && o->staleness >= o->max_gap,
+          "{method}: staleness is {staleness} and max_gap {max_gap}: tokens would hold workers back "
+          "before any model is so old; set max_gap above staleness, or 0 for no tokens" },
         { s->skip && o->backup == 0 && o->staleness == 0,
           "{method}: skip is on, but with backup=0 and staleness=0 all wait for a slow worker, so it "
           "is never behind; give backup=1, or a staleness" },
