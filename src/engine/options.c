@@ -292,16 +292,15 @@ static tutti_status open_method(tutti_engine *e, tutti_error *err)
 /* An asynchronous method takes gradients from one sequence, as a single worker would. */
 static tutti_status set_pace(tutti_engine *e, tutti_error *err)
 {
+    static const tutti_conflict shares = { TUTTI_ASKED_BATCH_SHARE,
+                                           "lets every worker go at its own pace", NULL,
+                                           ", or take a synchronous method" };
+
     e->is_async = e->m.traits & TUTTI_ASYNC;
     e->division.member = e->is_async ? 0 : e->m.rank;
     if (!e->is_async)
         return TUTTI_OK;
-    if (e->options.batch_of != NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' lets every worker go at its own pace, so there are no "
-                          "shares of a step to give out; omit batch-share or take a synchronous "
-                          "method",
-                          e->m.ops->name);
+    TUTTI_TRY(tutti_refuse(&e->m, &shares, 1, err));
     e->division.share.workers = 1;
     if (e->options.parts != NULL) {
         e->division.own_part =

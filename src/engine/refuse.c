@@ -96,12 +96,12 @@ static bool print_value(const tutti_method *m, const char *name, char *out, size
     const tutti_engine *e = m->engine;
     const struct { const char *name; long long value; } numbers[] = {
         { "workers", m->workers },
-        { "servers", m->servers },
         { "batch", e->options.batch },
         { "accumulate", e->options.accumulate },
     };
     const struct { const char *name, *value; } texts[] = {
         { "codec", e->options.codec },
+        { "codec_hierarchy", e->options.codec_hierarchy },
         { "optimizer", e->options.optimizer },
         { "lr_schedule", e->options.lr_schedule },
     };
@@ -145,10 +145,11 @@ tutti_status tutti_refuse_rules(const tutti_method *m, const tutti_rule *rules, 
 {
     char text[sizeof err->text];
 
-    for (size_t k = 0; k < n; k++)
-        if (rules[k].broken) {
-            print_sentence(m, rules[k].sentence, text, sizeof text);
+    for (size_t k = 0; k < n; k++) {
+        /* also of a rule that is kept, so that a wrong name in it is found */
+        print_sentence(m, rules[k].sentence, text, sizeof text);
+        if (rules[k].broken)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s", text);
-        }
+    }
     return TUTTI_OK;
 }

@@ -44,7 +44,7 @@ tutti_status tutti_refuse_method(const tutti_method *m, const char *would, unsig
 
 /* A rule of a method, and the message if it is broken: a sentence with names in braces. {method}
    is "method 'M'", any other name that of an option of the method, for its value, or one of the
-   run: {workers}, {servers}, {batch}, {accumulate}, {codec}, {optimizer}, {lr_schedule}. */
+   run: {workers}, {batch}, {accumulate}, {codec}, {codec_hierarchy}, {optimizer}, {lr_schedule}. */
 typedef struct tutti_rule {
     bool broken;
     const char *sentence;

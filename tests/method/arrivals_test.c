@@ -358,7 +358,7 @@ static void invalid_options_are_rejected(void **state)
     assert_int_equal(trial_try(&t, 2, &err), TUTTI_ERR_USAGE);
     assert_non_null(strstr(
         err.text,
-        "method 'ringleader-asgd' lets every worker go at its own pace, so there are no shares of a step to give out"));
+        "batch-share cuts a step by worker, but method 'ringleader-asgd' lets every worker go at its own pace"));
     trial_drop(&t);
 }
 

@@ -442,7 +442,7 @@ static tutti_status refuse_take(const tutti_engine *e, const tutti_batch_options
           "equal batches will not do; give a client that takes as many as it is asked for (in "
           "Python prepare(sampler=tutti.torch.sampler(dataset, batch)))" },
         { o->record != NULL && o->record[0] != 0 && o->replay != NULL && o->replay[0] != 0,
-          "record is '{record}' and replay '{replay}': what a replayed run takes is written down "
+          "{method}: record and replay are both given, but what a replayed run takes is written down "
           "already; give one of them" },
     };
     const int64_t pass = o->pass > 0 ? o->pass : e->options.batch;
@@ -605,6 +605,20 @@ tutti_status tutti_batch_exchange(tutti_method *m, tutti_pass *p, int64_t mine, 
     return TUTTI_OK;
 }
 
+static tutti_status check_replay(const tutti_batches *t, int64_t recorded, int64_t taken,
+                                 tutti_error *err)
+{
+    const tutti_method *m = &t->e->m;
+
+    return recorded < 0 || recorded == taken
+               ? TUTTI_OK
+               : tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                            "replay is '%.200s', in which worker %d took %lld samples in step "
+                            "%llu; here it takes %lld, so it is the record of another run",
+                            t->replay_path, m->rank, (long long)recorded,
+                            (unsigned long long)m->step, (long long)taken);
+}
+
 tutti_status tutti_batch_set(tutti_method *m, tutti_pass *p, const int64_t *wanted, int64_t *of,
                              tutti_error *err)
 {
@@ -619,13 +633,7 @@ tutti_status tutti_batch_set(tutti_method *m, tutti_pass *p, const int64_t *want
     memcpy(t->of, wanted, (size_t)m->workers * sizeof *wanted);
     settle_counts(t, p, false, of);
     TUTTI_TRY(tutti_batch_file_count(t, &recorded, &cut, err));
-    return recorded < 0 || recorded == m->samples
-               ? TUTTI_OK
-               : tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "replay is '%.200s', in which worker %d took %lld samples in step "
-                            "%llu; here it takes %lld, so it is the record of another run",
-                            t->replay_path, m->rank, (long long)recorded,
-                            (unsigned long long)m->step, (long long)m->samples);
+    return check_replay(t, recorded, m->samples, err);
 }
 
 bool tutti_batch_next_pass(tutti_method *m, bool wanted)
@@ -649,13 +657,7 @@ tutti_status tutti_batch_close(tutti_method *m, int64_t *of, tutti_error *err)
     if (t == NULL || !t->leased || t->closed || t->e->stage != STAGE_BETWEEN)
         return wrong_time(m, "tutti_batch_close", err);
     TUTTI_TRY(tutti_batch_file_count(t, &recorded, &cut, err));
-    if (recorded >= 0 && recorded != t->taken)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "replay is '%.200s', in which worker %d took %lld samples in step %llu; here it may "
-            "take %lld, so it is the record of another run",
-            t->replay_path, m->rank, (long long)recorded, (unsigned long long)m->step,
-            (long long)t->taken);
+    TUTTI_TRY(check_replay(t, recorded, t->taken, err));
     TUTTI_TRY(gather_counts(t, t->taken, err));
     for (int r = 0; r < m->workers; r++)
         sum += (uint64_t)t->of[r];
