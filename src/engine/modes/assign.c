@@ -32,21 +32,7 @@ static tutti_status deal(void *self, tutti_error *err)
 
 static tutti_status check_deal(const tutti_engine *e, const int64_t *passes_of, tutti_error *err)
 {
-    const int64_t all = all_passes(e);
-    int64_t sum = 0;
-
-    for (int r = 0; r < e->m.workers; r++) {
-        if (passes_of[r] < 0 || passes_of[r] > all)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "worker %d gets %lld passes of a step; it must be from 0 to %lld", r,
-                              (long long)passes_of[r], (long long)all);
-        sum += passes_of[r];
-    }
-    if (sum != all)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "the workers get %lld passes of a step; it has %lld of %lld samples each",
-                          (long long)sum, (long long)all, (long long)e->division.share.batch);
-    return TUTTI_OK;
+    return tutti_engine_check_parts(e, passes_of, all_passes(e), "passes of a step", err);
 }
 
 static tutti_status check_loaded(const void *self, tutti_error *err)
