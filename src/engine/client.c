@@ -16,6 +16,7 @@
 #include "engine_internal.h"
 #include "hooks.h"
 #include "locks.h"
+#include "refuse.h"
 
 enum { CHUNK = 1024 }; /* floats on the stack */
 
@@ -316,60 +317,47 @@ tutti_status tutti_engine_client_update(tutti_engine *e, float *x, tutti_monitor
 tutti_status tutti_engine_check_client(tutti_engine *e, tutti_error *err)
 {
     const tutti_engine_options *o = &e->options;
-    const bool by_itself = e->client.updates && o->update == NULL;
+    const bool updates = e->client.updates, by_itself = updates && o->update == NULL;
+    const tutti_rule rules[] = {
+        { !updates && o->update != NULL,
+          "there is an update of the client's, but optimizer is '{optimizer}', so nothing would call "
+          "it; give optimizer 'client', or omit update" },
+        { o->nonfinite == TUTTI_NONFINITE_KEEP && !by_itself,
+          "nonfinite is keep, which is for a client that updates by itself (optimizer 'client' "
+          "without an update): an update with a gradient that is not finite would spoil the model" },
+        { updates && (e->m.traits & TUTTI_OWNS_UPDATE) != 0,
+          "optimizer is 'client', but {method} has an update of its own and uses no optimiser; omit "
+          "optimizer" },
+        { updates && (e->m.traits & TUTTI_NON_GRADIENT_UPDATE) != 0,
+          "optimizer is 'client', but {method} updates along a direction of its own, which no other "
+          "optimiser may change; give sgd, as sgd(lr=0.01) (in Python tutti.torch.prepare does so "
+          "for an SGD)" },
+        { updates && strcmp(o->lr_schedule, "constant") != 0,
+          "lr-schedule is '{lr_schedule}', but optimizer is 'client', whose learning rate is the "
+          "client's; omit lr-schedule and let the client schedule it (tutti_engine_lr gives it to "
+          "the method)" },
+        { by_itself && e->scaler.on,
+          "loss-scale may skip a step, but optimizer is 'client' without an update: the client "
+          "updates by itself and would not know; leave it off, and scale the loss in the client" },
+        { by_itself && o->nonfinite == TUTTI_NONFINITE_SKIP,
+          "nonfinite=skip may skip a step, but optimizer is 'client' without an update: the client "
+          "updates by itself and would not know; take stop or keep" },
+    };
 
     if (o->nonfinite < TUTTI_NONFINITE_STOP || o->nonfinite > TUTTI_NONFINITE_KEEP)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "nonfinite is %d; there are stop, skip and keep (tutti.h)",
                           (int)o->nonfinite);
-    if (!e->client.updates && o->update != NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "there is an update of the client's, but optimizer is '%.80s', so "
-                          "nothing would call it; give optimizer 'client', or omit update",
-                          o->optimizer);
-    if (o->nonfinite == TUTTI_NONFINITE_KEEP && !by_itself)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "nonfinite is keep, which is for a client that updates by itself (optimizer 'client' "
-            "without an update): an update with a gradient that is not finite would spoil the "
-            "model");
-    if (!e->client.updates)
-        return TUTTI_OK;
-    if ((e->m.traits & TUTTI_OWNS_UPDATE) != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "optimizer is 'client', but method '%s' has an update of its own and "
-                          "uses no optimiser; omit optimizer",
-                          e->m.ops->name);
-    if ((e->m.traits & TUTTI_NON_GRADIENT_UPDATE) != 0)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "optimizer is 'client', but method '%s' updates along a direction of its own, which no "
-            "other optimiser may change; give sgd, as sgd(lr=0.01) (in Python tutti.torch.prepare "
-            "does so for an SGD)",
-            e->m.ops->name);
-    if (strcmp(o->lr_schedule, "constant") != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "lr-schedule is '%.80s', but optimizer is 'client', whose learning rate "
-                          "is the client's; omit lr-schedule and let the client schedule it "
-                          "(tutti_engine_lr gives it to the method)",
-                          o->lr_schedule);
-    if (by_itself && (o->nonfinite == TUTTI_NONFINITE_SKIP || e->scaler.on))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s may skip a step, but optimizer is 'client' without an update: the "
-                          "client updates by itself and would not know; %s",
-                          e->scaler.on ? "loss-scale" : "nonfinite=skip",
-                          e->scaler.on ? "leave it off, and scale the loss in the client"
-                                       : "take stop or keep");
-    return TUTTI_OK;
+    if (by_itself)
+        e->refused |= 1u << TUTTI_ASKED_SKIPS;
+    return tutti_refuse_rules(&e->m, rules, TUTTI_LENGTH(rules), err);
 }
 
 tutti_status tutti_engine_check_exchange_only(tutti_engine *e, tutti_error *err)
 {
-    const char *what = e->m.ops->exchange == NULL ? "exchanges no gradients"
-                       : (e->m.traits & TUTTI_REPLICAS_EQUAL) == 0
-                           ? "keeps a model of its own on each worker"
-                           : tutti_facility_does(&e->m, TUTTI_MERGES_STEPS | TUTTI_LATE_GRADIENTS |
-                                                            TUTTI_SIZES_STEPS);
+    const char *what =
+        tutti_method_does(&e->m, TUTTI_NO_EXCHANGE | TUTTI_OWN_MODELS | TUTTI_MERGES_STEPS |
+                                     TUTTI_LATE_GRADIENTS | TUTTI_SIZES_STEPS);
 
     if (!e->client.updates || e->options.update != NULL)
         return TUTTI_OK;

@@ -41,7 +41,7 @@ tutti_status tutti_engine_commit_declare(tutti_engine *e, tutti_error *err)
     if (e->options.commit == NULL)
         return TUTTI_OK;
     TUTTI_TRY(tutti_refuse(&e->m, &codec, 1, err));
-    if ((e->m.traits & TUTTI_WHOLE_STEPS) == 0 || tutti_facility_does(&e->m, modes) != NULL)
+    if ((e->m.traits & TUTTI_WHOLE_STEPS) == 0 || tutti_method_does(&e->m, modes) != NULL)
         TUTTI_TRY(tutti_refuse(&e->m, &apart, 1, err));
     if (e->options.own_values > 0)
         tutti_declare(e->plan,

@@ -172,7 +172,7 @@ static tutti_status declare_gradient(tutti_engine *e, tutti_error *err)
 
     if (m->held == TUTTI_HELD_WHOLE && m->ops->drive == NULL)
         tutti_declare(e->plan, &g, &e->m.g);
-    return m->held == TUTTI_HELD_WHOLE || tutti_facility_does(m, TUTTI_SHARDS_UPDATES) != NULL
+    return m->held == TUTTI_HELD_WHOLE || tutti_method_does(m, TUTTI_SHARDS_UPDATES) != NULL
                ? TUTTI_OK
                : tutti_fail(err, TUTTI_ERR_USAGE, 0,
                             "method '%s' would hold gradients by piece, but it has no place for "
@@ -191,14 +191,12 @@ static tutti_status check_pieces(const tutti_engine *e, tutti_error *err)
 
     if (m->cut_bytes && e->sums.exchange != NULL)
         TUTTI_TRY(tutti_refuse(m, &inside, 1, err));
-    if (m->order != TUTTI_ORDER_READY && (m->ops->exchange == NULL || e->is_async || m->whole ||
-                                          tutti_facility_does(m, TUTTI_LATE_GRADIENTS) != NULL))
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "method '%s' orders the exchanges of a step's pieces, but none of its exchanges begins "
-            "during the computation of the step",
-            m->ops->name);
-    return TUTTI_OK;
+    return m->order == TUTTI_ORDER_READY
+               ? TUTTI_OK
+               : tutti_refuse_method(m, "order the exchanges that begin while a step is computed",
+                                     TUTTI_NO_EXCHANGE | TUTTI_OWN_PACE | TUTTI_WHOLE_GRADIENT |
+                                         TUTTI_LATE_GRADIENTS,
+                                     err);
 }
 
 /* Checks that what a method has declared is consistent. */
@@ -211,20 +209,14 @@ static tutti_status check_method(const tutti_engine *e, tutti_error *err)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
                           "method '%s' sets by_piece; call tutti_by_piece_declare (steps.h)",
                           m->ops->name);
-    if (m->ops->drive != NULL && tutti_facility_does(m, TUTTI_DRIVES) == NULL)
+    if (m->ops->drive != NULL && tutti_method_does(m, TUTTI_DRIVES) == NULL)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
                           "method '%s' drives training but has not declared what it drives "
                           "(tutti_drive_declare)",
                           m->ops->name);
     if ((m->traits & TUTTI_SHARDED_OPTIMIZER) != 0 && (m->traits & TUTTI_REPLICAS_EQUAL) != 0 &&
-        tutti_facility_does(m, TUTTI_SHARDS_UPDATES) == NULL)
+        tutti_method_does(m, TUTTI_SHARDS_UPDATES) == NULL)
         TUTTI_TRY(check_slices(e, false, err));
-    if (m->whole && tutti_facility_does(m, TUTTI_LATE_GRADIENTS) != NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' looks at the whole gradient of a step before it is "
-                          "exchanged (whole), but its exchanges are late, when another step's "
-                          "stands in g; it can have one of them (method.h)",
-                          m->ops->name);
     return TUTTI_OK;
 }
 
@@ -265,14 +257,10 @@ tutti_status tutti_engine_declare(tutti_engine *e, const tutti_method_ops *const
     TUTTI_TRY(tutti_engine_logical_declare(e, err));
     TUTTI_TRY(tutti_engine_commit_declare(e, err));
     TUTTI_TRY(tutti_engine_check_exchange_only(e, err));
-    TUTTI_TRY(tutti_exchange_check_team(e, err));
-    TUTTI_TRY(tutti_exchange_check_route(e, err));
-    TUTTI_TRY(tutti_exchange_check_cost(e, err));
-    TUTTI_TRY(tutti_exchange_check_report(e, err));
-    TUTTI_TRY(tutti_checksum_allowed(e, err));
+    TUTTI_TRY(tutti_exchange_check_options(e, err));
     TUTTI_TRY(check_pieces(e, err));
     TUTTI_TRY(tutti_facilities_declared(e, err));
-    late = tutti_facility_does(m, TUTTI_LATE_GRADIENTS) != NULL;
+    late = tutti_method_does(m, TUTTI_LATE_GRADIENTS) != NULL;
     if (e->options.lane != 0)
         m->lane_width = e->options.lane < 0 ? 0 : e->options.lane;
     if (m->whole)

@@ -136,6 +136,13 @@ bool tutti_engine_rows_asked(const tutti_engine *e, int tensor);
 /* Sets whether the table is updated elsewhere: then updates of x omit it, and its rows are
    requested. Within declare() and resume(), or between steps. */
 void tutti_engine_rows_away(tutti_engine *e, int tensor, bool away);
+/* Checks n ids of rows, 32-bit words: they ascend and are among the rows `valid` of the table.
+   TUTTI_ERR_CORRUPT otherwise, as sent by `worker`. ids need not be aligned. */
+tutti_status tutti_rows_check_sent(const tutti_tensor *t, tutti_range valid, const void *ids,
+                                   size_t n, int worker, tutti_error *err);
+/* Likewise for ids that the client has passed to `call`, with TUTTI_ERR_USAGE. */
+tutti_status tutti_rows_check_passed(const tutti_tensor *t, const uint32_t *ids, size_t n,
+                                     const char *call, tutti_error *err);
 /* Multiplies p->g by a, where it may be non-zero. The thread that has the piece. */
 void tutti_engine_scale_piece(tutti_engine *e, tutti_piece *p, float a);
 /* Returns the spec of the run's optimiser. */

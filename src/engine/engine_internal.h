@@ -175,6 +175,8 @@ struct tutti_engine {
         double factor;           /* the schedule's for this step */
     } rate;
     bool at_servers;             /* servers update the model by the run's optimiser */
+    unsigned refused;            /* bits 1 << tutti_asked: options that the method refuses, which
+                                    no error message recommends (refuse.h) */
     tutti_engine_scaler scaler;
 
     /* asynchronous methods and services */
@@ -224,6 +226,10 @@ tutti_status tutti_engine_check_table(const tutti_method_ops *ops, int workers, 
 /* Finds the method, assigns roles to ranks, copies the options' strings and checks the options. */
 tutti_status tutti_engine_read_options(tutti_engine *e, const tutti_method_ops *const *methods,
                                        tutti_error *err);
+/* TUTTI_ERR_USAGE unless the numbers of[workers] are 0 or more and sum to `all`. what: what they
+   count, "samples of a pass". */
+tutti_status tutti_engine_check_parts(const tutti_engine *e, const int64_t *of, int64_t all,
+                                      const char *what, tutti_error *err);
 /* Once the tensors are placed: applies the method's options, and sets m.self, m.traits and
    is_async. */
 tutti_status tutti_engine_open_method(tutti_engine *e, tutti_error *err);

@@ -30,15 +30,31 @@ typedef struct tutti_saved_run {
     bool changed;                        /* resized, or the same number saved it but it began with
                                             more: some were lost */
 } tutti_saved_run;
-/* What a facility does to the steps of its method (tutti_facility_ops.provides). */
+/* What a method does, by its facilities (tutti_facility_ops.provides) and by its traits, hooks and
+   declarations. facility.c has the words for each. */
 enum {
-    TUTTI_MERGES_STEPS = 1,              /* makes one update of several steps */
-    TUTTI_LATE_GRADIENTS = 2,            /* applies gradients some steps late */
-    TUTTI_SIZES_STEPS = 4,               /* decides how many samples a step has */
-    TUTTI_SHARDS_UPDATES = 8,            /* updates a shard of each piece on each worker */
-    TUTTI_DRIVES = 16,                   /* runs the passes of a step itself */
-    TUTTI_MAKES_ROUNDS = 32,             /* updates in passes; a step is a round of such updates */
-    TUTTI_FACILITY_BITS = 6              /* number of the bits above */
+    TUTTI_MERGES_STEPS = 1 << 0,         /* makes one update of several steps */
+    TUTTI_LATE_GRADIENTS = 1 << 1,       /* applies gradients some steps late */
+    TUTTI_SIZES_STEPS = 1 << 2,          /* decides how many samples a step has */
+    TUTTI_SHARDS_UPDATES = 1 << 3,       /* updates a shard of each piece on each worker */
+    TUTTI_DRIVES = 1 << 4,               /* runs the passes of a step itself */
+    TUTTI_MAKES_ROUNDS = 1 << 5,         /* updates in passes; a step is a round of such updates */
+    /* from here on by the method alone; no facility provides these */
+    TUTTI_NO_EXCHANGE = 1 << 6,          /* has no exchange hook */
+    TUTTI_OWN_MODELS = 1 << 7,           /* models of workers differ */
+    TUTTI_OWN_PACE = 1 << 8,             /* TUTTI_ASYNC */
+    TUTTI_GOES_ON = 1 << 9,              /* TUTTI_FAULT_TOLERANT */
+    TUTTI_SERVER_SUMS = 1 << 10,         /* TUTTI_THROUGH_SERVERS */
+    TUTTI_WHOLE_SLOTS = 1 << 11,         /* without TUTTI_SHARDED_OPTIMIZER */
+    TUTTI_OWN_UPDATE = 1 << 12,          /* an update that the engine cannot make by piece */
+    TUTTI_STEP_HOOK = 1 << 13,
+    TUTTI_WHOLE_GRADIENT = 1 << 14,      /* m->whole */
+    TUTTI_ROW_SUMS = 1 << 15,            /* TUTTI_SPARSE_ROWS */
+    TUTTI_PIECE_UPDATES = 1 << 16,       /* m->by_piece */
+    TUTTI_PIECE_ORDER = 1 << 17,         /* m->order */
+    TUTTI_SAMPLES_AGAIN = 1 << 18,       /* TUTTI_RECOMPUTES */
+    TUTTI_ENCODED = 1 << 19,             /* gradients go through a codec */
+    TUTTI_DOES_BITS = 20                 /* number of the bits above */
 };
 /* Functions of a facility that decides how many samples a step has, in place of the run's share
    (tutti_share). At most one facility of a method has them; then none of them is NULL. */
@@ -234,8 +250,8 @@ enum { TUTTI_FACILITIES_MOST = 8 };
 void tutti_facility_add(tutti_method *m, const tutti_facility_ops *ops, void *self);
 /* Returns the `self` of the facility that was added with `ops`; NULL: none was. */
 void *tutti_facility_self(const tutti_method *m, const tutti_facility_ops *ops);
-/* Returns what the added facilities provide of the bits `excluded`, as the end of a sentence that
-   begins "method 'X' ..."; NULL: nothing. */
-const char *tutti_facility_does(const tutti_method *m, unsigned excluded);
+/* Returns the first of the bits `excluded` that the method does, as the end of a sentence that
+   begins "method 'X' ..."; NULL: it does none. */
+const char *tutti_method_does(const tutti_method *m, unsigned excluded);
 #pragma GCC visibility pop
 #endif

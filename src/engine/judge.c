@@ -5,28 +5,47 @@
 
 #include "engine_internal.h"
 #include "calls.h"
+#include "refuse.h"
+
+static bool can_ask(const tutti_engine *e, tutti_asked option)
+{
+    return (e->refused & 1u << option) == 0;
+}
+
+/* What mends a gradient that is not finite, without the options that the method refuses. */
+static const char *mend_of(const tutti_engine *e)
+{
+    const bool clip = can_ask(e, TUTTI_ASKED_CLIP), skip = can_ask(e, TUTTI_ASKED_SKIPS);
+
+    return clip && skip ? ", clip the gradient (clip-norm) or leave such steps out (nonfinite=skip)"
+           : clip       ? " or clip the gradient (clip-norm)"
+           : skip       ? " or leave such steps out (nonfinite=skip)"
+                        : "";
+}
 
 static tutti_status fail_own(const tutti_engine *e, const tutti_engine_bad *bad, uint64_t step,
                              tutti_error *err)
 {
     return tutti_fail_rank(
         err, TUTTI_ERR_NUMBER, e->m.rank,
-        "worker %d: the gradient of %s is %g at element %zu in step %llu; lower the learning rate, "
-        "clip the gradient (clip-norm) or leave such steps out (nonfinite=skip)",
+        "worker %d: the gradient of %s is %g at element %zu in step %llu; lower the learning rate%s",
         e->m.rank, e->tensors[bad->tensor].name, (double)bad->value, bad->element,
-        (unsigned long long)step);
+        (unsigned long long)step, mend_of(e));
 }
 
 /* An error about the mean, which is equal on all workers. */
 static tutti_status fail_decoded(const tutti_engine *e, const tutti_engine_bad *bad, uint64_t step,
                                  tutti_error *err)
 {
+    const bool skip = can_ask(e, TUTTI_ASKED_SKIPS);
+
     return tutti_fail(err, TUTTI_ERR_NUMBER, 0,
                       "the mean gradient of %s is %g at element %zu in step %llu, as %s decoded "
-                      "it; lower the learning rate, take a codec with a wider range (bf16 instead "
-                      "of fp16) or leave such steps out (nonfinite=skip)",
+                      "it; lower the learning rate%s take a codec with a wider range (bf16 instead "
+                      "of fp16)%s",
                       e->tensors[bad->tensor].name, (double)bad->value, bad->element,
-                      (unsigned long long)step, tutti_exchange_codec(&e->m));
+                      (unsigned long long)step, tutti_exchange_codec(&e->m), skip ? "," : " or",
+                      skip ? " or leave such steps out (nonfinite=skip)" : "");
 }
 
 tutti_status tutti_engine_check_piece(const tutti_engine *e, const tutti_piece *p,

@@ -296,7 +296,7 @@ tutti_status tutti_recut(tutti_method *m, size_t piece_bytes, size_t first_piece
         m->piece_bytes_least == 0 ? "its declare() has not set how small they may become"
         : e->sums.exchange != NULL
             ? "a codec's memory is for those that there were when the run began"
-        : tutti_facility_does(m, TUTTI_LATE_GRADIENTS) != NULL
+        : tutti_method_does(m, TUTTI_LATE_GRADIENTS) != NULL
             ? "exchanges that are late are under way with those that there were"
         : e->pieces_stay ? "its servers go by those that there were when the run began"
                          : NULL;

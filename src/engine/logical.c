@@ -352,33 +352,31 @@ static tutti_status plan_nodes(logical *s, tutti_error *err)
 
 static tutti_status refuse_logical(const tutti_engine *e, tutti_error *err)
 {
-    static const tutti_conflict codec = {
-        TUTTI_ASKED_CODEC, "adds the gradients of logical shares here (elastic-shares)",
-        ", and it would encode the gradient of each worker, which depends on their number",
-        ", or elastic-shares"
+    static const char adds[] = "adds the gradients of logical shares here (elastic-shares)",
+                      omit[] = ", or elastic-shares";
+    static const tutti_conflict conflicts[] = {
+        { TUTTI_ASKED_BATCH_SHARE, adds, NULL, omit },
+        { TUTTI_ASKED_PARTITION, adds, NULL, omit },
+        { TUTTI_ASKED_LAZY, adds, ", and which rows a sum over some shares has is not known",
+          omit },
+        { TUTTI_ASKED_CODEC, adds,
+          ", and it would encode the gradient of each worker, which depends on their number",
+          omit },
     };
-    const tutti_engine_options *o = &e->options;
     const char *why =
         (e->m.traits & TUTTI_LOGICAL_SHARES) == 0 ? "does more in a step than to add gradients, or "
                                                     "its options do, and what it does depends "
                                                     "on the number of workers"
-        : o->batch_of != NULL
-            ? "cannot have them together with batch-share, which cuts a step by worker"
-        : o->parts != NULL ? "cannot have them together with a partition, which gives each worker "
-                             "samples of its own"
         : e->sums.collective != NULL && strstr(e->sums.collective, "order=any") != NULL
             ? "cannot have them with a collective that adds in an order of its own (order=any)"
-        : tutti_optim_lazy(e->m.optim)
-            ? "exchanges tables whole then, and which rows a step has touched "
-              "is not known: omit lazy in the optimizer"
             : NULL;
 
     if (why != NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "elastic-shares is %d, but method '%s' %s; or omit elastic-shares "
                           "(docs/design/membership.md)",
-                          o->elastic_shares, e->m.ops->name, why);
-    return tutti_refuse(&e->m, &codec, 1, err);
+                          e->options.elastic_shares, e->m.ops->name, why);
+    return tutti_refuse(&e->m, conflicts, TUTTI_LENGTH(conflicts), err);
 }
 
 /* Declares the memory for the client's state. */
@@ -422,7 +420,7 @@ tutti_status tutti_engine_logical_declare(tutti_engine *e, tutti_error *err)
     if (e->options.elastic_shares == 0)
         return TUTTI_OK;
     TUTTI_TRY(refuse_logical(e, err));
-    if (e->division.rounds && tutti_facility_does(&e->m, TUTTI_MAKES_ROUNDS) == NULL)
+    if (e->division.rounds && tutti_method_does(&e->m, TUTTI_MAKES_ROUNDS) == NULL)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
                           "method '%s' has TUTTI_LOGICAL_SHARES without TUTTI_REPLICAS_EQUAL, so its "
                           "steps are rounds with logical shares; call tutti_rounds_declare "

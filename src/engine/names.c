@@ -5,28 +5,25 @@
 #include <math.h>
 
 #include "engine_internal.h"
+#include "refuse.h"
 
 tutti_status tutti_names_declare(tutti_method *m, tutti_error *err)
 {
+    static const tutti_conflict parts = { TUTTI_ASKED_PARTITION, "chooses among all samples",
+                                          " that stay with it", ", or take another method" };
     const tutti_engine *e = m->engine;
+    const tutti_rule rules[] = {
+        { !e->options.names,
+          "{method} chooses samples by their losses, for which the client takes samples by name and "
+          "reports the loss of each (engine_options.names; in Python prepare(sampler=...) and "
+          "step(losses=...))" },
+        { e->options.data_samples == 0,
+          "{method} chooses among the samples of the training set, but their number is not given; "
+          "give data_samples when opening the engine" },
+    };
 
-    if (!e->options.names)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' chooses samples by their losses, for which the client takes "
-                          "samples by name and reports the loss of each (engine_options.names; in "
-                          "Python prepare(sampler=...) and step(losses=...))",
-                          m->ops->name);
-    if (e->options.data_samples == 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' chooses among the samples of the training set, but their "
-                          "number is not given; give data_samples when opening the engine",
-                          m->ops->name);
-    if (e->options.parts != NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' chooses among all samples, but each worker has samples of "
-                          "its own that stay with it; leave partition at iid or take another "
-                          "method",
-                          m->ops->name);
+    TUTTI_TRY(tutti_refuse_rules(m, rules, TUTTI_LENGTH(rules), err));
+    TUTTI_TRY(tutti_refuse(m, &parts, 1, err));
     m->names = true;
     return TUTTI_OK;
 }

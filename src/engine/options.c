@@ -174,25 +174,26 @@ static tutti_status check_options(tutti_engine *e, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status check_shares(const tutti_engine *e, const int64_t *batch_of, tutti_error *err)
+tutti_status tutti_engine_check_parts(const tutti_engine *e, const int64_t *of, int64_t all,
+                                      const char *what, tutti_error *err)
 {
     int64_t sum = 0;
 
-    for (int r = 0; r < e->m.workers; r++) {
-        if (batch_of[r] < 0 || batch_of[r] > e->division.share.batch * e->m.workers)
-            return tutti_fail(
-                err, TUTTI_ERR_USAGE, 0,
-                "worker %d's share of a pass is %lld samples; it must be from 0 to %lld", r,
-                (long long)batch_of[r], (long long)(e->division.share.batch * e->m.workers));
-        sum += batch_of[r];
-    }
-    if (sum != e->division.share.batch * e->m.workers)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "the workers' shares of a pass sum to %lld samples; %d workers with a "
-                          "batch of %lld have %lld",
-                          (long long)sum, e->m.workers, (long long)e->division.share.batch,
-                          (long long)(e->division.share.batch * e->m.workers));
-    return TUTTI_OK;
+    for (int r = 0; r < e->m.workers; sum += of[r++])
+        if (of[r] < 0 || of[r] > all)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "worker %d gets %lld %s; it must be from 0 to %lld", r,
+                              (long long)of[r], what, (long long)all);
+    return sum == all ? TUTTI_OK
+                      : tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                                   "the workers get %lld %s; together it must be %lld",
+                                   (long long)sum, what, (long long)all);
+}
+
+static tutti_status check_shares(const tutti_engine *e, const int64_t *batch_of, tutti_error *err)
+{
+    return tutti_engine_check_parts(e, batch_of, e->division.share.batch * e->m.workers,
+                                    "samples of a pass", err);
 }
 
 tutti_status tutti_engine_read_options(tutti_engine *e, const tutti_method_ops *const *methods,
@@ -292,16 +293,15 @@ static tutti_status open_method(tutti_engine *e, tutti_error *err)
 /* An asynchronous method takes gradients from one sequence, as a single worker would. */
 static tutti_status set_pace(tutti_engine *e, tutti_error *err)
 {
+    static const tutti_conflict shares = { TUTTI_ASKED_BATCH_SHARE,
+                                           "lets every worker go at its own pace", NULL,
+                                           ", or take a synchronous method" };
+
     e->is_async = e->m.traits & TUTTI_ASYNC;
     e->division.member = e->is_async ? 0 : e->m.rank;
     if (!e->is_async)
         return TUTTI_OK;
-    if (e->options.batch_of != NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' lets every worker go at its own pace, so there are no "
-                          "shares of a step to give out; omit batch-share or take a synchronous "
-                          "method",
-                          e->m.ops->name);
+    TUTTI_TRY(tutti_refuse(&e->m, &shares, 1, err));
     e->division.share.workers = 1;
     if (e->options.parts != NULL) {
         e->division.own_part =

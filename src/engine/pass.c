@@ -182,7 +182,7 @@ static tutti_status begin(tutti_engine *e, tutti_error *err)
             "rank %d only serves and has no steps; its client calls tutti_engine_more and what is "
             "collective (tutti.h)",
             e->m.rank);
-    if (tutti_facility_does(&e->m, TUTTI_DRIVES) != NULL)
+    if (tutti_method_does(&e->m, TUTTI_DRIVES) != NULL)
         return tutti_fail(
             err, TUTTI_ERR_STATE, 0,
             "method '%s' drives: its client calls tutti_engine_drive in place of pass ... step "
@@ -336,7 +336,7 @@ tutti_status tutti_engine_rows_acquire(tutti_engine *e, int tensor, const uint32
 {
     const tutti_tensor *t;
     tutti_status status = TUTTI_OK;
-    const bool drives = tutti_facility_does(&e->m, TUTTI_DRIVES) != NULL;
+    const bool drives = tutti_method_does(&e->m, TUTTI_DRIVES) != NULL;
 
     if (e->stage != STAGE_PASS && !(drives && e->stage == STAGE_BETWEEN))
         return tutti_engine_wrong(err, "rows_acquire", "outside a pass");

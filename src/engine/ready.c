@@ -122,12 +122,7 @@ static tutti_status announce_rows(tutti_engine *e, int tensor, const tutti_engin
             err, TUTTI_ERR_USAGE, 0,
             "grad_ready_rows was called for %s, which was not given as row_sparse; use grad_ready",
             t->name);
-    for (size_t k = 0; k < n; k++)
-        if (ids[k] >= t->rows || (k > 0 && ids[k] <= ids[k - 1]))
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "grad_ready_rows was called for row %lu of %s at place %zu; rows "
-                              "must ascend, and there are %zu",
-                              (unsigned long)ids[k], t->name, k, t->rows);
+    TUTTI_TRY(tutti_rows_check_passed(t, ids, n, "grad_ready_rows", err));
     if (e->params[tensor].asks_rows)
         TUTTI_TRY(tutti_engine_rows_were_needed(e, tensor, ids, n, err));
     tutti_engine_rows_touch(e, tensor, ids, n);

@@ -235,6 +235,50 @@ static tutti_status take_in_fresh(tutti_engine_rows *r, size_t n_fresh, tutti_er
     return TUTTI_OK;
 }
 
+/* The index of the first of n ids that does not ascend or is not among the rows `valid`; n: none.
+   *wrong: that id. */
+static size_t first_wrong(tutti_range valid, const void *ids, size_t n, uint32_t *wrong)
+{
+    uint32_t before = 0;
+
+    for (size_t k = 0; k < n; k++, before = *wrong) {
+        memcpy(wrong, (const char *)ids + k * sizeof *wrong, sizeof *wrong);
+        if (*wrong < valid.first || *wrong - valid.first >= valid.count ||
+            (k > 0 && *wrong <= before))
+            return k;
+    }
+    return n;
+}
+
+/* What workers send determines what is written, so it is not trusted. */
+tutti_status tutti_rows_check_sent(const tutti_tensor *t, tutti_range valid, const void *ids,
+                                   size_t n, int worker, tutti_error *err)
+{
+    uint32_t id = 0;
+    const size_t k = first_wrong(valid, ids, n, &id);
+
+    return k == n ? TUTTI_OK
+                  : tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
+                                    "worker %d sent row %lu of %s at place %zu, where rows %zu to "
+                                    "%zu are valid, in ascending order; all workers must run one "
+                                    "version",
+                                    worker, (unsigned long)id, t->name, k, valid.first,
+                                    valid.first + valid.count - 1);
+}
+
+tutti_status tutti_rows_check_passed(const tutti_tensor *t, const uint32_t *ids, size_t n,
+                                     const char *call, tutti_error *err)
+{
+    uint32_t id = 0;
+    const size_t k = first_wrong((tutti_range){ 0, t->rows }, ids, n, &id);
+
+    return k == n ? TUTTI_OK
+                  : tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                               "%s was called for row %lu of %s at place %zu; rows must ascend, "
+                               "and there are %zu",
+                               call, (unsigned long)id, t->name, k, t->rows);
+}
+
 /* Within one pass the `ids` of grad_ready_rows must be among those of rows_acquire, which are
    kept for that check. On return *fresh has the ids that this pass had not requested before. */
 tutti_status tutti_engine_rows_need(tutti_engine *e, int tensor, const uint32_t **fresh,
@@ -250,12 +294,7 @@ tutti_status tutti_engine_rows_need(tutti_engine *e, int tensor, const uint32_t 
                           "rows_acquire was called for %s after its gradient was announced; a pass "
                           "asks for the rows that it reads before that",
                           t->name);
-    for (size_t k = 0; k < n; k++)
-        if (ids[k] >= t->rows || (k > 0 && ids[k] <= ids[k - 1]))
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "rows_acquire was called for row %lu of %s at place %zu; rows must "
-                              "ascend, and there are %zu",
-                              (unsigned long)ids[k], t->name, k, t->rows);
+    TUTTI_TRY(tutti_rows_check_passed(t, ids, n, "rows_acquire", err));
     if (!r->needs)
         r->n_needed = 0;
     r->needs = true;
@@ -368,19 +407,6 @@ void tutti_engine_update(tutti_engine *e, float *x, const tutti_rate *rate)
 
 /* ---- exchange ---- */
 
-/* Checks the ids that a worker sent. They determine what is written, so they are not trusted. */
-static tutti_status check_ids(const tutti_tensor *t, const uint32_t *ids, size_t n, int worker,
-                              tutti_error *err)
-{
-    for (size_t k = 0; k < n; k++)
-        if (ids[k] >= t->rows || (k > 0 && ids[k] <= ids[k - 1]))
-            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
-                                   "worker %d sent row %" PRIu32
-                                   " of %s, which has %zu rows, in ascending order",
-                                   worker, ids[k], t->name, t->rows);
-    return TUTTI_OK;
-}
-
 /* r->all has for each worker in turn n ids and n rows, times its weight. Computes the sum and the
    list of its rows. */
 static tutti_status sum_rows(tutti_engine *e, const tutti_tensor *t, tutti_engine_rows *r, float *g,
@@ -389,7 +415,8 @@ static tutti_status sum_rows(tutti_engine *e, const tutti_tensor *t, tutti_engin
     const uint32_t *at = r->all;
 
     for (int w = 0; w < workers; w++) {
-        TUTTI_TRY(check_ids(t, at, (size_t)r->row_count[w], w, err));
+        TUTTI_TRY(tutti_rows_check_sent(t, (tutti_range){ 0, t->rows }, at,
+                                        (size_t)r->row_count[w], w, err));
         mark(r, at, (size_t)r->row_count[w]);
         r->cursor[w] = at;
         at += r->word_count[w];

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "engine_internal.h"
+#include "refuse.h"
 
 enum { NAME_BYTES = 48, KNOWN_TRAITS = 2 * TUTTI_WHOLE_STEPS - 1 };
 
@@ -46,9 +47,7 @@ tutti_status tutti_engine_check_names(const tutti_method_ops *const *methods, tu
 
 static tutti_status check_services(const tutti_method_ops *ops, tutti_error *err)
 {
-    int n = 0;
-
-    for (; ops->services != NULL && ops->services[n].name != NULL; n++) {
+    for (int n = 0; ops->services != NULL && ops->services[n].name != NULL; n++) {
         if (n == TUTTI_SERVICES_MOST)
             return tutti_fail(err, TUTTI_ERR_STATE, 0,
                               "method '%s' has more than %d services; let one do the work of two",
@@ -58,15 +57,6 @@ static tutti_status check_services(const tutti_method_ops *ops, tutti_error *err
                               "service '%s' of method '%s' has nothing to run; set its .run",
                               ops->services[n].name, ops->name);
     }
-    if (n == 0 && (ops->serves != NULL ||
-                   (ops->traits & (TUTTI_PARAMETER_SERVERS | TUTTI_UNSYNCHRONIZED_STEPS)) != 0))
-        return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "method '%s' has %s, for which it needs a service; set .services",
-                          ops->name,
-                          ops->serves != NULL ? "a hook `serves`"
-                          : (ops->traits & TUTTI_PARAMETER_SERVERS) != 0
-                              ? "the trait TUTTI_PARAMETER_SERVERS"
-                              : "the trait TUTTI_UNSYNCHRONIZED_STEPS");
     return TUTTI_OK;
 }
 
@@ -104,39 +94,44 @@ static tutti_status check_defaults(const tutti_method_ops *ops, tutti_error *err
 static tutti_status check_traits(const tutti_method_ops *ops, int workers, tutti_error *err)
 {
     const bool drives = ops->traits & TUTTI_PIPELINE_SCHEDULE,
+               no_services = ops->services == NULL || ops->services[0].name == NULL,
                brings = ops->exchange != NULL || ops->step != NULL || ops->pass != NULL ||
                         ops->unit_acquire != NULL || ops->unit_release != NULL ||
                         ops->rows_acquire != NULL || ops->drive != NULL || ops->services != NULL;
+    const tutti_rule rules[] = {
+        { drives && ops->drive == NULL,
+          "has the trait TUTTI_PIPELINE_SCHEDULE and no hook `drive`; set both or neither" },
+        { !drives && ops->drive != NULL,
+          "has a hook `drive` without the trait TUTTI_PIPELINE_SCHEDULE; set both or neither" },
+        { drives && (ops->exchange != NULL || (ops->traits & TUTTI_REPLICAS_EQUAL) == 0 ||
+                     (ops->traits & TUTTI_SHARDED_OPTIMIZER) == 0),
+          "drives: that goes with TUTTI_REPLICAS_EQUAL and TUTTI_SHARDED_OPTIMIZER, and with no hook "
+          "`exchange`" },
+        { (ops->traits & TUTTI_ASKS_FOR_VALUES) != 0 &&
+              (ops->traits & (TUTTI_ASYNC | TUTTI_UNSYNCHRONIZED_STEPS)) != 0,
+          "has the trait TUTTI_ASKS_FOR_VALUES, and one by which snapshots read x in any step "
+          "(TUTTI_ASYNC, TUTTI_UNSYNCHRONIZED_STEPS); remove the first" },
+        { workers > 1 && !brings && (ops->traits & TUTTI_REPLICAS_EQUAL) != 0,
+          "declares TUTTI_REPLICAS_EQUAL, but exchanges nothing, so that workers would each have a "
+          "model of their own; set .exchange (tutti_base_exchange averages gradients), or remove "
+          "the trait" },
+        { no_services && ops->serves != NULL,
+          "has a hook `serves`, for which it needs a service; set .services" },
+        { no_services && (ops->traits & TUTTI_PARAMETER_SERVERS) != 0,
+          "has the trait TUTTI_PARAMETER_SERVERS, for which it needs a service; set .services" },
+        { no_services && (ops->traits & TUTTI_UNSYNCHRONIZED_STEPS) != 0,
+          "has the trait TUTTI_UNSYNCHRONIZED_STEPS, for which it needs a service; set .services" },
+    };
 
     if ((ops->traits & ~(unsigned)KNOWN_TRAITS) != 0)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
                           "method '%s' has traits 0x%x, of which 0x%x do not exist; take those of "
                           "method.h",
                           ops->name, ops->traits, ops->traits & ~(unsigned)KNOWN_TRAITS);
-    if (drives != (ops->drive != NULL))
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s' has %s; set both or neither",
-                          ops->name,
-                          drives ? "the trait TUTTI_PIPELINE_SCHEDULE and no hook `drive`"
-                                 : "a hook `drive` without the trait TUTTI_PIPELINE_SCHEDULE");
-    if (drives && (ops->exchange != NULL || (ops->traits & TUTTI_REPLICAS_EQUAL) == 0 ||
-                   (ops->traits & TUTTI_SHARDED_OPTIMIZER) == 0))
-        return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "method '%s' drives: that goes with TUTTI_REPLICAS_EQUAL and "
-                          "TUTTI_SHARDED_OPTIMIZER, and with no hook `exchange`",
-                          ops->name);
-    if ((ops->traits & TUTTI_ASKS_FOR_VALUES) != 0 &&
-        (ops->traits & (TUTTI_ASYNC | TUTTI_UNSYNCHRONIZED_STEPS)) != 0)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "method '%s' has the trait TUTTI_ASKS_FOR_VALUES, and one by which "
-                          "snapshots read x in any step (TUTTI_ASYNC, TUTTI_UNSYNCHRONIZED_STEPS); "
-                          "remove the first",
-                          ops->name);
-    if (workers > 1 && !brings && (ops->traits & TUTTI_REPLICAS_EQUAL) != 0)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "method '%s' declares TUTTI_REPLICAS_EQUAL, but exchanges nothing, so %d "
-                          "workers would each have a model of their own; set .exchange "
-                          "(tutti_base_exchange averages gradients), or remove the trait",
-                          ops->name, workers);
+    for (size_t k = 0; k < TUTTI_LENGTH(rules); k++)
+        if (rules[k].broken)
+            return tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s' %s", ops->name,
+                              rules[k].sentence);
     return TUTTI_OK;
 }
 

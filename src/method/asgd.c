@@ -70,20 +70,23 @@ enum { NO_LOCKS, ROW, FULL };
 
 static const tutti_option asgd_options[] = {
     { "servers", TUTTI_INT, TUTTI_AT(asgd, servers), 0, 0, 65536, NULL,
-      "how many workers serve as well, of each host in turn; 0: all" },
+      "how many workers serve as well, of each host in turn; 0: all", "hogwild=off" },
     { "lr_delay", TUTTI_CHOICE, TUTTI_AT(asgd, lr_delay), NONE, 0, 3,
       "none|inverse|n_over_max|poly",
       "the learning rate of a gradient delta updates old, times 1; 1/delta; n/max(n, delta); (1 + "
-      "delta)^-exponent" },
+      "delta)^-exponent",
+      "hogwild=off" },
     { "exponent", TUTTI_REAL, TUTTI_AT(asgd, exponent), 0.5, 0, 100, NULL, "of lr_delay=poly",
       "lr_delay=poly" },
     { "lr_time", TUTTI_BOOL, TUTTI_AT(asgd, lr_time), 0, 0, 1, NULL,
       "scales a gradient's learning rate by its worker's time for a gradient over the longest of "
-      "all workers' times: workers move the model equally, whatever their speeds" },
+      "all workers' times: workers move the model equally, whatever their speeds",
+      "hogwild=off" },
     { "compensate", TUTTI_CHOICE, TUTTI_AT(asgd, compensate), UNCOMPENSATED, 0, 2,
       "none|constant|adaptive",
       "a gradient g, computed at w_read, becomes g + lambda g g (w - w_read), or so with lambda "
-      "over the root of g g's mean" },
+      "over the root of g g's mean",
+      "hogwild=off" },
     { "lambda", TUTTI_REAL, TUTTI_AT(asgd, lambda), 0, 0, 1e9, NULL,
       "how much it is compensated for its delay; 0: the paper's, 0.04 for constant and 2 for "
       "adaptive",
@@ -91,7 +94,7 @@ static const tutti_option asgd_options[] = {
     { "mean_decay", TUTTI_REAL, TUTTI_AT(asgd, mean_decay), 0.95, 0, 0.999999, NULL,
       "what the mean of g g keeps, each gradient", "compensate=adaptive" },
     { "softsync", TUTTI_INT, TUTTI_AT(asgd, softsync), 1, 1, 65536, NULL,
-      "gradients that an update takes the mean of; at most the number of workers" },
+      "gradients that an update takes the mean of; at most the number of workers", "hogwild=off" },
     { "hogwild", TUTTI_BOOL, TUTTI_AT(asgd, hogwild), 0, 0, 1, NULL,
       "no servers: one model in memory that all workers share and update without locks" },
     { "locks", TUTTI_CHOICE, TUTTI_AT(asgd, locks), NO_LOCKS, 0, 2, "none|row|full",
@@ -114,12 +117,11 @@ static tutti_status asgd_declare(tutti_method *m, tutti_plan *plan, tutti_error 
                           "workers have one under way at a time; give at most that",
                           (long long)s->softsync, m->workers);
     if (s->hogwild) {
-        if (s->servers > 0 || m->servers > 0 || s->softsync > 1 || s->lr_delay != NONE ||
-            s->lr_time || s->compensate != UNCOMPENSATED)
+        if (m->servers > 0)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "method 'asgd': hogwild has no servers, and no versions that delays "
-                              "could be counted in; omit servers, softsync, lr_delay, lr_time and "
-                              "compensate");
+                              "method 'asgd': hogwild has no servers, and %d ranks only serve; "
+                              "leave servers (--servers) at 0",
+                              m->servers);
         return tutti_optimizer_declare(m, plan, 0, m->n, TUTTI_OWN_ZERO, err);
     }
     TUTTI_TRY(tutti_server_declare(&s->server, m, plan,

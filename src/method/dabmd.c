@@ -42,6 +42,7 @@
 #include "tutti/tutti.h"
 #include "tutti/method/gossip.h"
 #include "tutti/method/steps.h"
+#include "engine/refuse.h"
 
 typedef struct dabmd {
     double compute_ms;
@@ -132,17 +133,15 @@ static tutti_status check_optimizer(const tutti_method *m, tutti_error *err)
 
 static tutti_status check_options(const tutti_method *m, const dabmd *s, tutti_error *err)
 {
-    if (s->consensus > 1 && s->graph[0] == 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'dabmd': consensus is %lld, but without a graph all average with "
-                          "all, and once is enough; give a graph (graph=ring), or leave consensus "
-                          "at 1",
-                          (long long)s->consensus);
-    if (s->most > 0 && s->most < s->min_batch)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "method 'dabmd': min_batch is %lld, and most %lld; a round cannot have both",
-            (long long)s->min_batch, (long long)s->most);
+    const tutti_rule rules[] = {
+        { s->consensus > 1 && s->graph[0] == 0,
+          "{method}: consensus is {consensus}, but without a graph all average with all, and once "
+          "is enough; give a graph (graph=ring), or leave consensus at 1" },
+        { s->most > 0 && s->most < s->min_batch,
+          "{method}: min_batch is {min_batch}, and most {most}; a round cannot have both" },
+    };
+
+    TUTTI_TRY(tutti_refuse_rules(m, rules, TUTTI_LENGTH(rules), err));
     return s->mirror == EUCLIDEAN ? TUTTI_OK : check_optimizer(m, err);
 }
 

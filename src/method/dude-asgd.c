@@ -96,12 +96,12 @@ static const tutti_option dude_options[] = {
       "the first update waits for all workers, or the mean is over those that have sent a "
       "gradient" },
     { "refresh_mean", TUTTI_INT, TUTTI_AT(dude, refresh_mean), -1, -1, 1e12, NULL,
-      "table=server: updates from one sum over the whole table to the next, against rounding; 0: "
-      "never; -1: 1000, or never where there is no such table" },
+      "updates from one sum over the whole table to the next, against rounding; 0: never; -1: 1000",
+      "table=server" },
     { "evict_after", TUTTI_INT, TUTTI_AT(dude, evict_after), -1, -1, 1e12, NULL,
-      "table=server: updates after which a worker's last gradient leaves the mean, until it sends "
-      "another; 0: never; -1: ten times as many as are usual until its next, which follows from "
-      "its speed" },
+      "updates after which a worker's last gradient leaves the mean, until it sends another; 0: "
+      "never; -1: ten times as many as are usual until its next, which follows from its speed",
+      "table=server" },
     { "table_limit_mb", TUTTI_REAL, TUTTI_AT(dude, table_limit_mb), 0, 0, 1e9, NULL,
       "MiB that the server's table may take, workers x parameters x 4 bytes: a larger one is "
       "refused; 0: the memory of its machine",
@@ -276,29 +276,6 @@ static tutti_status dude_asgd_serve(tutti_method *m, tutti_error *err)
 
 /* ---- client thread ---- */
 
-static tutti_status check_options(const tutti_method *m, tutti_error *err)
-{
-    dude *s = m->self;
-
-    if (s->group > m->workers)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "method 'dude-asgd': group is %lld, but there are %d workers; a group has 1 to %d",
-            (long long)s->group, m->workers, m->workers);
-    if (s->table == AT_WORKER && s->refresh_mean > 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'dude-asgd': refresh_mean is %lld, but with table=worker there "
-                          "is no table to sum over; omit it, or take table=server",
-                          (long long)s->refresh_mean);
-    if (s->table == AT_WORKER && s->evict_after > 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'dude-asgd': evict_after is %lld, but with table=worker the "
-                          "server has no entry to take out of the mean; omit it, or take "
-                          "table=server",
-                          (long long)s->evict_after);
-    return TUTTI_OK;
-}
-
 static tutti_status dude_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     static const tutti_server_setup setup = {
@@ -308,7 +285,11 @@ static tutti_status dude_declare(tutti_method *m, tutti_plan *plan, tutti_error 
     const size_t workers = (size_t)m->workers;
     size_t count; /* elements at the one server */
 
-    TUTTI_TRY(check_options(m, err));
+    if (s->group > m->workers)
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "method 'dude-asgd': group is %lld, but there are %d workers; a group has 1 to %d",
+            (long long)s->group, m->workers, m->workers);
     if (s->refresh_mean < 0)
         s->refresh_mean = s->table == AT_SERVER ? REFRESH : 0;
     TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &setup, err));

@@ -26,6 +26,7 @@
 #include <string.h>
 
 #include "tutti/method/server.h"
+#include "engine/refuse.h"
 
 typedef struct herring {
     double fusion, shard;
@@ -87,22 +88,6 @@ static tutti_status choose_node(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status check_placement(const tutti_method *m, tutti_error *err)
-{
-    const herring *s = m->self;
-
-    if (s->placement == DEDICATED && m->servers == 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'herring': placement is dedicated, but no rank only serves; give "
-                          "--servers N, for example one for each machine");
-    if (s->placement == COLOCATED && m->servers > 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'herring': placement is colocated, but %d ranks only serve "
-                          "(--servers); leave one of the two away",
-                          m->servers);
-    return TUTTI_OK;
-}
-
 /* Every buffer is split into that many shards. */
 static tutti_status set_buffers(tutti_method *m, int shards, tutti_error *err)
 {
@@ -133,9 +118,17 @@ static tutti_status herring_declare(tutti_method *m, tutti_plan *plan, tutti_err
                                           .even = true,
                                           .slots = (int)s->slots,
                                           .reports = true };
+    const tutti_rule rules[] = {
+        { s->placement == DEDICATED && m->servers == 0,
+          "{method}: placement is dedicated, but no rank only serves; give --servers N, for example "
+          "one for each machine" },
+        { s->placement == COLOCATED && m->servers > 0,
+          "{method}: placement is colocated, but there are ranks that only serve (--servers); leave "
+          "one of the two away" },
+    };
     int nodes, places;
 
-    TUTTI_TRY(check_placement(m, err));
+    TUTTI_TRY(tutti_refuse_rules(m, rules, TUTTI_LENGTH(rules), err));
     TUTTI_TRY(tutti_fail_within(err, choose_node(m, err), "method 'herring'"));
     if (s->rails > s->workers_of_node)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,

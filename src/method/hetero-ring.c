@@ -60,7 +60,8 @@ static const tutti_option hetero_ring_options[] = {
       "equal|static|adaptive",
       "micro-batches of each worker: the same, by `shares`, or by measured speed" },
     { "shares", TUTTI_TEXT, TUTTI_AT(hetero_ring, shares), 0, 0, 0, "",
-      "static: what each worker gets, in proportion: w0:w1:..." },
+      "what each worker gets, in proportion: w0:w1:...; allocation=static needs it",
+      "allocation=static" },
     { "micro_batches", TUTTI_INT, TUTTI_AT(hetero_ring, micro_batches), 0, 0, 1e9, NULL,
       "C: micro-batches a step, of all workers; 0: 8 a worker or the next number that divides its "
       "batch" },
@@ -117,28 +118,6 @@ static tutti_status cut_step(tutti_method *m, int64_t *samples, tutti_error *err
     return TUTTI_OK;
 }
 
-/* weight NULL: only checks. */
-static tutti_status read_shares(const tutti_method *m, double *weight, tutti_error *err)
-{
-    const hetero_ring *s = m->self;
-    const int n = tutti_option_positives(s->shares, weight, weight != NULL ? m->workers : 0);
-
-    if (n < 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'hetero-ring': shares is '%.80s'; write a positive number for "
-                          "each worker: w0:w1:...",
-                          s->shares);
-    if ((s->allocation == STATIC) != (n > 0))
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "method 'hetero-ring': shares go with allocation=static, and it needs them: w0:w1:...");
-    if (n > 0 && n != m->workers)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'hetero-ring': shares is '%.80s': %d numbers for %d workers",
-                          s->shares, n, m->workers);
-    return TUTTI_OK;
-}
-
 static tutti_status hetero_ring_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     hetero_ring *s = m->self;
@@ -159,7 +138,11 @@ static tutti_status hetero_ring_declare(tutti_method *m, tutti_plan *plan, tutti
                           "method 'hetero-ring': its ring sums float32, and codec is '%.80s'; omit "
                           "collective, so that the codec chooses what carries it, or omit codec",
                           tutti_exchange_codec(m));
-    TUTTI_TRY(read_shares(m, NULL, err));
+    if (s->allocation == STATIC && tutti_option_positives(s->shares, NULL, 0) != m->workers)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'hetero-ring': shares is '%.80s', but allocation=static needs a "
+                          "positive number for each of the %d workers: w0:w1:...",
+                          s->shares, m->workers);
     TUTTI_TRY(cut_step(m, &samples, err));
     TUTTI_TRY(tutti_passes_assign_declare(m, plan, samples, err));
     tutti_declare_value(plan, "hetero-ring.window", TUTTI_OWN_ZERO, &s->window, sizeof s->window);
@@ -211,7 +194,7 @@ static tutti_status hetero_ring_open(tutti_method *m, tutti_error *err)
     }
     if (s->allocation != STATIC)
         return TUTTI_OK; /* the passes are assigned evenly */
-    TUTTI_TRY(read_shares(m, s->weight, err));
+    tutti_option_positives(s->shares, s->weight, m->workers);
     tutti_share_apportion(s->passes, m->workers, s->weight, 1, s->next);
     return tutti_passes_assign(m, s->next, err);
 }

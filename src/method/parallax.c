@@ -78,32 +78,16 @@ static const tutti_option parallax_options[] = {
 
 /* ---- from declare to open ---- */
 
-/* Are sums of a node subtrees of the one order of summation? */
-static bool is_subtree(const tutti_method *m, int node)
-{
-    return (node & (node - 1)) == 0 || node == m->workers;
-}
-
 static tutti_status choose_node(const tutti_method *m, int *node, tutti_error *err)
 {
     const parallax *s = m->self;
-    tutti_error why;
+    char why[8]; /* not reported */
 
-    if (strcmp(s->node, "auto") == 0) {
-        if (tutti_team_parse(m, "node", "machine", node, &why) != TUTTI_OK ||
-            !is_subtree(m, *node) || *node == m->workers)
-            *node = 1;
-        return TUTTI_OK;
-    }
-    TUTTI_TRY(tutti_fail_within(err, tutti_team_parse(m, "node", s->node, node, err),
+    TUTTI_TRY(tutti_fail_within(err, tutti_server_node(m, s->node, node, why, sizeof why, err),
                                 "method 'parallax'"));
-    if (is_subtree(m, *node))
-        return TUTTI_OK;
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "method 'parallax': node has %d workers, and sums of that many do not occur "
-                      "in the order in which all methods sum; nodes have 1, 2, 4, 8, ... workers, "
-                      "or all of them: give node=none, or another number",
-                      *node);
+    if (strcmp(s->node, "auto") == 0 && *node == m->workers)
+        *node = 1;
+    return TUTTI_OK;
 }
 
 static tutti_status parallax_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)

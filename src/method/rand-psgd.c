@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "tutti/method/gossip.h"
+#include "engine/refuse.h"
 
 typedef struct rand_psgd {
     const char *mixing;
@@ -63,17 +64,16 @@ static tutti_status rand_psgd_declare(tutti_method *m, tutti_plan *plan, tutti_e
 {
     static const int services[4] = { TELL, BEAT, MIX, AVERAGE };
     rand_psgd *s = m->self;
+    const tutti_rule rules[] = {
+        { is_late(s) && s->pace == OWN,
+          "{method}: mixing=delay-by-one averages over all workers in every step, so pace=own is "
+          "not possible; use pace=step, or a graph" },
+        { is_late(s) && s->rounds > 1,
+          "{method}: rounds is {rounds}, but one round of mixing=delay-by-one is the exact mean "
+          "already; omit rounds" },
+    };
 
-    if (is_late(s) && s->pace == OWN)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "method 'rand-psgd': mixing=delay-by-one averages over all workers in every step, so "
-            "pace=own is not possible; use pace=step, or a graph");
-    if (is_late(s) && s->rounds > 1)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'rand-psgd': rounds is %lld, but one round of "
-                          "mixing=delay-by-one is the exact mean already; omit rounds",
-                          (long long)s->rounds);
+    TUTTI_TRY(tutti_refuse_rules(m, rules, TUTTI_LENGTH(rules), err));
     if (is_late(s))
         return tutti_averager_declare(&s->averager, m, plan, NULL, 0, 0, services, err);
     return s->pace == OWN ? tutti_averager_declare(&s->averager, m, plan, s->mixing, s->rounds,

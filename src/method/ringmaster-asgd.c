@@ -77,10 +77,12 @@ static const tutti_option ringmaster_options[] = {
       "stops=on as well Rennala SGD" },
     { "stops", TUTTI_BOOL, TUTTI_AT(ringmaster, stops), 0, 0, 1, NULL,
       "a worker whose gradient would be dropped is notified at once, and starts again at the "
-      "newest model" },
+      "newest model",
+      "max_delay>-1" },
     { "adapt", TUTTI_BOOL, TUTTI_AT(ringmaster, adapts), 0, 0, 1, NULL,
       "R, at first max_delay, doubles when fewer than 0.7 of what is computed is applied, and "
-      "halves when more than 0.99 is" },
+      "halves when more than 0.99 is",
+      "max_delay>-1" },
     { "lr_delay", TUTTI_CHOICE, TUTTI_AT(ringmaster, lr_delay), NONE, 0, 2,
       "none|inverse|n_over_max",
       "learning rate of a gradient with a delay: the same, over the delay, times n / max(n, "
@@ -272,15 +274,6 @@ static tutti_status ringmaster_declare(tutti_method *m, tutti_plan *plan, tutti_
                                           "ringmaster.dropped", "ringmaster.stopped",
                                           "ringmaster.pending" };
 
-    if (s->stops && s->max_delay < 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'ringmaster-asgd': stops is on, but with max_delay=-1 no "
-                          "gradient is ever too old, so no worker is stopped; omit stops, or give "
-                          "max_delay");
-    if (s->adapts && s->max_delay < 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'ringmaster-asgd': adapt is on, but max_delay=-1 is no limit "
-                          "that could be changed; omit adapt, or give what the limit is at first");
     TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &setup, err));
     if (tutti_server_index(s->server) >= 0) {
         for (int k = 0; k < 5; k++)

@@ -59,7 +59,8 @@ static const tutti_option stragglar_options[] = {
     { "straggler", TUTTI_TEXT, TUTTI_AT(stragglar, straggler), 0, 0, 0, "auto",
       "the worker that comes late: its rank, or auto: by compute times of 20 steps" },
     { "min_delay_us", TUTTI_REAL, TUTTI_AT(stragglar, min_delay), 0, 0, 1e12, NULL,
-      "auto: it must come this much later than all others, in us; 0: where it begins to pay" },
+      "auto: it must come this much later than all others, in us; 0: where it begins to pay",
+      "straggler=auto" },
     { "min_bytes", TUTTI_INT, TUTTI_AT(stragglar, min_bytes), 0, 0, 1e15, NULL,
       "pieces below keep the default all-reduce; 0: those for which it is faster" },
     { "schedule", TUTTI_CHOICE, TUTTI_AT(stragglar, schedule), AUTO, 0, 2, "auto|exact|greedy",
@@ -83,11 +84,6 @@ static tutti_status stragglar_declare(tutti_method *m, tutti_plan *plan, tutti_e
             err, TUTTI_ERR_USAGE, 0,
             "method 'stragglar': straggler is '%.40s'; it must be auto or a worker, 0 to %d",
             s->straggler, m->workers - 1);
-    if (!by_time && s->min_delay > 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'stragglar': min_delay_us is %.9g, but with straggler=%d no "
-                          "worker's lateness is asked; omit one of the two",
-                          s->min_delay, s->named);
     if (s->schedule == EXACT && (m->workers & (m->workers - 1)) != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method 'stragglar': schedule is exact, which needs a power of two of "

@@ -87,25 +87,6 @@ static part *part_of(const tutti_server_coded *c, int piece, int server)
 
 /* ---- from declare to close ---- */
 
-static tutti_status refuse_codec(const tutti_server *s, const char *spec, bool checked,
-                                 tutti_error *err)
-{
-    const char *const name = s->m->ops->name;
-
-    if (s->setup.wire != TUTTI_F32)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s': wire sets how numbers travel to servers and back, and so "
-                          "does codec '%.80s'; omit one of the two",
-                          name, spec);
-    if (checked)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "codec-checksum is on, but messages to the servers of method '%s' have no hash of "
-            "their own; leave codec-checksum off: transport tcp checks all it carries (wire-check)",
-            name);
-    return TUTTI_OK;
-}
-
 /* auto: on, unless a residual could grow without bound (codec/common.c). */
 static tutti_status choose_feedback(tutti_server_coded *c, tutti_error *err)
 {
@@ -288,7 +269,15 @@ tutti_status tutti_server_coded_declare(tutti_server *s, tutti_plan *plan, tutti
             s->m->ops->name);
     if (spec[0] == 0 || !s->setup.codec)
         return TUTTI_OK;
-    TUTTI_TRY(refuse_codec(s, spec, checked, err));
+    TUTTI_TRY(tutti_refuse_rules(
+        s->m,
+        (const tutti_rule[]){
+            { s->setup.wire != TUTTI_F32, "{method}: wire sets how numbers travel to servers and "
+                                          "back, and so does codec '{codec}'; omit one of the two" },
+            { checked, "codec-checksum is on, but messages to the servers of {method} have no hash "
+                       "of their own; leave codec-checksum off: transport tcp checks all it carries "
+                       "(wire-check)" } },
+        2, err));
     c = s->coded = tutti_alloc(1, sizeof *c);
     if (c == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the codec of method '%s'",

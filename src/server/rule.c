@@ -214,21 +214,6 @@ static tutti_status tell_in_window(tutti_server *s, const tutti_header *request,
                         tutti_nothing(), err);
 }
 
-/* Checks that the ids ascend and are among the rows that are served from `low` on. */
-static tutti_status check_ids(const tutti_header *note, const uint32_t *ids, const tutti_tensor *t,
-                              size_t low, size_t rows, tutti_error *err)
-{
-    const size_t n = (size_t)note->bytes / sizeof *ids;
-    for (size_t k = 0; k < n; k++)
-        if (ids[k] < low || ids[k] - low >= rows || (k > 0 && ids[k] <= ids[k - 1]))
-            return tutti_fail_rank(
-                err, TUTTI_ERR_CORRUPT, note->from,
-                "worker %d asks for row %lu of %s, where rows %zu to %zu are served, in ascending "
-                "order; all workers must run one version",
-                note->from, (unsigned long)ids[k], t->name, low, low + rows - 1);
-    return TUTTI_OK;
-}
-
 /* Sends a whole part of a table: to the worker's window, or in a message. mine: what the worker has
    read, kept here; NULL: it is not. to: NULL: a message. */
 static tutti_status answer_whole(tutti_server *s, const tutti_header *note, tutti_buffer held,
@@ -285,7 +270,8 @@ static tutti_status answer_rows(tutti_server *s, const tutti_header *note, const
         return answer_whole(s, note, tutti_f32(s->m->device, held + (begin - first), end - begin),
                             mine, to, err);
     }
-    TUTTI_TRY(check_ids(note, ids, t, low, rows, err));
+    TUTTI_TRY(tutti_rows_check_sent(t, (tutti_range){ low, rows }, ids,
+                                    (size_t)note->bytes / sizeof *ids, note->from, err));
     for (size_t k = 0; k < n && mine != NULL; k++)
         memcpy(mine + (ids[k] - low) * t->cols, held + (begin - first) + (ids[k] - low) * t->cols,
                t->cols * sizeof *mine);

@@ -2,6 +2,7 @@
    over memory that no cache holds, and each row is a few cache lines. So an update of rows would
    wait for the latency of memory; loops over rows therefore prefetch some rows ahead. */
 #include "slice.h"
+#include "engine/engine_facility.h"
 #include "optim/optim.h"
 #include "kernels/compensate.h"
 #include <inttypes.h>
@@ -145,32 +146,6 @@ static size_t row_at(const tutti_slice_reader *r, const tutti_slice_part *p, uin
     return t->first + id * t->cols - r->slice->first;
 }
 
-/* Rows of a table that are served, from the id `low` on. */
-typedef struct served {
-    const tutti_tensor *t;
-    size_t low, rows;
-} served;
-
-/* Checks n ids of rows, which must ascend. */
-static tutti_status check_ids(const served *of, const float *at, size_t n, int worker,
-                              tutti_error *err)
-{
-    const tutti_tensor *t = of->t;
-    const size_t low = of->low, rows = of->rows;
-
-    for (size_t k = 0; k < n; k++) {
-        const uint32_t id = word_at(at + k);
-        if (id < low || id - low >= rows || (k > 0 && id <= word_at(at + k - 1)))
-            return tutti_fail_rank(
-                err, TUTTI_ERR_CORRUPT, worker,
-                "worker %d sent row %" PRIu32
-                " of %s at place %zu, where rows %zu to %zu are served, in ascending order; all "
-                "workers must run one version",
-                worker, id, t->name, k, low, low + rows - 1);
-    }
-    return TUTTI_OK;
-}
-
 tutti_status tutti_slice_check(const tutti_method *m, const tutti_slice *s, const float *words,
                                size_t n, int worker, tutti_error *err)
 {
@@ -206,7 +181,8 @@ tutti_status tutti_slice_check(const tutti_method *m, const tutti_slice *s, cons
         if ((size_t)(end - at) < (rows_given == whole_table ? count : rows_given * (1 + t->cols)))
             break;
         if (rows_given != whole_table)
-            TUTTI_TRY(check_ids(&(served){ t, low, rows }, at, rows_given, worker, err));
+            TUTTI_TRY(tutti_rows_check_sent(t, (tutti_range){ low, rows }, at, rows_given, worker,
+                                            err));
         at += rows_given == whole_table ? count : rows_given * (1 + t->cols);
     }
     return at == end && (tensor >= m->layout->n_tensors ||

@@ -194,7 +194,7 @@ class Asynchronous(Case):
 
     def test_unsupported_combinations_are_rejected(self):
         for args, sentence in ((("--method", "ad-psgd(graph=rnig)"), "there is no graph 'rnig'; did you mean 'ring'?"),
-                               (("--method", "ad-psgd", "--batch-share", "auto"), "no shares of a step"),
+                               (("--method", "ad-psgd", "--batch-share", "auto"), "batch-share cuts a step by worker"),
                                (("--method", "ad-psgd(peer=nearest)"), "peer"),
                                (("--method", "ad-psgd(graph=ring,roles=bipartite)"),
                                 "graph 'ring' of 3 members has no two roles: members "),

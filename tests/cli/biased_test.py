@@ -141,8 +141,9 @@ class Biased(Case):
             self.assertEqual(s["epochs"], 2, net)
 
     def test_bias_with_partitioned_data_is_rejected(self):
-        self.refused("bias_ratio=4: method 'biased-local-sgd' chooses among all samples, but each worker has samples "
-                     "of its own that stay with it; leave partition at iid or take another method", "train", *MODEL,
+        self.refused("bias_ratio=4: partition gives each worker samples of its own that stay with it, but method "
+                     "'biased-local-sgd' chooses among all samples; leave partition at iid, or take another method",
+                     "train", *MODEL,
                      "--data", self.data, "-n", 2, "--method", "biased-local-sgd", "--partition", "class(k=5)",
                      "--out", self.out("p"))
 

@@ -49,7 +49,7 @@ class Codec(Case):
             self.assertEqual(model(plain), model(checked), method)
             self.assertEqual(summary(checked)["bytes_sent_total"] - summary(plain)["bytes_sent_total"],
                              3 * n * (n - 1) * messages * 8, method)
-        self.refused("codec-checksum is on, but what codec 'fp16' sends is summed on its way", "train", *common, "-n",
+        self.refused("codec-checksum is 'on', but what codec 'fp16' sends is summed on its way", "train", *common, "-n",
                      2, "--codec", "fp16", "--codec-checksum", "--out", self.out("r"))
 
     def test_resumed_run_is_bit_identical_with_checkpointed_residuals(self):
@@ -208,8 +208,8 @@ class Codec(Case):
                                  "--codec-report", 2))
         self.assertTrue(all(sum(line["levels"]) == line["params"] and len(line["levels"]) == 15 for line in levels
                             if line["codec"] == "nuqsgd"), levels)
-        self.refused("codec-report is 3, but gradients travel as they are: there is no codec; leave codec-report at 0",
-                     "train", "--codec-report", 3, "-n", 2, "--data", self.data, "--out", self.out("r"))
+        self.refused("codec-report is '3', but gradients travel as they are: there is no codec; leave codec-report "
+                     "at 0", "train", "--codec-report", 3, "-n", 2, "--data", self.data, "--out", self.out("r"))
 
     def test_training_with_codecs_reaches_similar_accuracy(self):
         common = ("--model", "mlp(hidden=64)", "--data", self.data, "-n", 4, "--batch", 10, "--epochs", 8, "--seed", 1,

@@ -326,7 +326,7 @@ class Servers(Case):
         for args, sentence in (
             (("--method", "asgd(servers=4)"), "servers is 4, but there are 3 workers"),
             (("--method", "ssp(staleness=-1)"), "staleness"),
-            (("--method", "asgd", "--batch-share", "auto"), "no shares of a step"),
+            (("--method", "asgd", "--batch-share", "auto"), "batch-share cuts a step by worker"),
             (("--method", "parameter-server", "--codec", "qsgd"), "has an exchange of its own, of float32"),
             (("--method", "backup-workers(backup=3)"), "leaves none to wait for"),
             (("--method", "asgd", "--collective", "doubling"), "exchanges no gradients, for which it would be taken"),

@@ -461,7 +461,8 @@ static void method_contract_violations_are_rejected(void **state)
         { "taker(wrong=6,most=20)", "has taken 8 samples in a step for which it declared another number" },
         { "taker(wrong=7)", "worker 0 takes -1 samples in a step; it may be 0 to 8" },
         { "taker(counts=speeds,even=on)", "worker 1 takes 4 samples in a step; it may be 0 or 8" },
-        { "paced", "has free sample counts, which all learn of all in every step" },
+        { "paced", "method 'paced' would decide how many samples a step has, with all workers, but it lets every "
+                   "worker go at its own pace" },
         { "taker(way=lent,pass=8,most=4)", "a step at least one whole pass" },
     };
     const int64_t shares[2] = { 9, 7 };
@@ -474,7 +475,8 @@ static void method_contract_violations_are_rejected(void **state)
     }
     taken *t = toy("taker", 203, 406);
     t->options.batch_of = shares;
-    taken_refused(t, 2, "use it with even shares (batch-share)");
+    taken_refused(t, 2, "batch-share cuts a step by worker, but method 'taker' decides itself how much of it each "
+                        "computes; omit batch-share");
     free(t);
 }
 

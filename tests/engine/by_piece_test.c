@@ -265,7 +265,7 @@ static void options_needing_all_gradients_first_are_rejected(void **state)
     static const struct { const char *name, *why; } methods[] = {
         { "cut-step", "has a step hook, which comes after all exchanges" },
         { "cut-direction", "has an update of its own" },
-        { "cut-apart", "keeps models that differ" },
+        { "cut-apart", "keeps a model of its own on each worker" },
         { "cut-alone", "exchanges no gradients" },
     };
     job *j = plain();
@@ -303,7 +303,7 @@ static void options_needing_all_gradients_first_are_rejected(void **state)
            "of a step");
     refuse(plain(), ",whole=yes",
            "method 'cut' would update each piece as soon as it is exchanged, but it looks at the whole gradient before "
-           "the first piece is exchanged");
+           "it is exchanged");
     refuse(plain(), ",late=yes",
            "method 'cut' would update each piece as soon as it is exchanged, but it applies gradients some steps late");
     refuse(plain(), ",merge=yes",

@@ -189,14 +189,14 @@ static void checksums_are_rejected_where_messages_cannot_be_checked(void **state
 {
     static const struct { const char *method, *codec, *sentence; } cases[] = {
         { "ddp", "fp16",
-          "codec-checksum is on, but what codec 'fp16' sends is summed on its way, and no worker knows the bytes that "
-          "a sum should have; leave codec-checksum off: transport tcp checks all it carries (wire-check)" },
-        { "ddp", "ef(powersgd(rank=2))", "what codec 'powersgd' sends is summed on its way" },
-        { "powersgd", NULL, "what codec 'powersgd' sends is summed on its way" },
+          "codec-checksum is 'on', but what codec 'fp16' sends is summed on its way, and no worker knows the bytes "
+          "that a sum should have; leave codec-checksum off: transport tcp checks all it carries (wire-check)" },
+        { "ddp", "ef(powersgd(rank=2))", "what codec 'ef(powersgd(rank=2))' sends is summed on its way" },
+        { "powersgd", NULL, "sends is summed on its way" },
         { "ddp", NULL,
-          "codec-checksum is on, but gradients travel without a codec, whose messages it is of; leave "
-          "codec-checksum off" },
-        { "d-psgd(ring)", NULL, "codec-checksum is on, but what workers send each other travels without a codec" },
+          "codec-checksum is 'on', but gradients travel as they are: there is no codec; leave codec-checksum off: "
+          "transport tcp checks all it carries (wire-check)" },
+        { "d-psgd(ring)", NULL, "but what workers send each other travels as it is: there is no codec" },
         { "ddp", "large(topk,min=100,small=bf16)", NULL },
         { "ddp", "topk", NULL },
         { "d-psgd(ring)", "fp16", NULL },

@@ -426,7 +426,7 @@ static void impossible_routes_are_rejected(void **state)
           "'fp16' is summed; leave collective at auto" },
         { NULL, NULL, "alltoall",
           "collective is 'alltoall', a way for messages of codecs that cannot be summed (topk, qsgd), but gradients "
-          "travel as they are; leave collective at auto" },
+          "travel as they are: there is no codec; leave collective at auto" },
         { NULL, "qsgd(requantize=off)", "alltoall",
           "requantize=off asks that messages are encoded once, and collective=alltoall that the owners of parts "
           "encode them again; give only one of them" },
@@ -836,18 +836,20 @@ static void essential_codecs_cannot_be_switched_off(void **state)
           "codec-cost is 'explain', but gradients travel as they are: there is no codec; leave codec-cost off" },
         { "powersgd", NULL, TUTTI_CODEC_COST_EXPLAIN, NULL },
         { "powersgd", NULL, TUTTI_CODEC_COST_AUTO_OFF,
-          "codec-cost is 'auto-off', but method 'powersgd' is what its codec (" },
+          "codec-cost is 'auto-off', but under method 'powersgd' codec 'ef(powersgd" },
         { "ddp", "dgc(topk(ratio=0.1))", TUTTI_CODEC_COST_EXPLAIN, NULL },
         { "ddp", "dgc(topk(ratio=0.1))", TUTTI_CODEC_COST_AUTO_OFF,
-          "codec-cost is 'auto-off', but codec 'dgc(topk(ratio=0.1))' has the momentum of the update in it" },
+          "codec-cost is 'auto-off', but under method 'ddp' codec 'dgc(topk(ratio=0.1))' has the momentum of the "
+          "update in it" },
         { "ddp", "large(dgc(topk(ratio=0.1)),min=50)", TUTTI_CODEC_COST_AUTO_OFF,
           "has the momentum of the update in it" },
         { "ddp", "ef(sign,momentum=0.9)", TUTTI_CODEC_COST_AUTO_OFF, "has the momentum of the update in it" },
-        { "ddp", "sign-vote", TUTTI_CODEC_COST_AUTO_OFF, "but what codec 'sign-vote' makes is a vote" },
-        { "ddp", "large(sign-vote,min=50)", TUTTI_CODEC_COST_AUTO_OFF, "is a vote" },
+        { "ddp", "sign-vote", TUTTI_CODEC_COST_AUTO_OFF, "codec 'sign-vote' makes a vote" },
+        { "ddp", "large(sign-vote,min=50)", TUTTI_CODEC_COST_AUTO_OFF, "makes a vote" },
         { "ddp", "dgc(topk(ratio=0.1),momentum=0)", TUTTI_CODEC_COST_AUTO_OFF, NULL },
         { "d-psgd(ring)", "topk(ratio=0.5)", TUTTI_CODEC_COST_EXPLAIN,
-          "codec-cost is 'explain', but the codec is of models, between neighbours" },
+          "codec-cost is 'explain', but the codec is of models, between neighbours, and no gradients are exchanged "
+          "through it; leave codec-cost off" },
     };
 
     (void)state;

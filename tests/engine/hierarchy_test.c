@@ -306,9 +306,11 @@ static void invalid_options_are_rejected(void **state)
         { "ddp", "fp16", "mashine", 0, "codec-hierarchy is 'mashine'; it must be" },
         { "ddp", "fp16", "2x", 0, "codec-hierarchy is '2x'; it must be" },
         { "ddp", NULL, "2", 0,
-          "codec-hierarchy is '2', but no gradient goes through a codec; leave it at none, or give a codec" },
+          "codec-hierarchy is '2', but gradients travel as they are: there is no codec; leave codec-hierarchy "
+          "at none" },
         { "d-psgd", "fp16", "2", 0,
-          "codec-hierarchy is '2', but the codec is of models, between neighbours; leave it at none" },
+          "codec-hierarchy is '2', but the codec is of models, between neighbours, and no gradients are exchanged "
+          "through it; leave codec-hierarchy at none" },
         { "ddp", "fp16", "unlike", 0,
           "codec-hierarchy=machine: there are 3 workers on the machine of worker 4 and 2 on that of worker 0; "
           "machines must have equally many, of consecutive ranks" },

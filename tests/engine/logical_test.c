@@ -436,9 +436,11 @@ static void what_depends_on_the_number_of_workers_is_refused(void **state)
           .sentence = "elastic-shares is 1 for 2 workers; it must be from the number of workers to 1024, since each "
                       "worker computes at least one share" },
         { .method = "ddp", .shares = 1025, .sentence = "elastic-shares is 1025 for 2 workers" },
-        { .method = "ddp", .shares = 4, .batch_of = true, .sentence = "batch-share, which cuts a step by worker" },
+        { .method = "ddp", .shares = 4, .batch_of = true,
+          .sentence = "batch-share cuts a step by worker, but method 'ddp' adds the gradients of logical shares here "
+                      "(elastic-shares); omit batch-share, or elastic-shares" },
         { .method = "ddp", .shares = 4, .collective = "ring(order=any)", .sentence = "an order of its own" },
-        { .method = "ddp", .shares = 4, .optimizer = "adam(lazy=true)", .sentence = "omit lazy in the optimizer" },
+        { .method = "ddp", .shares = 4, .optimizer = "adam(lazy=true)", .sentence = "omit lazy, or elastic-shares" },
         { .method = "ddp", .shares = 4, .codec = "bf16",
           .sentence = "codec is 'bf16', and it would encode the gradient of each worker, which depends on their "
                       "number, but method 'ddp' adds the gradients of logical shares here (elastic-shares); omit "

@@ -147,22 +147,23 @@ static void naming_samples_requires_declaration_and_valid_indices(void **state)
     expect(&j, "but their number is not given; give data_samples");
     j = job_of("names");
     j.options.parts = &parts;
-    expect(&j, "each worker has samples of its own that stay with it");
+    expect(&j, "partition gives each worker samples of its own that stay with it, but method 'names' chooses among all "
+               "samples; leave partition at iid");
 }
 
 static void late_gradients_require_equal_replicas_exchanging_every_step(void **state)
 {
-    static const char *const apart = "applies gradients late, for which all workers exchange them in every step";
     const struct { const char *method, *sentence; } cases[] = {
         { "late(late=15)", NULL }, /* TUTTI_LATE_MOST */
         { "late(late=16)", "method 'late' applies gradients 16 steps late; the most is 15" },
-        { "apart(late=1)", apart },
-        { "paced(late=1)", apart },
-        { "silent(late=1)", apart },
+        { "apart(late=1)", "method 'apart' would apply gradients some steps late, but it keeps a model of its own on "
+                           "each worker" },
+        { "paced(late=1)", "would apply gradients some steps late, but it keeps a model of its own on each worker" },
+        { "silent(late=1)", "would apply gradients some steps late, but it exchanges no gradients" },
         { "late(late=1,merges=on)", "method 'late' applies gradients some steps late, but it also makes one update of "
                                     "several steps; it can do one of them" },
-        { "late(late=1,whole=on)", "looks at the whole gradient of a step before it is exchanged (whole), but its "
-                                   "exchanges are late" },
+        { "late(late=1,whole=on)", "method 'late' applies gradients some steps late, but it also looks at the whole "
+                                   "gradient before it is exchanged; it can do one of them" },
         { "late(whole=on)", NULL }, /* nothing is late */
         { "apart", NULL },
     };
@@ -265,7 +266,7 @@ static const struct { tutti_method_ops ops; const char *sentence; } tables[] = {
     { { WHOLE, .drive = mine_drive }, "method 'mine' has a hook `drive` without the trait TUTTI_PIPELINE_SCHEDULE" },
     { { WHOLE, .traits = TUTTI_PIPELINE_SCHEDULE, .drive = mine_drive },
       "method 'mine' drives: that goes with TUTTI_REPLICAS_" },
-    { { WHOLE, .exchange = NULL }, "declares TUTTI_REPLICAS_EQUAL, but exchanges nothing, so 2 workers would each" },
+    { { WHOLE, .exchange = NULL }, "declares TUTTI_REPLICAS_EQUAL, but exchanges nothing, so that workers would each" },
     { { WHOLE, .exchange = NULL, .traits = 0 }, NULL },
     { { WHOLE, .defaults = mine_void }, "a default of option 'optimizer' without a value; give one" },
     { { WHOLE, .defaults = mine_unknown }, "a default of option 'optimiser', which there is not; did you mean 'opt" },

@@ -129,8 +129,9 @@ static void methods_moving_work_are_rejected_with_partitioned_data(void **state)
 
     (void)state;
     assert_int_equal(tutti_world_run("shm", WORKERS, first_half, &r, &err), TUTTI_ERR_USAGE);
-    assert_non_null(strstr(err.text, "method 'hetero-ring' hands work from worker to worker, but each has samples of "
-                                     "its own that stay with it; leave partition at iid or take another method"));
+    assert_non_null(strstr(err.text, "partition gives each worker samples of its own that stay with it, but method "
+                                     "'hetero-ring' hands work from worker to worker; leave partition at iid, or take "
+                                     "another method"));
     scratch_remove(r.directory);
 }
 

@@ -188,15 +188,24 @@ static void pieces_are_full_and_cover_the_reported_tensors(void **state)
 
 static void a_number_that_is_not_finite_is_named_by_tensor_and_element(void **state)
 {
-    job *j = job_of("cut(bytes=64)", "sgd(lr=0.1)");
+    static const struct { const char *method, *mend; } cases[] = {
+        { "cut(bytes=64)", ", clip the gradient (clip-norm) or leave such steps out (nonfinite=skip)" },
+        { "cut(bytes=64,by_piece=yes)", "" }, /* it refuses both */
+    };
+    char sentence[200];
     tutti_error err;
 
     (void)state;
-    j->bad_rank = 1, j->bad_tensor = 3, j->bad_step = 2, j->bad_element = 777;
-    assert_int_equal(job_try(j, "shm", 3, &err), TUTTI_ERR_NUMBER);
-    assert_string_equal(err.text, "worker 1: the gradient of d is nan at element 777 in step 2; lower the learning "
-                                  "rate, clip the gradient (clip-norm) or leave such steps out (nonfinite=skip)");
-    drop(j);
+    for (size_t k = 0; k < TUTTI_LENGTH(cases); k++) {
+        job *j = job_of(cases[k].method, "sgd(lr=0.1)");
+        j->bad_rank = 1, j->bad_tensor = 3, j->bad_step = 2, j->bad_element = 777;
+        assert_int_equal(job_try(j, "shm", 3, &err), TUTTI_ERR_NUMBER);
+        snprintf(sentence, sizeof sentence,
+                 "worker 1: the gradient of d is nan at element 777 in step 2; lower the learning rate%s",
+                 cases[k].mend);
+        assert_string_equal(err.text, sentence);
+        drop(j);
+    }
 }
 
 /* ---- what is refused ---- */
@@ -224,8 +233,8 @@ static void options_incompatible_with_cut_pieces_are_rejected(void **state)
             "method 'cut' cannot split its pieces again: a codec's memory is for those that there were when the run "
             "began");
     refused("cut(order=led,whole=yes)", NULL,
-            "method 'cut' orders the exchanges of a step's pieces, but none of its exchanges begins during the "
-            "computation of the step");
+            "method 'cut' would order the exchanges that begin while a step is computed, but it looks at the whole "
+            "gradient before it is exchanged");
 }
 
 /* Two workers fail by themselves in different pieces that are in flight at the same time: neither

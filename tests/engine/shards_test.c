@@ -354,7 +354,7 @@ static void options_incompatible_with_sharding_are_rejected(void **state)
         const char *method, *why;
     } methods[] = {
         { "cut-shards-whole", "has slots of the optimiser for all of the model" },
-        { "cut-shards-apart", "keeps models that differ" },
+        { "cut-shards-apart", "keeps a model of its own on each worker" },
         { "cut-shards-alone", "exchanges no gradients" },
         { "cut-shards-rows", "exchanges tables by rows" },
         { "cut-shards(by_piece=yes)", "updates each piece as soon as it is exchanged" },
@@ -380,7 +380,7 @@ static void options_incompatible_with_sharding_are_rejected(void **state)
            "and AdamW), or take ddp");
     j = job_of("", "adam(lazy=on)");
     refuse(j, "cut-shards",
-           "optimizer is lazy, but under method 'cut-shards' tables' gradients travel whole, and which rows a step has "
+           "optimizer is lazy, but method 'cut-shards' sends tables' gradients whole, and which rows a step has "
            "touched is not known; omit lazy, or take ddp");
     refuse(plain(), "cut(held=yes)",
            "method 'cut' would hold gradients by piece, but it has no place for what its exchange leaves");

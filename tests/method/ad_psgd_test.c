@@ -285,9 +285,8 @@ static void batch_shares_are_rejected_without_synchronous_steps(void **state)
     (void)state;
     t.options.batch_of = batch_of;
     assert_int_equal(trial_try(&t, 2, &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "method 'ad-psgd' lets every worker go at its own pace, so there are no shares of a "
-                                  "step to give out; omit batch-share or take a "
-                                  "synchronous method");
+    assert_string_equal(err.text, "batch-share cuts a step by worker, but method 'ad-psgd' lets every worker go at its "
+                                  "own pace; omit batch-share, or take a synchronous method");
     trial_drop(&t);
 }
 

@@ -321,15 +321,17 @@ static void invalid_options_are_rejected(void **state)
     assert_int_equal(refused("dude-asgd(group=5)", 4, &err), TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "method 'dude-asgd': group is 5, but there are 4 workers; a group has 1 to 4");
     assert_int_equal(refused("dude-asgd(table=worker,refresh_mean=10)", 4, &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "method 'dude-asgd': refresh_mean is 10, but with table=worker there is no table to "
-                                  "sum over; omit it, or take table=server");
+    assert_string_equal(err.text, "method 'dude-asgd': option 'refresh_mean' has no effect with table=worker; it needs "
+                                  "table=server, or omit it");
     assert_int_equal(refused("dude-asgd(table=worker,evict_after=10)", 4, &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "method 'dude-asgd': evict_after is 10, but with table=worker the server has no "
-                                  "entry to take out of the mean; omit it, or take table=server");
+    assert_string_equal(err.text, "method 'dude-asgd': option 'evict_after' has no effect with table=worker; it needs "
+                                  "table=server, or omit it");
     assert_int_equal(refused("dude-asgd(group=0)", 4, &err), TUTTI_ERR_USAGE);
     assert_int_equal(refused("ringmaster-asgd(max_delay=-1,adapt=on)", 4, &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "method 'ringmaster-asgd': adapt is on, but max_delay=-1 is no limit that could be "
-                                  "changed; omit adapt, or give what the limit is at first");
+    assert_string_equal(err.text, "method 'ringmaster-asgd': option 'adapt' has no effect with max_delay=-1; it needs "
+                                  "max_delay>-1, or omit it");
+    assert_int_equal(refused("ringmaster-asgd(max_delay=-1,stops=on)", 4, &err), TUTTI_ERR_USAGE);
+    assert_int_equal(refused("ringmaster-asgd(max_delay=0,adapt=on,stops=on)", 4, &err), TUTTI_OK);
     assert_int_equal(refused("ringleader-asgd(table_limit_mb=0.02)", 4, &err), TUTTI_ERR_USAGE);
     assert_string_equal(err.text,
                         "method 'ringleader-asgd': the server's table has a vector of 1533 parameters for each of 4 "
@@ -356,7 +358,7 @@ static void invalid_options_are_rejected(void **state)
     assert_int_equal(trial_try(&t, 2, &err), TUTTI_ERR_USAGE);
     assert_non_null(strstr(
         err.text,
-        "method 'ringleader-asgd' lets every worker go at its own pace, so there are no shares of a step to give out"));
+        "batch-share cuts a step by worker, but method 'ringleader-asgd' lets every worker go at its own pace"));
     trial_drop(&t);
 }
 

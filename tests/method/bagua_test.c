@@ -859,6 +859,26 @@ static void nonfinite_gradient_ends_the_run_or_is_skipped(void **state)
     trial_not_finite("bagua(algorithm=async,sync_interval_ms=0)", "sgd(lr=0.1)");
 }
 
+static float huge_at_worker_one(int rank, uint64_t step, size_t i, float x)
+{
+    (void)step, (void)x;
+    return rank == 1 && i == 1010 ? 3e38f : 0.125f;
+}
+
+/* What goes round the ring is added to copies of neighbours: an infinite value may not travel. */
+static void infinite_value_is_not_sent_to_the_neighbours_on_the_ring(void **state)
+{
+    trial t = trial_of("bagua(algorithm=low_precision_decentralized)", "sgd(lr=2)", 2);
+    tutti_error err;
+
+    (void)state;
+    t.gradient = huge_at_worker_one;
+    assert_int_equal(trial_try(&t, 3, &err), TUTTI_ERR_NUMBER);
+    assert_non_null(strstr(err.text, "worker 1: b has moved by -inf at element 10 when it is to be sent in step 0; "
+                                     "lower the learning rate or clip the gradient (clip-norm)"));
+    trial_drop(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -891,6 +911,7 @@ int main(void)
         cmocka_unit_test(conflicting_run_options_are_rejected),
         cmocka_unit_test(traits_follow_from_the_algorithm),
         cmocka_unit_test(nonfinite_gradient_ends_the_run_or_is_skipped),
+        cmocka_unit_test(infinite_value_is_not_sent_to_the_neighbours_on_the_ring),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -496,7 +496,7 @@ static void invalid_options_are_rejected(void **state)
         { "biased-local-sgd(steps=1:1.5)", true, SET, "method 'biased-local-sgd': steps is '1:1.5'; write auto" },
         { "biased-local-sgd(steps=)", true, SET, "method 'biased-local-sgd': steps is ''; write auto" },
         { "biased-local-sgd(steps=4:1,round_steps=8)", true, SET,
-          "method 'biased-local-sgd': round_steps is 8, but steps are given; omit round_steps" },
+          "method 'biased-local-sgd': option 'round_steps' has no effect with steps=4:1; it needs steps=auto" },
         { "biased-local-sgd(bias_ratio=0.5)", true, SET, "bias_ratio" },
         { "biased-local-sgd(steps=2:1,bias_ratio=4)", true, SET,
           "method 'biased-local-sgd': bias_ratio is 4, but slow workers take 171 of the 512 samples in a data pass, so "

@@ -422,7 +422,8 @@ static void invalid_options_are_rejected(void **state)
     check_refused("herring(node=2,servers=3)", 4, 0, 0, "servers is 3, but there are 2 nodes");
     check_refused("herring(servers=5)", 4, 0, 0, "servers is 5, but there are 4 workers");
     check_refused("herring(placement=dedicated)", 4, 0, 0, "placement is dedicated, but no rank only serves");
-    check_refused("herring(placement=colocated)", 4, 1, 0, "placement is colocated, but 1 ranks only serve");
+    check_refused("herring(placement=colocated)", 4, 1, 0,
+                  "placement is colocated, but there are ranks that only serve (--servers)");
     check_refused("herring(node=none,fusion_mb=0.1)", 4, 0, 0,
                   "fusion_mb is 0.1, so each of 4 shards has 26214 bytes, fewer than 65536 (min_shard_kb)");
     check_refused("herring(node=none,fusion_mb=0.00004,min_shard_kb=0)", 4, 0, 0, "10 bytes, fewer than 16");

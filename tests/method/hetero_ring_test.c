@@ -241,13 +241,16 @@ static void invalid_options_are_rejected(void **state)
         { "hetero-ring(micro_batches=4,micro_batch=2)", "4 micro-batches of 2 samples are not a step of 16", NULL },
         { "hetero-ring(micro_batches=32)", "micro_batches is 32, which does not divide the 16 samples of a step",
           NULL },
-        { "hetero-ring(allocation=static)", "shares go with allocation=static, and it needs them", NULL },
-        { "hetero-ring(shares=1:2)", "shares go with allocation=static", NULL },
-        { "hetero-ring(allocation=static,shares=1:2:3)", "shares is '1:2:3': 3 numbers for 2 workers", NULL },
+        { "hetero-ring(allocation=static)", "shares is '', but allocation=static needs a positive number", NULL },
+        { "hetero-ring(shares=1:2)", "option 'shares' has no effect with allocation=adaptive; it needs "
+                                     "allocation=static", NULL },
+        { "hetero-ring(allocation=static,shares=1:2:3)",
+          "shares is '1:2:3', but allocation=static needs a positive number for each of the 2 workers: w0:w1:...",
+          NULL },
         { "hetero-ring(allocation=static,shares=1:0)",
-          "shares is '1:0'; write a positive number for each worker: w0:w1:...", NULL },
-        { "hetero-ring(allocation=static,shares=1:2:)", "shares is '1:2:'; write a positive number", NULL },
-        { "hetero-ring(allocation=static,shares=a:b)", "shares is 'a:b'; write a positive number", NULL },
+          "shares is '1:0', but allocation=static needs a positive number for each of the 2 workers", NULL },
+        { "hetero-ring(allocation=static,shares=1:2:)", "shares is '1:2:', but", NULL },
+        { "hetero-ring(allocation=static,shares=a:b)", "shares is 'a:b', but", NULL },
         { "hetero-ring(adapt_every=0)", "adapt_every is '0'; it must be epoch or a number of steps from 1", NULL },
         { "hetero-ring(adapt_every=often)", "adapt_every is 'often'; it must be epoch or a number of steps", NULL },
         { "hetero-ring(adapt_every=-3)", "adapt_every is '-3'", NULL },
@@ -257,8 +260,8 @@ static void invalid_options_are_rejected(void **state)
         { "hetero-ring(tolerance=2)", "'tolerance' is 2; it must be from 0 to 1", NULL },
         { "hetero-ring(allocation=fair)", "equal, static or adaptive", NULL },
         { "hetero-ring",
-          "method 'hetero-ring' decides itself how much of a step each worker computes; use it with even shares "
-          "(batch-share)", batch_of },
+          "batch-share cuts a step by worker, but method 'hetero-ring' decides itself how much of it each computes; "
+          "omit batch-share", batch_of },
     };
 
     (void)state;

@@ -575,11 +575,8 @@ static void incompatible_options_are_rejected(void **state)
         tutti_ledger_rules rules;
         const char *says;
     } cases[] = {
-        { "ring", 4, { .backup = 1 }, "set max_gap" },
         { "ring", 4, { .backup = 2, .max_gap = 8 }, "give at most 1" },
         { "star", 4, { .backup = 1, .max_gap = 8 }, "worker 1 takes the models of only 1 others" },
-        { "ring", 4, { .staleness = 8, .max_gap = 8 }, "set max_gap above staleness" },
-        { "ring", 4, { .acks = true, .staleness = 1 }, "mode=notify-ack" },
         { "one-peer-exponential", 4, { .max_gap = 8 }, "fixed graph" },
     };
 

@@ -208,10 +208,12 @@ static void meet(const table *t, const char *when, char *out, size_t bytes)
         *sign = 0;
         if ((bar = strchr(sign + 1, '|')) != NULL)
             *bar = 0;
-        if (more)
-            snprintf(out + strlen(out), bytes - strlen(out), ",%s=%g", word,
-                     0.5 * (strtod(sign + 1, NULL) + tutti_option_find(t->options, word)->max));
-        else
+        if (more) {
+            const tutti_option *on = tutti_option_find(t->options, word);
+            const double between = 0.5 * (strtod(sign + 1, NULL) + on->max);
+            snprintf(out + strlen(out), bytes - strlen(out), on->type == TUTTI_INT ? ",%s=%.0f" : ",%s=%g", word,
+                     between);
+        } else
             snprintf(out + strlen(out), bytes - strlen(out), ",%s=%s", word, sign + 1);
     }
 }

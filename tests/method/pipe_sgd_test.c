@@ -500,7 +500,7 @@ static void without_a_lane_the_bits_are_the_same(void **state)
 static void options_incompatible_with_delayed_gradients_are_rejected(void **state)
 {
     static const struct { const char *method, *optimizer, *words; } cases[] = {
-        { "pipe-sgd", "adam(lazy=on)", "optimizer is lazy, but under method 'pipe-sgd' tables' gradients" },
+        { "pipe-sgd", "adam(lazy=on)", "optimizer is lazy, but method 'pipe-sgd' sends tables' gradients whole" },
         { "pipe-sgd", "client", "only exchanged, but method 'pipe-sgd' applies gradients some steps late" },
         { "pipe-sgd(width=17)", "sgd(lr=0.1)", "width" },
         { "pipe-sgd(width=0)", "sgd(lr=0.1)", "width" },

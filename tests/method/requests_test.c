@@ -218,11 +218,11 @@ static void invalid_row_requests_are_rejected_with_the_senders_rank(void **state
     send_rows("asks-rows", (struct rows_sent){ 2, { 3, 5 }, 0, 0, 0 }, NULL);
     send_rows("asks-rows", (struct rows_sent){ 2, { 0, ROWS - 1 }, 0, 0, 0 }, NULL);
     send_rows("asks-rows", (struct rows_sent){ 2, { 3, ROWS }, 0, 0, 0 },
-              "worker 1 sent row 40 of table at place 1, where rows 0 to 39 are served, in ascending order");
+              "worker 1 sent row 40 of table at place 1, where rows 0 to 39 are valid, in ascending order");
     send_rows("asks-rows", (struct rows_sent){ 2, { UINT32_MAX, 5 }, 0, 0, 0 },
-              "worker 1 sent row 4294967295 of table at place 0, where rows 0 to 39 are served");
+              "worker 1 sent row 4294967295 of table at place 0, where rows 0 to 39 are valid");
     send_rows("asks-rows", (struct rows_sent){ 2, { 5, 3 }, 0, 0, 0 },
-              "worker 1 sent row 3 of table at place 1, where rows 0 to 39 are served, in ascending order");
+              "worker 1 sent row 3 of table at place 1, where rows 0 to 39 are valid, in ascending order");
     send_rows("asks-rows", (struct rows_sent){ 2, { 3, 3 }, 0, 0, 0 }, "worker 1 sent row 3 of table at place 1");
     send_rows("asks-rows", (struct rows_sent){ ROWS + 1, { 3, 5 }, 0, 0, 0 },
               "worker 1 sent 41 rows of table, but 40 are served here");
@@ -252,10 +252,10 @@ static void rows_beyond_the_table_are_rejected_in_sums(void **state)
     (void)state;
     send_rows("sums", (struct rows_sent){ 0, { 3, 5 }, 0, 2, 0 }, NULL);
     send_rows("sums", (struct rows_sent){ 0, { 3, ROWS }, 0, 2, 0 },
-              "worker 1 sent row 40 of table, which has 40 rows, in ascending order");
+              "worker 1 sent row 40 of table at place 1, where rows 0 to 39 are valid, in ascending order");
     send_rows("sums", (struct rows_sent){ 0, { UINT32_MAX, 5 }, 0, 2, 0 }, "worker 1 sent row 4294967295 of table");
     send_rows("sums", (struct rows_sent){ 0, { 5, 3 }, 0, 2, 0 },
-              "worker 1 sent row 3 of table, which has 40 rows, in ascending order");
+              "worker 1 sent row 3 of table at place 1, where rows 0 to 39 are valid, in ascending order");
     send_rows("sums", (struct rows_sent){ 0, { 3, 3 }, 0, 2, 0 }, "worker 1 sent row 3 of table");
     send_rows("sums", (struct rows_sent){ 0, { 3, 5 }, 0, ROWS + 1, 0 },
               "worker 1 has touched 41 rows of table, which has 40");

@@ -708,9 +708,11 @@ static void option_bounds_are_enforced_and_conflicts_rejected(void **state)
         err.text,
         "method 'asgd': option 'exponent' has no effect with lr_delay=none; it needs lr_delay=poly, or omit it");
     assert_int_equal(refused("asgd(hogwild=on,lr_delay=inverse)", 3, &err), TUTTI_ERR_USAGE);
-    assert_non_null(strstr(err.text, "hogwild has no servers, and no versions"));
+    assert_non_null(strstr(err.text, "option 'lr_delay' has no effect with hogwild=true; it needs hogwild=off"));
     assert_int_equal(refused("asgd(hogwild=on,lr_time=on)", 3, &err), TUTTI_ERR_USAGE);
-    assert_non_null(strstr(err.text, "omit servers, softsync, lr_delay, lr_time and compensate"));
+    assert_non_null(strstr(err.text, "option 'lr_time' has no effect with hogwild=true; it needs hogwild=off"));
+    assert_int_equal(refused("asgd(hogwild=on,servers=1)", 3, &err), TUTTI_ERR_USAGE);
+    assert_int_equal(refused("asgd(hogwild=on,softsync=2)", 3, &err), TUTTI_ERR_USAGE);
     assert_int_equal(refused("asgd(locks=row)", 3, &err), TUTTI_ERR_USAGE);
     assert_string_equal(
         err.text,
@@ -719,7 +721,7 @@ static void option_bounds_are_enforced_and_conflicts_rejected(void **state)
     assert_string_equal(err.text, "method 'ssp': staleness_max is 2, but staleness, the least that is let, is 3; give "
                                   "at least that, or omit staleness_max");
     assert_int_equal(refused("asgd(hogwild=on,compensate=constant)", 3, &err), TUTTI_ERR_USAGE);
-    assert_non_null(strstr(err.text, "hogwild has no servers, and no versions"));
+    assert_non_null(strstr(err.text, "option 'compensate' has no effect with hogwild=true"));
     assert_int_equal(refused("asgd(lambda=2)", 3, &err), TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "method 'asgd': option 'lambda' has no effect with compensate=none; it needs "
                                   "compensate=constant|adaptive, or omit it");

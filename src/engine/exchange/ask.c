@@ -10,6 +10,7 @@
 #include <math.h>
 
 #include "exchange_internal.h"
+#include "engine/refuse.h"
 #include "codec/codec.h"
 #include "ask.h"
 
@@ -26,6 +27,14 @@ tutti_status tutti_exchange_ask_declare(tutti_method *m, tutti_plan *plan, tutti
     tutti_engine *e = m->engine;
     tutti_engine_exchange *x = e->sums.exchange;
     const size_t bytes = tutti_exchange_state_bytes(x, plan);
+    const tutti_rule rules[] = {
+        { x->team > 1,
+          "codec-hierarchy is '{codec_hierarchy}', but {method} decides by what the codec makes of "
+          "every worker's own gradient; leave codec-hierarchy at none" },
+        { e->options.codec_cost == TUTTI_CODEC_COST_AUTO_OFF,
+          "codec-cost is auto-off, but {method} decides by itself in which steps gradients go "
+          "through its codec; leave codec-cost off, or take explain" },
+    };
 
     for (int t = 0; t < x->space.n_tensors; t++) {
         tutti_view v = x->tensor[t];
@@ -38,18 +47,7 @@ tutti_status tutti_exchange_ask_declare(tutti_method *m, tutti_plan *plan, tutti
                               "sums it on its way",
                               m->ops->name, chosen->ops->name);
     }
-    if (x->team > 1)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "codec-hierarchy is '%.40s', but method '%s' decides by what the codec makes of every "
-            "worker's own gradient; leave codec-hierarchy at none",
-            e->options.codec_hierarchy, m->ops->name);
-    if (e->options.codec_cost == TUTTI_CODEC_COST_AUTO_OFF)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "codec-cost is auto-off, but method '%s' decides by itself in which steps gradients go "
-            "through its codec; leave codec-cost off, or take explain",
-            m->ops->name);
+    TUTTI_TRY(tutti_refuse_rules(m, rules, TUTTI_LENGTH(rules), err));
     tutti_declare_vector(plan, "codec.asked", TUTTI_SCRATCH, &x->asked);
     if (bytes > 0)
         tutti_declare(plan,

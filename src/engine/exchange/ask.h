@@ -24,9 +24,15 @@ tutti_status tutti_exchange_ask_declare(tutti_method *m, tutti_plan *plan, tutti
 tutti_status tutti_exchange_ask(tutti_method *m, double weight, double *whole, double *sent,
                                 tutti_error *err);
 
-/* After it, within declare(): gradients are encoded only once and all-gathered, whatever the
-   number of workers: no owner of a part adds and encodes the sum again. TUTTI_ERR_USAGE, naming
-   `option` ("requantize=off"), where collective=alltoall requests exactly that. */
+/* TUTTI_ERR_NUMBER, naming the tensor, if p->g, which is element p->first of a displacement of the
+   whole model, is not finite and so cannot be sent. Any thread. */
+tutti_status tutti_exchange_check_displacement(const tutti_method *m, const tutti_piece *p,
+                                               tutti_error *err);
+
+/* After tutti_exchange_declare, within declare(): gradients are encoded only once and all-gathered,
+   whatever the number of workers: no owner of a part adds and encodes the sum again.
+   TUTTI_ERR_USAGE, naming `option` ("requantize=off"), where collective=alltoall requests exactly
+   that. */
 tutti_status tutti_exchange_once(tutti_method *m, const char *option, tutti_error *err);
 
 /* Within declare(), before tutti_exchange_declare: sums are hierarchical, through the leaders of

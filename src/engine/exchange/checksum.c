@@ -66,8 +66,6 @@ tutti_status tutti_checksum_check(const tutti_codec *c, const tutti_view *v, int
         v->first, (unsigned long long)v->step, from);
 }
 
-/* ---- what can be checked ---- */
-
 static bool is_message(const tutti_codec *c)
 {
     return c->ops->rounds == 0;
@@ -76,29 +74,6 @@ static bool is_message(const tutti_codec *c)
 static bool is_summed(const tutti_codec *c)
 {
     return c->ops->rounds > 0;
-}
-
-tutti_status tutti_checksum_allowed(const tutti_engine *e, tutti_error *err)
-{
-    const tutti_codec *summed;
-
-    if (!e->options.codec_checksum || (e->sums.exchange == NULL && e->sums.codec_is_used))
-        return TUTTI_OK;
-    if (e->sums.exchange == NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "codec-checksum is on, but %s without a codec, whose messages it is of; "
-                          "leave codec-checksum off: transport tcp checks all it carries "
-                          "(wire-check)",
-                          e->m.ops->exchange != NULL ? "gradients travel"
-                                                     : "what workers send each other travels");
-    summed = tutti_exchange_leaf(e->sums.exchange->codec, is_summed);
-    if (tutti_exchange_leaf(e->sums.exchange->codec, is_message) == NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "codec-checksum is on, but what codec '%s' sends is summed on its way, "
-                          "and no worker knows the bytes that a sum should have; leave "
-                          "codec-checksum off: transport tcp checks all it carries (wire-check)",
-                          summed->ops->name);
-    return TUTTI_OK;
 }
 
 void tutti_checksum_tell(tutti_engine *e)

@@ -475,39 +475,3 @@ tutti_status tutti_exchange_weigh(tutti_engine *e, tutti_error *err)
                     x->spec, all * 1e3, w.plain * 1e3);
     return TUTTI_OK;
 }
-
-tutti_status tutti_exchange_check_cost(const tutti_engine *e, tutti_error *err)
-{
-    const tutti_engine_options *o = &e->options;
-
-    if (o->codec_cost == TUTTI_CODEC_COST_OFF)
-        return TUTTI_OK;
-    if (e->sums.exchange == NULL)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0, "codec-cost is '%s', but %s%s; leave codec-cost off",
-            o->codec_cost == TUTTI_CODEC_COST_EXPLAIN ? "explain" : "auto-off",
-            e->sums.codec_is_used ? tutti_exchange_elsewhere(e) : "gradients travel as they are",
-            e->sums.codec_is_used ? ", and what it is compared with is an exchange of gradients"
-                                  : ": there is no codec");
-    if (o->codec_cost == TUTTI_CODEC_COST_EXPLAIN)
-        return TUTTI_OK;
-    if (o->codec[0] == 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "codec-cost is 'auto-off', but method '%s' is what its codec (%.80s) "
-                          "makes of it: without it is another method; take codec-cost=explain, or "
-                          "ddp with that codec",
-                          e->m.ops->name, e->sums.exchange->spec);
-    if ((tutti_codec_traits(e->sums.exchange->codec) & TUTTI_CODEC_VOTES) != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "codec-cost is 'auto-off', but what codec '%.80s' makes is a vote, whose "
-                          "learning rate is none for gradients as they are; take "
-                          "codec-cost=explain",
-                          e->sums.exchange->spec);
-    if ((tutti_codec_traits(e->sums.exchange->codec) & TUTTI_CODEC_MOMENTUM) != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "codec-cost is 'auto-off', but codec '%.80s' has the momentum of the "
-                          "update in it, which would be missing without it; take "
-                          "codec-cost=explain",
-                          e->sums.exchange->spec);
-    return TUTTI_OK;
-}

@@ -334,23 +334,26 @@ tutti_status tutti_exchange_plain(tutti_method *m, tutti_piece *p, double weight
 /* The first number of the piece that is not finite, if there is one. */
 static bool find_bad(const tutti_engine *e, const tutti_piece *p, tutti_engine_bad *bad)
 {
-    return !tutti_finite(e->m.device, p->count, p->g) &&
-           tutti_engine_find_bad(e, p->g - p->first, p->first_tensor, p->tensors, bad);
+    *bad = (tutti_engine_bad){ .found = false };
+    if (!tutti_finite(e->m.device, p->count, p->g))
+        tutti_engine_find_bad_of(e, p, bad);
+    return bad->found;
 }
 
-static tutti_status check_displacement(const tutti_engine *e, const tutti_piece *p,
-                                       tutti_error *err)
+tutti_status tutti_exchange_check_displacement(const tutti_method *m, const tutti_piece *p,
+                                               tutti_error *err)
 {
+    const tutti_engine *e = m->engine;
     tutti_engine_bad bad;
 
-    if (!find_bad(e, p, &bad))
-        return TUTTI_OK;
-    return tutti_fail_rank(
-        err, TUTTI_ERR_NUMBER, e->m.rank,
-        "worker %d: %s has moved by %g at element %zu when it is to be sent in step %llu; lower "
-        "the learning rate or clip the gradient (clip-norm)",
-        e->m.rank, e->tensors[bad.tensor].name, (double)bad.value, bad.element,
-        (unsigned long long)p->step);
+    return !find_bad(e, p, &bad)
+               ? TUTTI_OK
+               : tutti_fail_rank(err, TUTTI_ERR_NUMBER, m->rank,
+                                 "worker %d: %s has moved by %g at element %zu when it is to be "
+                                 "sent in step %llu; lower the learning rate or clip the gradient "
+                                 "(clip-norm)",
+                                 m->rank, e->tensors[bad.tensor].name, (double)bad.value,
+                                 bad.element, (unsigned long long)p->step);
 }
 
 static tutti_status encode_displacement(tutti_engine *e, tutti_piece *p, tutti_error *err)
@@ -377,7 +380,7 @@ tutti_status tutti_engine_exchange_displacement(tutti_engine *e, tutti_piece *p,
                                                   tutti_f32(e->m.device, p->g, p->count), err)
                                 : TUTTI_OK;
     }
-    TUTTI_TRY(check_displacement(e, p, err));
+    TUTTI_TRY(tutti_exchange_check_displacement(&e->m, p, err));
     return encode_displacement(e, p, err);
 }
 
@@ -400,7 +403,7 @@ tutti_status tutti_exchange_all(tutti_method *m, float *x, tutti_error *err)
         count_plain(e, &all);
         return m->workers > 1 ? tutti_average(m, x, err) : TUTTI_OK;
     }
-    TUTTI_TRY(check_displacement(e, &all, err));
+    TUTTI_TRY(tutti_exchange_check_displacement(&e->m, &all, err));
     all.group.algorithm = e->sums.collective;
     was = tutti_engine_expose(e);
     begin = tutti_now_ns(e->rt);

@@ -18,18 +18,9 @@ typedef enum { TUTTI_ROUTE_AUTO, TUTTI_ROUTE_GATHER, TUTTI_ROUTE_OWNERS } tutti_
    other value, such as an algorithm of sums. */
 tutti_route tutti_exchange_route(const char *collective);
 
-/* ---- after declare(): each refuses an option that does not fit the run; TUTTI_ERR_USAGE ---- */
-
-/* collective=allgather|alltoall, without a codec that sends messages. */
-tutti_status tutti_exchange_check_route(const tutti_engine *e, tutti_error *err);
-/* codec-hierarchy, without a codec of gradients. */
-tutti_status tutti_exchange_check_team(const tutti_engine *e, tutti_error *err);
-/* codec-cost, likewise. */
-tutti_status tutti_exchange_check_cost(const tutti_engine *e, tutti_error *err);
-/* codec-report, likewise. */
-tutti_status tutti_exchange_check_report(const tutti_engine *e, tutti_error *err);
-/* codec-checksum, without a codec that sends messages (checksum.c). */
-tutti_status tutti_checksum_allowed(const tutti_engine *e, tutti_error *err);
+/* After declare(): TUTTI_ERR_USAGE if collective=allgather|alltoall or an option codec-... does not
+   fit what is exchanged (check.c). */
+tutti_status tutti_exchange_check_options(const tutti_engine *e, tutti_error *err);
 
 /* ---- node groups (team.c) ---- */
 

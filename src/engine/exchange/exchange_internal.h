@@ -128,10 +128,6 @@ size_t tutti_exchange_state_bytes(const tutti_engine_exchange *x, const tutti_pl
 /* Copies those states to `kept`; with `back` copies them from `kept`. kept NULL: does nothing. */
 void tutti_exchange_keep_states(const tutti_engine *e, uint8_t *kept, bool back);
 
-/* For error messages, where the run's codec does not encode gradients (sums.codec_is_used):
-   returns what it encodes, as a sentence. */
-const char *tutti_exchange_elsewhere(const tutti_engine *e);
-
 /* ---- linear.c: codecs that make sums ---- */
 
 /* Assigns memory to the units whose codec makes sums: scratch, and what they send in each round,

@@ -164,27 +164,6 @@ tutti_status tutti_exchange_once(tutti_method *m, const char *option, tutti_erro
     return TUTTI_OK;
 }
 
-static bool is_message(const tutti_codec *c)
-{
-    return c->ops->rounds == 0;
-}
-
-tutti_status tutti_exchange_check_route(const tutti_engine *e, tutti_error *err)
-{
-    if (tutti_exchange_route(e->options.collective) == TUTTI_ROUTE_AUTO || e->m.workers == 1 ||
-        (e->sums.exchange != NULL &&
-         tutti_exchange_leaf(e->sums.exchange->codec, is_message) != NULL))
-        return TUTTI_OK;
-    return tutti_fail(
-        err, TUTTI_ERR_USAGE, 0,
-        "collective is '%s', a way for messages of codecs that cannot be summed (topk, qsgd), but "
-        "%s%.60s%s; leave collective at auto",
-        e->options.collective,
-        e->sums.exchange == NULL ? "gradients travel as they are" : "codec '",
-        e->sums.exchange == NULL ? "" : e->sums.exchange->spec,
-        e->sums.exchange == NULL ? "" : "' is summed");
-}
-
 tutti_status tutti_exchange_check_all(const tutti_method *m, tutti_error *err)
 {
     const tutti_engine *e = m->engine;
@@ -198,13 +177,6 @@ tutti_status tutti_exchange_check_all(const tutti_method *m, tutti_error *err)
                           "gradients (ddp, signum), or a codec with a size, such as ef(sign)",
                           votes->ops->name, m->ops->name);
     return TUTTI_OK;
-}
-
-const char *tutti_exchange_elsewhere(const tutti_engine *e)
-{
-    return (e->m.traits & TUTTI_THROUGH_SERVERS) != 0
-               ? "the codec is between workers and servers"
-               : "the codec is of models, between neighbours";
 }
 
 const char *tutti_exchange_codec(const tutti_method *m)

@@ -38,18 +38,6 @@ typedef struct tutti_exchange_measured {
     int n_figures;
 } tutti_exchange_measured;
 
-tutti_status tutti_exchange_check_report(const tutti_engine *e, tutti_error *err)
-{
-    if (e->options.codec_report == 0 || e->sums.exchange != NULL)
-        return TUTTI_OK;
-    return tutti_fail(
-        err, TUTTI_ERR_USAGE, 0, "codec-report is %llu, but %s%s; leave codec-report at 0",
-        (unsigned long long)e->options.codec_report,
-        e->sums.codec_is_used ? tutti_exchange_elsewhere(e) : "gradients travel as they are",
-        e->sums.codec_is_used ? ", and what is measured is the exchange of gradients"
-                              : ": there is no codec");
-}
-
 tutti_status tutti_exchange_report_open(tutti_engine *e, tutti_error *err)
 {
     tutti_engine_exchange *x = e->sums.exchange;

@@ -75,20 +75,6 @@ tutti_status tutti_team_parse(const tutti_method *m, const char *option, const c
     return TUTTI_OK;
 }
 
-tutti_status tutti_exchange_check_team(const tutti_engine *e, tutti_error *err)
-{
-    if (strcmp(e->options.codec_hierarchy, "none") == 0 || e->m.workers == 1 ||
-        e->sums.exchange != NULL)
-        return TUTTI_OK;
-    return tutti_fail(
-        err, TUTTI_ERR_USAGE, 0, "codec-hierarchy is '%.40s', but %s; leave it at none%s",
-        e->options.codec_hierarchy,
-        e->sums.codec_is_used ? tutti_exchange_elsewhere(e) : "no gradient goes through a codec",
-        e->sums.codec_is_used
-            ? ""
-            : ", or give a codec. Sums of float32 know of machines by themselves");
-}
-
 tutti_status tutti_exchange_team_declare(tutti_engine *e, tutti_error *err)
 {
     const tutti_method *m = &e->m;

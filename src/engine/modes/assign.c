@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine/engine_internal.h"
+#include "engine/refuse.h"
 
 static int64_t all_passes(const tutti_engine *e)
 {
@@ -31,21 +32,7 @@ static tutti_status deal(void *self, tutti_error *err)
 
 static tutti_status check_deal(const tutti_engine *e, const int64_t *passes_of, tutti_error *err)
 {
-    const int64_t all = all_passes(e);
-    int64_t sum = 0;
-
-    for (int r = 0; r < e->m.workers; r++) {
-        if (passes_of[r] < 0 || passes_of[r] > all)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "worker %d gets %lld passes of a step; it must be from 0 to %lld", r,
-                              (long long)passes_of[r], (long long)all);
-        sum += passes_of[r];
-    }
-    if (sum != all)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "the workers get %lld passes of a step; it has %lld of %lld samples each",
-                          (long long)sum, (long long)all, (long long)e->division.share.batch);
-    return TUTTI_OK;
+    return tutti_engine_check_parts(e, passes_of, all_passes(e), "passes of a step", err);
 }
 
 static tutti_status check_loaded(const void *self, tutti_error *err)
@@ -63,26 +50,21 @@ static const tutti_facility_ops facility = { .close = tutti_free,
 tutti_status tutti_passes_assign_declare(tutti_method *m, tutti_plan *plan, int64_t samples,
                                          tutti_error *err)
 {
+    static const tutti_conflict conflicts[] = {
+        { TUTTI_ASKED_BATCH_SHARE, "decides itself how much of it each computes", NULL, NULL },
+        { TUTTI_ASKED_PARTITION, "hands work from worker to worker", " that stay with it",
+          ", or take another method" },
+    };
     tutti_engine *e = m->engine;
     const int64_t step = e->options.batch * e->options.accumulate * m->workers;
     allotment *a;
 
-    if (e->options.batch_of != NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' decides itself how much of a step each worker computes; use "
-                          "it with even shares (batch-share)",
-                          m->ops->name);
+    TUTTI_TRY(tutti_refuse(m, conflicts, TUTTI_LENGTH(conflicts), err));
     if (e->options.once)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method '%s' deals out the passes of a step by the workers' speed, but "
                           "this client computes one batch in each step; take another method, or a "
                           "client that asks for its passes (tutti train, tutti.torch.prepare)",
-                          m->ops->name);
-    if (e->options.parts != NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' hands work from worker to worker, but each has samples of "
-                          "its own that stay with it; leave partition at iid or take another "
-                          "method",
                           m->ops->name);
     if (samples < 1 || step % samples != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,

@@ -24,6 +24,7 @@
 #include <string.h>
 
 #include "batch.h"
+#include "engine/refuse.h"
 
 static const tutti_facility_ops facility;
 
@@ -432,35 +433,29 @@ static const tutti_facility_ops facility = { .provides = TUTTI_SIZES_STEPS,
 static tutti_status refuse_take(const tutti_engine *e, const tutti_batch_options *o,
                                 tutti_error *err)
 {
+    static const tutti_conflict shares = {
+        TUTTI_ASKED_BATCH_SHARE, "decides itself how much of it each computes", NULL, NULL
+    };
+    const tutti_rule rules[] = {
+        { e->options.whole_batches && (o->leased || !o->even),
+          "{method} decides while it runs how many samples a worker takes in a step, so a loader of "
+          "equal batches will not do; give a client that takes as many as it is asked for (in "
+          "Python prepare(sampler=tutti.torch.sampler(dataset, batch)))" },
+        { o->record != NULL && o->record[0] != 0 && o->replay != NULL && o->replay[0] != 0,
+          "{method}: record and replay are both given, but what a replayed run takes is written down "
+          "already; give one of them" },
+    };
     const int64_t pass = o->pass > 0 ? o->pass : e->options.batch;
 
-    if (e->m.traits & (TUTTI_ASYNC | TUTTI_FAULT_TOLERANT))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' has free sample counts, which all learn of all in every "
-                          "step; so it makes steps together and ends with a lost worker",
-                          e->m.ops->name);
-    if (e->options.batch_of != NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' decides itself how much of a step each worker computes; use "
-                          "it with even shares (batch-share)",
-                          e->m.ops->name);
-    if (e->options.whole_batches && (o->leased || !o->even))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' decides while it runs how many samples a worker takes in a "
-                          "step, so a loader of equal batches will not do; give a client that "
-                          "takes as many as it is asked for (in Python "
-                          "prepare(sampler=tutti.torch.sampler(dataset, batch)))",
-                          e->m.ops->name);
+    TUTTI_TRY(tutti_refuse_method(&e->m, "decide how many samples a step has, with all workers",
+                                  TUTTI_OWN_PACE | TUTTI_GOES_ON, err));
+    TUTTI_TRY(tutti_refuse(&e->m, &shares, 1, err));
+    TUTTI_TRY(tutti_refuse_rules(&e->m, rules, TUTTI_LENGTH(rules), err));
     if (pass < 1 || pass > 1 << 24 || o->most < 0 || (o->most > 0 && o->most < pass && o->leased))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method '%s': a step of up to %lld samples a worker in passes of %lld; a "
                           "pass has 1 to %d, and a step at least one whole pass",
                           e->m.ops->name, (long long)o->most, (long long)pass, 1 << 24);
-    if (o->record != NULL && o->record[0] != 0 && o->replay != NULL && o->replay[0] != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "record is '%.200s' and replay '%.200s': what a replayed run takes is "
-                          "written down already; give one of them",
-                          o->record, o->replay);
     return TUTTI_OK;
 }
 
@@ -610,6 +605,20 @@ tutti_status tutti_batch_exchange(tutti_method *m, tutti_pass *p, int64_t mine, 
     return TUTTI_OK;
 }
 
+static tutti_status check_replay(const tutti_batches *t, int64_t recorded, int64_t taken,
+                                 tutti_error *err)
+{
+    const tutti_method *m = &t->e->m;
+
+    return recorded < 0 || recorded == taken
+               ? TUTTI_OK
+               : tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                            "replay is '%.200s', in which worker %d took %lld samples in step "
+                            "%llu; here it takes %lld, so it is the record of another run",
+                            t->replay_path, m->rank, (long long)recorded,
+                            (unsigned long long)m->step, (long long)taken);
+}
+
 tutti_status tutti_batch_set(tutti_method *m, tutti_pass *p, const int64_t *wanted, int64_t *of,
                              tutti_error *err)
 {
@@ -624,13 +633,7 @@ tutti_status tutti_batch_set(tutti_method *m, tutti_pass *p, const int64_t *want
     memcpy(t->of, wanted, (size_t)m->workers * sizeof *wanted);
     settle_counts(t, p, false, of);
     TUTTI_TRY(tutti_batch_file_count(t, &recorded, &cut, err));
-    return recorded < 0 || recorded == m->samples
-               ? TUTTI_OK
-               : tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "replay is '%.200s', in which worker %d took %lld samples in step "
-                            "%llu; here it takes %lld, so it is the record of another run",
-                            t->replay_path, m->rank, (long long)recorded,
-                            (unsigned long long)m->step, (long long)m->samples);
+    return check_replay(t, recorded, m->samples, err);
 }
 
 bool tutti_batch_next_pass(tutti_method *m, bool wanted)
@@ -654,13 +657,7 @@ tutti_status tutti_batch_close(tutti_method *m, int64_t *of, tutti_error *err)
     if (t == NULL || !t->leased || t->closed || t->e->stage != STAGE_BETWEEN)
         return wrong_time(m, "tutti_batch_close", err);
     TUTTI_TRY(tutti_batch_file_count(t, &recorded, &cut, err));
-    if (recorded >= 0 && recorded != t->taken)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "replay is '%.200s', in which worker %d took %lld samples in step %llu; here it may "
-            "take %lld, so it is the record of another run",
-            t->replay_path, m->rank, (long long)recorded, (unsigned long long)m->step,
-            (long long)t->taken);
+    TUTTI_TRY(check_replay(t, recorded, t->taken, err));
     TUTTI_TRY(gather_counts(t, t->taken, err));
     for (int r = 0; r < m->workers; r++)
         sum += (uint64_t)t->of[r];

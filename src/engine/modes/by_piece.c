@@ -43,28 +43,6 @@ tutti_by_piece *tutti_by_piece_of(const tutti_engine *e)
     return tutti_facility_self(&e->m, &tutti_by_piece_mode);
 }
 
-static tutti_status refuse_method(const tutti_method *m, tutti_error *err)
-{
-    const tutti_engine *e = m->engine;
-    const char *why =
-        m->ops->exchange == NULL                             ? "exchanges no gradients"
-        : !(m->traits & TUTTI_REPLICAS_EQUAL) || e->is_async ? "keeps models that differ"
-        : m->traits & (TUTTI_OWNS_UPDATE | TUTTI_SHARDED_OPTIMIZER | TUTTI_NON_GRADIENT_UPDATE)
-            ? "has an update of its own"
-        : m->ops->step != NULL && !m->no_step ? "has a step hook, which comes after all exchanges"
-        : m->whole
-            ? "looks at the whole gradient before the first piece is "
-              "exchanged"
-            : tutti_facility_does(m, TUTTI_MERGES_STEPS | TUTTI_LATE_GRADIENTS | TUTTI_SIZES_STEPS);
-
-    return why == NULL
-               ? TUTTI_OK
-               : tutti_fail(
-                     err, TUTTI_ERR_USAGE, 0,
-                     "method '%s' would update each piece as soon as it is exchanged, but it %s",
-                     m->ops->name, why);
-}
-
 tutti_status tutti_by_piece_check(const tutti_method *m, tutti_error *err)
 {
     static const char at_end[] = ", or have the method update at the end of a step";
@@ -84,7 +62,11 @@ tutti_status tutti_by_piece_check(const tutti_method *m, tutti_error *err)
           ", whose step begins when the exchange of the one before is over", at_end },
     };
 
-    TUTTI_TRY(refuse_method(m, err));
+    TUTTI_TRY(tutti_refuse_method(m, "update each piece as soon as it is exchanged",
+                                  TUTTI_NO_EXCHANGE | TUTTI_OWN_MODELS | TUTTI_OWN_UPDATE |
+                                      TUTTI_STEP_HOOK | TUTTI_WHOLE_GRADIENT | TUTTI_MERGES_STEPS |
+                                      TUTTI_LATE_GRADIENTS | TUTTI_SIZES_STEPS,
+                                  err));
     return tutti_refuse(m, conflicts, TUTTI_LENGTH(conflicts), err);
 }
 

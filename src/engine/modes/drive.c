@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "sharded.h"
+#include "engine/refuse.h"
 #include "engine/hooks.h"
 #include "optim/placed.h"
 #include "optim/schedule.h"
@@ -51,30 +52,17 @@ tutti_status tutti_drive_model(const tutti_method *m, const tutti_model **model,
 /* Refuses options that need whole passes, or a worker that has samples of its own. */
 static tutti_status check_options(const tutti_engine *e, tutti_error *err)
 {
-    const tutti_engine_options *o = &e->options;
+    static const char same[] = "computes a model in stages, whose workers have the same samples";
+    static const tutti_conflict conflicts[] = {
+        { TUTTI_ASKED_CLIENT, "computes a model in stages", ", which updates the whole model",
+          NULL },
+        { TUTTI_ASKED_BATCH_SHARE, same, NULL, NULL },
+        { TUTTI_ASKED_PARTITION, same, NULL, NULL },
+        { TUTTI_ASKED_STREAM, same, NULL, NULL },
+        { TUTTI_ASKED_BATCH_NORMS, "computes a model in stages", NULL, NULL },
+    };
 
-    if (e->client.updates)
-        return refused(e, "the client's optimizer",
-                       "updates the whole model; leave it to the run's --optimizer", err);
-    if (o->batch_of != NULL)
-        return refused(e, "batch-share",
-                       "is for workers that have samples each; the workers of a pipeline have the "
-                       "same; omit it",
-                       err);
-    if (o->parts != NULL)
-        return refused(
-            e, "partition",
-            "gives each worker samples of its own, but the workers of a pipeline have the same; "
-            "omit it",
-            err);
-    if (o->streams)
-        return refused(
-            e, "stream",
-            "lets samples arrive at each worker, but the workers of a pipeline have the same; omit "
-            "it",
-            err);
-    if (o->own_values > 0)
-        return refused(e, "batch norms", "keep statistics of a pass; take a model without", err);
+    TUTTI_TRY(tutti_refuse(&e->m, conflicts, TUTTI_LENGTH(conflicts), err));
     for (int i = 0; i < e->layout.n_tensors; i++)
         if (e->params[i].values != NULL || e->params[i].gradient != NULL)
             return refused(
@@ -617,12 +605,7 @@ static tutti_status acquire_rows(void *self, int tensor, const uint32_t *ids, si
     tutti_method *m = &e->m;
     const tutti_tensor *t = &e->tensors[tensor];
 
-    for (size_t i = 0; i < n; i++)
-        if (ids[i] >= t->rows || (i > 0 && ids[i] <= ids[i - 1]))
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "rows_acquire was called for row %lu of %s at place %zu; rows must "
-                              "ascend, and there are %zu",
-                              (unsigned long)ids[i], t->name, i, t->rows);
+    TUTTI_TRY(tutti_rows_check_passed(t, ids, n, "rows_acquire", err));
     if (t->first < m->own.first || t->first >= m->own.first + m->own.count)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "rows_acquire was called for %s, which this worker's stage does not have",

@@ -14,6 +14,7 @@
 #include <errno.h>
 
 #include "sharded.h"
+#include "engine/refuse.h"
 #include "tier/tier.h"
 
 enum { BUFFERS = 2 };
@@ -23,26 +24,15 @@ tutti_held_pieces *tutti_held_of(const tutti_engine *e)
     return tutti_facility_self(&e->m, &tutti_held_mode);
 }
 
-static tutti_status refuse_held(const tutti_engine *e, tutti_error *err)
-{
-    const tutti_method *m = &e->m;
-    const char *why = m->whole ? "looks at the whole gradient before it is exchanged"
-                      : (m->traits & TUTTI_RECOMPUTES) != 0 ? "may look at a step's samples again"
-                      : tutti_exchange_codec(m) != NULL     ? "sends gradients through a codec"
-                                                        : tutti_facility_does(m, TUTTI_SIZES_STEPS);
-
-    return why == NULL ? TUTTI_OK
-                       : tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                                    "method '%s' would hold gradients by piece, but it %s",
-                                    m->ops->name, why);
-}
-
 tutti_status tutti_held_declare(tutti_method *m, tutti_error *err)
 {
     tutti_engine *e = m->engine;
     tutti_held_pieces *h;
 
-    TUTTI_TRY(refuse_held(e, err));
+    TUTTI_TRY(tutti_refuse_method(m, "hold gradients by piece",
+                                  TUTTI_WHOLE_GRADIENT | TUTTI_SAMPLES_AGAIN | TUTTI_ENCODED |
+                                      TUTTI_SIZES_STEPS,
+                                  err));
     h = tutti_alloc(1, sizeof *h);
     if (h == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the gradients of %d pieces",

@@ -35,6 +35,7 @@
 #include <string.h>
 
 #include "engine/engine_internal.h"
+#include "engine/refuse.h"
 #include "engine/lane.h"
 #include "late.h"
 #include "optim/optim.h"
@@ -477,7 +478,7 @@ static uint64_t count_behind(const void *self)
 /* ---- the method's side ---- */
 
 static const tutti_facility_ops facility = { .provides = TUTTI_LATE_GRADIENTS,
-                                             .excludes = TUTTI_MERGES_STEPS,
+                                             .excludes = TUTTI_MERGES_STEPS | TUTTI_WHOLE_GRADIENT,
                                              .close = close_late,
                                              .arrive = quiesce,
                                              .prepare = prepare,
@@ -489,36 +490,26 @@ static const tutti_facility_ops facility = { .provides = TUTTI_LATE_GRADIENTS,
                                              .settle = settle,
                                              .behind = count_behind };
 
-static tutti_status refuse_late(const tutti_method *m, int steps, tutti_error *err)
-{
-    if (!(m->traits & TUTTI_REPLICAS_EQUAL) ||
-        (m->traits & (TUTTI_ASYNC | TUTTI_THROUGH_SERVERS)) || m->ops->exchange == NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' applies gradients late, for which all workers exchange them "
-                          "in every step, keep equal models and make an update of each",
-                          m->ops->name);
-    if (steps > TUTTI_LATE_MOST)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' applies gradients %d steps late; the most is %d",
-                          m->ops->name, steps, TUTTI_LATE_MOST);
-    if (tutti_optim_lazy(m->optim))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "optimizer is lazy, but under method '%s' tables' gradients travel "
-                          "whole, and which rows a late one has touched is not known; omit lazy, "
-                          "or take ddp",
-                          m->ops->name);
-    return TUTTI_OK;
-}
-
 tutti_status tutti_late_declare(tutti_method *m, tutti_plan *plan, int steps, uint64_t from,
                                 bool drain, tutti_error *err)
 {
+    static const tutti_conflict whole_tables = {
+        TUTTI_ASKED_LAZY,
+        "sends tables' gradients whole, and which rows a late one has touched is not known", NULL,
+        ", or take ddp"
+    };
     tutti_engine *e = m->engine;
     late *l;
 
     if (steps == 0)
         return TUTTI_OK;
-    TUTTI_TRY(refuse_late(m, steps, err));
+    if (steps > TUTTI_LATE_MOST)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s' applies gradients %d steps late; the most is %d",
+                          m->ops->name, steps, TUTTI_LATE_MOST);
+    TUTTI_TRY(tutti_refuse_method(m, "apply gradients some steps late",
+                                  TUTTI_NO_EXCHANGE | TUTTI_OWN_MODELS | TUTTI_SERVER_SUMS, err));
+    TUTTI_TRY(tutti_refuse(m, &whole_tables, 1, err));
     l = tutti_alloc(1, sizeof *l);
     if (l == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %d late exchanges", steps);

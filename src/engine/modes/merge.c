@@ -19,6 +19,7 @@
 #include <errno.h>
 
 #include "engine/engine_internal.h"
+#include "engine/refuse.h"
 #include "merge.h"
 
 typedef struct merge {
@@ -125,11 +126,7 @@ tutti_status tutti_merge_declare(tutti_method *m, tutti_plan *plan, tutti_error 
 {
     merge *s;
 
-    if (m->traits & TUTTI_ASYNC || !(m->traits & TUTTI_REPLICAS_EQUAL))
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "method '%s' merges steps, for which all workers make the same ones with equal models",
-            m->ops->name);
+    TUTTI_TRY(tutti_refuse_method(m, "make one update of several steps", TUTTI_OWN_MODELS, err));
     s = tutti_alloc(1, sizeof *s);
     if (s == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "merging steps");

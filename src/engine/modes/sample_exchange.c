@@ -12,6 +12,7 @@
 #include <errno.h>
 
 #include "engine/engine_internal.h"
+#include "engine/refuse.h"
 #include "sample_exchange.h"
 
 typedef struct given {
@@ -196,15 +197,12 @@ tutti_status tutti_samples_send(tutti_method *m, tutti_pass *p, const uint64_t *
 
 tutti_status tutti_await_samples_declare(const tutti_method *m, tutti_error *err)
 {
-    const tutti_engine *e = m->engine;
+    static const tutti_conflict stream = {
+        TUTTI_ASKED_STREAM, "has a model of its own of samples that arrive", NULL,
+        " and give the rates to the method (rates=r0:r1:...)"
+    };
 
-    return !e->options.streams
-               ? TUTTI_OK
-               : tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "stream is given, but method '%s' has a model of its own of samples "
-                            "that arrive; omit stream and give the rates to the method "
-                            "(rates=r0:r1:...)",
-                            m->ops->name);
+    return tutti_refuse(m, &stream, 1, err);
 }
 
 void tutti_await_samples(tutti_method *m, int64_t until_ns)

@@ -180,28 +180,6 @@ static void close_shards(void *self)
     tutti_free(s);
 }
 
-static tutti_status refuse_shards(const tutti_method *m, tutti_error *err)
-{
-    const tutti_engine *e = m->engine;
-    const char *why = (m->traits & TUTTI_SHARDED_OPTIMIZER) == 0
-                          ? "has slots of the optimiser for all of the model"
-                      : !(m->traits & TUTTI_REPLICAS_EQUAL) || e->is_async
-                          ? "keeps models that differ"
-                      : m->ops->exchange == NULL             ? "exchanges no gradients"
-                      : (m->traits & TUTTI_SPARSE_ROWS) != 0 ? "exchanges tables by rows"
-                      : m->by_piece ? "updates each piece as soon as it is exchanged"
-                      : m->order != TUTTI_ORDER_READY
-                          ? "has an order of its own for pieces"
-                          : tutti_facility_does(m, TUTTI_MERGES_STEPS | TUTTI_LATE_GRADIENTS);
-
-    return why == NULL
-               ? TUTTI_OK
-               : tutti_fail(
-                     err, TUTTI_ERR_USAGE, 0,
-                     "method '%s' would update a shard of each piece on each worker, but it %s",
-                     m->ops->name, why);
-}
-
 /* Those of the method; adds them if there are none yet. */
 static tutti_status find_shards(tutti_method *m, tutti_shards **out, tutti_error *err)
 {
@@ -274,12 +252,21 @@ tutti_status tutti_shards_declare(tutti_method *m, tutti_plan *plan, tutti_error
     static const tutti_conflict whole_buffers = { TUTTI_ASKED_CLIENT, "cuts them over the workers",
                                                   ", whose buffers are whole on each worker",
                                                   ", or take ddp" };
+    static const tutti_conflict whole_tables = {
+        TUTTI_ASKED_LAZY,
+        "sends tables' gradients whole, and which rows a step has touched is not known", NULL,
+        ", or take ddp"
+    };
     tutti_engine *e = m->engine;
     tutti_offload *offload = tutti_offload_of(e);
     tutti_shards *s = NULL;
     size_t all = 0;
 
-    TUTTI_TRY(refuse_shards(m, err));
+    TUTTI_TRY(tutti_refuse_method(m, "update a shard of each piece on each worker",
+                                  TUTTI_WHOLE_SLOTS | TUTTI_OWN_MODELS | TUTTI_NO_EXCHANGE |
+                                      TUTTI_ROW_SUMS | TUTTI_PIECE_UPDATES | TUTTI_PIECE_ORDER |
+                                      TUTTI_MERGES_STEPS | TUTTI_LATE_GRADIENTS,
+                                  err));
     TUTTI_TRY(tutti_refuse(m, &whole_buffers, 1, err));
     TUTTI_TRY(tutti_engine_cut(e, err));
     TUTTI_TRY(find_shards(m, &s, err));
@@ -322,12 +309,7 @@ tutti_status tutti_shards_declare(tutti_method *m, tutti_plan *plan, tutti_error
                                 (size_t)e->layout.n_pieces * (s->copied != NULL ? 2 : 1), false,
                                 offload != NULL ? offload->options.tier : NULL, m->device },
         err));
-    if (tutti_optim_lazy(m->optim))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "optimizer is lazy, but under method '%s' tables' gradients travel "
-                          "whole, and which rows a step has touched is not known; omit lazy, or "
-                          "take ddp",
-                          m->ops->name);
+    TUTTI_TRY(tutti_refuse(m, &whole_tables, 1, err));
     e->rate.base = tutti_optim_lr(m->optim);
     if (e->options.commit != NULL)
         tutti_shards_whole_declare(s);

@@ -22,6 +22,7 @@
 #include "engine/engine_internal.h"
 #include "engine/facility.h"
 #include "tune/tuner.h"
+#include "engine/refuse.h"
 
 typedef struct tune {
     tutti_method *m;
@@ -55,26 +56,20 @@ tutti_status tutti_tune_declare(tutti_method *m, tutti_plan *plan, const tutti_t
                                 tutti_error *err)
 {
     tutti_engine *e = m->engine;
+    const tutti_rule rules[] = {
+        { (m->traits & TUTTI_ASYNC) != 0,
+          "{method} lets every worker go at its own pace, so there is no step in which all could "
+          "change; leave tuning off" },
+        { (m->traits & TUTTI_FAULT_TOLERANT) != 0 && !e->options.stop_on_loss &&
+              tutti_world_survives(e->world),
+          "{method} continues without a lost worker, but tuning needs all workers in the steps in "
+          "which settings change; leave tuning off, or let a loss end the run (on-loss=stop)" },
+        { o->apply == NULL, "{method} tunes, but has no function that sets its knobs; give "
+                            "tutti_tune_options.apply" },
+    };
     tune *t;
 
-    if ((m->traits & TUTTI_ASYNC) != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' lets every worker go at its own pace, so there is no step "
-                          "in which all could change; leave tuning off",
-                          m->ops->name);
-    if ((m->traits & TUTTI_FAULT_TOLERANT) != 0 && !e->options.stop_on_loss &&
-        tutti_world_survives(e->world))
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "method '%s' continues without a lost worker, but tuning needs all workers in the "
-            "steps in which settings change; leave tuning off, or let a loss end the run "
-            "(on-loss=stop)",
-            m->ops->name);
-    if (o->apply == NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' tunes, but has no function that sets its knobs; give "
-                          "tutti_tune_options.apply",
-                          m->ops->name);
+    TUTTI_TRY(tutti_refuse_rules(m, rules, TUTTI_LENGTH(rules), err));
     if (o->drop < 0 || o->steps < 1 || o->steps > 1 << 20 || o->drop > 1 << 20)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method '%s': a tuning window of %lld measured and %lld unmeasured "

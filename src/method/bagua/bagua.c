@@ -52,6 +52,7 @@
 #include "engine/exchange/ask.h"
 #include "gossip/averager_clock.h"
 #include "collective/leaders.h"
+#include "engine/refuse.h"
 
 typedef struct bagua {
     frozen f;                    /* of qadam; warmup and bucket are used by all algorithms */
@@ -212,49 +213,36 @@ static tutti_status find_team(tutti_method *m, tutti_error *err)
     return s->by_leaders ? tutti_exchange_teams(m, "hierarchical", s->team, err) : TUTTI_OK;
 }
 
-static tutti_status check_peers(const tutti_method *m, tutti_error *err)
-{
-    const bagua *s = m->self;
-    const int members = m->workers / s->team;
-
-    if (s->algorithm == LOW_PRECISION &&
-        (s->peer_selection == PEERS_ALL || s->peer_selection == PEERS_SHIFT_ONE))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'bagua': algorithm=low_precision_decentralized follows two fixed "
-                          "neighbours, and peer_selection=%s has others; take ring, or "
-                          "algorithm=decentralized",
-                          s->peer_selection == PEERS_ALL ? "all" : "shift_one");
-    if (s->algorithm == DECENTRALIZED && s->peer_selection == PEERS_RING)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "method 'bagua': algorithm=decentralized averages with all or with one that changes; "
-            "peer_selection=ring is of low_precision_decentralized, and method "
-            "'d-psgd(graph=ring)' is a ring at full precision");
-    if (s->peer_selection == PEERS_SHIFT_ONE && members > 1 && members % 2 != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'bagua': peer_selection=shift_one makes pairs of %s, and there "
-                          "are %d; take an even number of them, or peer_selection=all",
-                          s->team > 1 ? "machines (hierarchical)" : "workers", members);
-    return TUTTI_OK;
-}
-
-static tutti_status check_warmup(tutti_method *m, tutti_error *err)
+static tutti_status check_options(tutti_method *m, tutti_error *err)
 {
     bagua *s = m->self;
+    const int members = m->workers / s->team;
+    const tutti_rule rules[] = {
+        { s->algorithm == LOW_PRECISION &&
+              (s->peer_selection == PEERS_ALL || s->peer_selection == PEERS_SHIFT_ONE),
+          "{method}: algorithm=low_precision_decentralized follows two fixed neighbours, and "
+          "peer_selection={peer_selection} has others; take ring, or algorithm=decentralized" },
+        { s->algorithm == DECENTRALIZED && s->peer_selection == PEERS_RING,
+          "{method}: algorithm=decentralized averages with all or with one that changes; "
+          "peer_selection=ring is of low_precision_decentralized, and method "
+          "'d-psgd(graph=ring)' is a ring at full precision" },
+        { s->algorithm == QADAM && s->f.warmup == 0,
+          "{method}: warmup_steps is 0, but algorithm=qadam freezes a second moment, which it must "
+          "have seen; give steps, or a share of the run such as 0.2" },
+        { s->algorithm == ASYNC && s->f.warmup > 0 && s->f.warmup != floor(s->f.warmup),
+          "{method}: warmup_steps is {warmup_steps}; algorithm=async takes a whole number of "
+          "steps" },
+    };
 
+    TUTTI_TRY(tutti_refuse_rules(m, rules, TUTTI_LENGTH(rules), err));
     if (s->f.warmup < 0)
         s->f.warmup = s->algorithm == QADAM ? 100 : 0;
-    if (s->algorithm == QADAM && s->f.warmup == 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'bagua': warmup_steps is 0, but algorithm=qadam freezes a second "
-                          "moment, which it must have seen; give steps, or a share of the run such "
-                          "as 0.2");
-    if (s->algorithm == ASYNC && s->f.warmup != floor(s->f.warmup))
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "method 'bagua': warmup_steps is %.9g; algorithm=async takes a whole number of steps",
-            s->f.warmup);
-    return TUTTI_OK;
+    return s->peer_selection != PEERS_SHIFT_ONE || members == 1 || members % 2 == 0
+               ? TUTTI_OK
+               : tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                            "method 'bagua': peer_selection=shift_one makes pairs of %s, and there "
+                            "are %d; take an even number of them, or peer_selection=all",
+                            s->team > 1 ? "machines (hierarchical)" : "workers", members);
 }
 
 /* ---- autotune ---- */
@@ -328,8 +316,7 @@ static tutti_status bagua_declare(tutti_method *m, tutti_plan *plan, tutti_error
     tutti_status status = TUTTI_OK;
 
     TUTTI_TRY(find_team(m, err));
-    TUTTI_TRY(check_peers(m, err));
-    TUTTI_TRY(check_warmup(m, err));
+    TUTTI_TRY(check_options(m, err));
     s->f.bias_correction = true;
     s->f.growing = s->correction == 1;
     if (!s->fusion)
@@ -538,7 +525,7 @@ static uint64_t bagua_settles(const void *self, uint64_t steps, uint64_t epoch)
 
     if (s->algorithm != QADAM && s->algorithm != ASYNC)
         return s->autotune ? TUTTI_SETTLES_UNKNOWN : 0;
-    if (f.warmup < 0) /* as in check_warmup */
+    if (f.warmup < 0) /* as in check_options */
         f.warmup = s->algorithm == QADAM ? 100 : 0;
     return s->algorithm == ASYNC ? (uint64_t)f.warmup : frozen_settles(&f, steps, epoch);
 }

@@ -32,6 +32,7 @@
 
 #include "collective/leaders.h"
 #include "engine/engine_facility.h"
+#include "engine/exchange/ask.h"
 #include "engine/facility.h"
 #include "tutti/codec.h"
 #include "tutti/method/gossip.h"
@@ -224,29 +225,6 @@ static tutti_status post_receives(tutti_ring *ring, uint64_t k, tutti_error *err
     return TUTTI_OK;
 }
 
-/* Refuses numbers that are not finite: the codec cannot represent them, and they would reach the
-   neighbours' models. */
-static tutti_status check_finite(const tutti_ring *ring, const tutti_view *v, tutti_error *err)
-{
-    const tutti_method *m = ring->m;
-    const tutti_layout *l = m->layout;
-    size_t bad = 0;
-    int t = 0;
-
-    if (tutti_finite(m->device, v->count, ring->difference))
-        return TUTTI_OK;
-    while (tutti_finite(m->device, 1, ring->difference + bad))
-        bad++;
-    while (v->first + bad >= l->tensor[t].first + l->tensor[t].count)
-        t++;
-    return tutti_fail_rank(
-        err, TUTTI_ERR_NUMBER, m->rank,
-        "worker %d: %s has moved by %g at element %zu when it is to be sent; lower the learning "
-        "rate or clip the gradient (clip-norm)",
-        m->rank, l->tensor[t].name, (double)ring->difference[bad],
-        v->first + bad - l->tensor[t].first);
-}
-
 static tutti_status post_bucket(tutti_ring *ring, uint64_t k, int b, const float *x,
                                 tutti_error *err)
 {
@@ -262,7 +240,12 @@ static tutti_status post_bucket(tutti_ring *ring, uint64_t k, int b, const float
     tutti_diff(d, v.count, 1, x + v.first, ring->w + v.first, t);
     for (int s = 0; s < SIDES; s++)
         tutti_add_diff(d, v.count, 1.0f / 3, ring->of[s] + v.first, ring->w + v.first, t);
-    TUTTI_TRY(check_finite(ring, &v, err));
+    /* a codec cannot represent other numbers, and they would reach the neighbours' models */
+    TUTTI_TRY(tutti_exchange_check_displacement(
+        ring->m,
+        &(tutti_piece){ .g = t, .first = v.first, .count = v.count, .step = ring->m->step,
+                        .tensors = ring->m->layout->n_tensors },
+        err));
     bytes = tutti_codec_pack(ring->codec, &v, t, ring->scratch, out);
     for (int s = 0; s < SIDES; s++)
         TUTTI_TRY(tutti_post_send(ring->m->world, request_of(ring, b, true, s), ring->beside[s],

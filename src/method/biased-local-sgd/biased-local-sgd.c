@@ -107,7 +107,7 @@ static const tutti_option biased_options[] = {
       "local steps of each worker in a round, tau_0:tau_1:...; auto: as many as fit into the time "
       "of the fastest worker, measured" },
     { "round_steps", TUTTI_INT, TUTTI_AT(biased, round_steps), 32, 1, STEPS_MOST, NULL,
-      "local steps of the fastest worker in a round; with steps=auto" },
+      "local steps of the fastest worker in a round", "steps=auto" },
     { "bias_ratio", TUTTI_REAL, TUTTI_AT(biased, bias_ratio), 4, 1, 1e9, NULL,
       "rho: slow workers draw rho times their samples and keep those of highest loss; 1: uniform, "
       "no losses are asked for" },
@@ -360,12 +360,6 @@ static tutti_status check_steps(tutti_method *m, tutti_error *err)
             "method 'biased-local-sgd': steps is '%.80s'; write auto, or a whole number from 1 to "
             "1000000 for each of the %d workers: tau_0:tau_1:...",
             s->steps, m->workers);
-    else if (s->round_steps != 32)
-        status =
-            tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                       "method 'biased-local-sgd': round_steps is %lld, but steps are given; omit "
-                       "round_steps, or take steps=auto",
-                       (long long)s->round_steps);
     else if (s->biased && m->share->samples < UINT32_MAX) {
         want = tutti_biased_takes_slow(m, tau, (int64_t)m->share->samples, m->workers);
         if (s->bias_ratio * (double)want > (double)m->share->samples)

@@ -67,6 +67,7 @@
 #include "hermes.h"
 #include "tutti/method/steps.h"
 #include "engine/calls.h"
+#include "engine/refuse.h"
 
 enum { SERVE };                  /* service */
 enum { CHUNK = 2500, ROUNDS = 10 };
@@ -162,17 +163,16 @@ int64_t tutti_hermes_first_batches(const tutti_method *m)
 static tutti_status hermes_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     hermes *s = m->self;
+    const tutti_rule rules[] = {
+        { s->chunk > 0 && s->minibatch > s->chunk,
+          "{method}: minibatch is {minibatch} samples, but a chunk has {chunk}; give a smaller "
+          "minibatch, or a larger chunk" },
+        { s->minibatch > m->share->batch,
+          "{method}: minibatch is {minibatch} samples, but a pass of this run has {batch} at most; "
+          "give a smaller minibatch, or a larger batch" },
+    };
 
-    if (s->chunk > 0 && s->minibatch > s->chunk)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'hermes': minibatch is %lld samples, but a chunk has %lld; give "
-                          "a smaller minibatch, or a larger chunk",
-                          (long long)s->minibatch, (long long)s->chunk);
-    if (s->minibatch > m->share->batch)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'hermes': minibatch is %lld samples, but a pass of this run has "
-                          "%lld at most; give a smaller minibatch, or a larger batch",
-                          (long long)s->minibatch, (long long)m->share->batch);
+    TUTTI_TRY(tutti_refuse_rules(m, rules, TUTTI_LENGTH(rules), err));
     if (s->chunk_most > 0 && s->chunk_most < chunk_of(s))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method 'hermes': chunk_most is %lld samples, but chunk begins at %lld; "

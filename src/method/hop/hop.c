@@ -36,6 +36,7 @@
 #include "tutti/method/gossip.h"
 #include "queues.h"
 #include "engine/calls.h"
+#include "engine/refuse.h"
 
 typedef struct hop {
     tutti_queues_options options;
@@ -64,9 +65,9 @@ static const tutti_option hop_options[] = {
       "iterations that a worker may be ahead of one that takes its models; 0: no tokens",
       "mode=standard" },
     { "backup", TUTTI_INT, TUTTI_AT(hop, options.backup), 0, 0, 65536, NULL,
-      "neighbours whose models are not waited for, whichever are last" },
+      "neighbours whose models are not waited for, whichever are last", "mode=standard" },
     { "staleness", TUTTI_INT, TUTTI_AT(hop, options.staleness), 0, 0, 1023, NULL,
-      "iterations that a neighbour's model may be old; below max_gap" },
+      "iterations that a neighbour's model may be old; below max_gap", "mode=standard" },
     { "staleness_weights", TUTTI_CHOICE, TUTTI_AT(hop, options.weights), TUTTI_QUEUES_LINEAR, 0, 1,
       "linear|uniform", "with staleness: linear: a newer model weighs more", "staleness>0" },
     { "skip", TUTTI_BOOL, TUTTI_AT(hop, skip), 0, 0, 1, NULL,
@@ -80,34 +81,32 @@ static const tutti_option hop_options[] = {
     { 0 }
 };
 
-static tutti_status check_skip(const hop *s, tutti_error *err)
-{
-    const tutti_queues_options *o = &s->options;
-
-    if (s->skip && o->backup == 0 && o->staleness == 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'hop': skip is on, but with backup=0 and staleness=0 all wait "
-                          "for a slow worker, so it is never behind; give backup=1, or a "
-                          "staleness");
-    if (s->skip && (o->max_gap == 0 || s->max_jump > o->max_gap))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'hop': max_jump is %lld and max_gap %lld: tokens show how far a "
-                          "worker is behind, and no worker is further than max_gap; give max_jump "
-                          "at most max_gap, which is 1 or more",
-                          (long long)s->max_jump, (long long)o->max_gap);
-    return TUTTI_OK;
-}
-
 static tutti_status hop_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     static const int services[2] = { MODELS, TOKENS };
     hop *s = m->self;
+    const tutti_queues_options *o = &s->options;
+    const tutti_rule rules[] = {
+        { o->backup > 0 && o->max_gap == 0,
+          "{method}: backup is {backup} and max_gap 0: without tokens a worker that does not wait for "
+          "a slow one runs ahead of it without bound; set max_gap, say 8" },
+        { o->max_gap > 0 && o->staleness >= o->max_gap,
+          "{method}: staleness is {staleness} and max_gap {max_gap}: tokens would hold workers back "
+          "before any model is so old; set max_gap above staleness, or 0 for no tokens" },
+        { s->skip && o->backup == 0 && o->staleness == 0,
+          "{method}: skip is on, but with backup=0 and staleness=0 all wait for a slow worker, so it "
+          "is never behind; give backup=1, or a staleness" },
+        { s->skip && (o->max_gap == 0 || s->max_jump > o->max_gap),
+          "{method}: max_jump is {max_jump} and max_gap {max_gap}: tokens show how far a worker is "
+          "behind, and no worker is further than max_gap; give max_jump at most max_gap, which is 1 "
+          "or more" },
+    };
     const tutti_state figures = { .name = "hop.told",
                                   .keep = TUTTI_SCRATCH,
                                   .dtype = TUTTI_F32,
                                   .count = (size_t)m->workers * TOLD };
 
-    TUTTI_TRY(check_skip(s, err));
+    TUTTI_TRY(tutti_refuse_rules(m, rules, TUTTI_LENGTH(rules), err));
     tutti_sit_out_declare(m, plan);
     tutti_declare(plan, &figures, &s->figures);
     if (s->order == PARALLEL && m->workers > 1)

@@ -8,6 +8,7 @@
                    mixed. */
 #include "ledger.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -99,29 +100,16 @@ int64_t tutti_ledger_bound(const tutti_graph *graph, const tutti_ledger_rules *r
 static tutti_status check_rules(const tutti_graph *graph, const tutti_ledger_rules *r,
                                 tutti_error *err)
 {
-    const long long gap = r->max_gap, backup = r->backup, staleness = r->staleness;
+    const long long backup = r->backup;
     neighbours near = { 0 };
     tutti_status status = TUTTI_OK;
 
+    assert(!r->acks || (backup == 0 && r->staleness == 0));
+    assert(backup == 0 || r->max_gap > 0);
+    assert(r->max_gap == 0 || r->staleness < r->max_gap);
     TUTTI_TRY(tutti_fail_within(
         err, tutti_graph_require(graph, "static", err),
         "models that are matched by iteration need a fixed graph, say ring-based"));
-    if (r->acks && (backup > 0 || staleness > 0))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "mode=notify-ack waits for every neighbour's word in each iteration, so "
-                          "backup (%lld) and staleness (%lld) must be 0; take mode=standard",
-                          backup, staleness);
-    if (backup > 0 && gap == 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "backup is %lld and max_gap 0: without tokens a worker that does not "
-                          "wait for a slow one runs ahead of it without bound; set max_gap, say 8",
-                          backup);
-    if (gap > 0 && staleness >= gap)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "staleness is %lld and max_gap %lld: tokens would hold workers back "
-                          "before any model is so old; set max_gap above staleness, or 0 for no "
-                          "tokens",
-                          staleness, gap);
     if (!take_neighbours(graph, &near))
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "looking at the graph");
     for (int rank = 0; rank < tutti_graph_size(graph) && status == TUTTI_OK; rank++) {

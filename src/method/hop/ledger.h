@@ -59,9 +59,10 @@ typedef struct tutti_ledger {
     uint64_t dropped;            /* models that arrived and were never mixed */
 } tutti_ledger;
 
-/* Opens the ledger of worker `rank` on a static graph, at iteration 0. TUTTI_ERR_USAGE: the rules
-   are incompatible, or backup leaves some worker no neighbour to wait for; the message says what
-   to change. Call tutti_ledger_close also after a failure; it accepts NULL. */
+/* Opens the ledger of worker `rank` on a static graph, at iteration 0. Preconditions: with acks
+   backup and staleness are 0, with backup max_gap is above 0, and staleness is below a max_gap
+   above 0. TUTTI_ERR_USAGE: backup leaves some worker no neighbour to wait for; the message says
+   what to change. Call tutti_ledger_close also after a failure; it accepts NULL. */
 tutti_status tutti_ledger_open(tutti_ledger **out, const tutti_graph *graph, int rank,
                                const tutti_ledger_rules *rules, tutti_error *err);
 void tutti_ledger_close(tutti_ledger *l);

@@ -55,6 +55,7 @@
 #include "tutti/method/steps.h"
 #include "engine/exchange/ask.h"
 #include "engine/modes/sample_exchange.h"
+#include "engine/refuse.h"
 
 enum { PERSISTENCE, TRUNCATION, CAP };
 enum { OF_ONE_VECTOR, REFERENCE };
@@ -205,21 +206,18 @@ static tutti_status fill_in(const tutti_method *m, tutti_error *err)
 static tutti_status check_options(const tutti_method *m, tutti_error *err)
 {
     const scadles *s = m->self;
+    const tutti_rule rules[] = {
+        { s->batch_min > s->batch_max,
+          "{method}: batch_min is {batch_min} and batch_max {batch_max}; swap them" },
+        { s->policy == CAP && s->cap < s->batch_min,
+          "{method}: cap is {cap} samples, and batch_min, which would never wait at once, "
+          "{batch_min}; make cap as large at least" },
+        { m->share->accumulate > 1,
+          "{method}: accumulate is {accumulate}, but what has come is one pass; leave accumulate at "
+          "1 and raise batch_max" },
+    };
 
-    if (s->batch_min > s->batch_max)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'scadles': batch_min is %lld and batch_max %lld; swap them",
-                          (long long)s->batch_min, (long long)s->batch_max);
-    if (s->policy == CAP && s->cap < s->batch_min)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'scadles': cap is %lld samples, and batch_min, which would never "
-                          "wait at once, %lld; make cap as large at least",
-                          (long long)s->cap, (long long)s->batch_min);
-    if (m->share->accumulate > 1)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'scadles': accumulate is %lld, but what has come is one pass; "
-                          "leave accumulate at 1 and raise batch_max",
-                          (long long)m->share->accumulate);
+    TUTTI_TRY(tutti_refuse_rules(m, rules, TUTTI_LENGTH(rules), err));
     return find_rates(m, NULL, err);
 }
 
