@@ -10,12 +10,13 @@
    as well, and nothing is stored either.
 
    Logical shares are the workers of a larger run: all about them is asked of that run, and a
-   worker of this one has a block of its workers. */
+   worker of this one has a block of its workers, or every n-th. */
 #include "tutti/base.h"
 #include "share.h"
 
 #include <assert.h>
 #include <math.h>
+#include <stdlib.h>
 
 /* Draws of the order have a stream of their own; part of what a resumed run relies on. */
 #define ORDER_STREAM UINT64_C(0x6f72646572) /* "order" */
@@ -41,7 +42,7 @@ static uint64_t full_step(const tutti_share *s)
     if (s->passes_of != NULL)
         return tutti_size_mul((size_t)s->batch, (size_t)all_passes(s), &g) ? g : UINT64_MAX;
     if (!tutti_size_mul((size_t)s->batch, (size_t)s->accumulate, &g) ||
-        !tutti_size_mul(g, (size_t)(s->logical > 0 ? s->logical : s->workers), &g))
+        !tutti_size_mul(g, (size_t)(s->logical != 0 ? abs(s->logical) : s->workers), &g))
         return UINT64_MAX;
     return g;
 }
@@ -81,24 +82,37 @@ int64_t tutti_share_passes(const tutti_share *s, int worker)
 
 int tutti_share_logical(const tutti_share *s, int worker, int *count)
 {
+    const int all = abs(s->logical);
     int each, extra;
 
     *count = 1;
-    if (s->logical == 0)
+    if (all == 0)
         return worker;
-    assert(s->logical >= s->workers && s->batch_of == NULL && s->passes_of == NULL &&
-           s->parts == NULL);
-    each = s->logical / s->workers;
-    extra = s->logical % s->workers;
+    assert(all >= s->workers && s->batch_of == NULL && s->passes_of == NULL && s->parts == NULL);
+    each = all / s->workers;
+    extra = all % s->workers;
     *count = each + (worker < extra);
-    return worker * each + (worker < extra ? worker : extra);
+    return s->logical < 0 ? worker : worker * each + (worker < extra ? worker : extra);
+}
+
+int tutti_share_stride(const tutti_share *s)
+{
+    return s->logical < 0 ? s->workers : 1;
+}
+
+tutti_share tutti_share_in_blocks(const tutti_share *s)
+{
+    tutti_share of = *s;
+
+    of.logical = abs(s->logical);
+    return of;
 }
 
 tutti_share tutti_share_by_logical(const tutti_share *s)
 {
     tutti_share of = *s;
 
-    of.workers = s->logical > 0 ? s->logical : s->workers;
+    of.workers = s->logical != 0 ? abs(s->logical) : s->workers;
     of.logical = 0;
     return of;
 }
@@ -180,12 +194,12 @@ int64_t tutti_share_pass(const tutti_share *s, uint64_t step, int worker, int64_
 
     assert(worker >= 0 && worker < s->workers && pass >= 0 &&
            (s->passes_of != NULL || pass < tutti_share_passes(s, worker)));
-    if (s->logical > 0) {
+    if (s->logical != 0) {
         const tutti_share shares = tutti_share_by_logical(s);
         int mine;
-        return tutti_share_pass(&shares, step,
-                                tutti_share_logical(s, worker, &mine) + (int)(pass / s->accumulate),
-                                pass % s->accumulate, epoch, position);
+        const int of = tutti_share_logical(s, worker, &mine) +
+                       (int)(pass / s->accumulate) * tutti_share_stride(s);
+        return tutti_share_pass(&shares, step, of, pass % s->accumulate, epoch, position);
     }
     if (s->parts != NULL) {
         assert(s->passes_of == NULL);
@@ -216,13 +230,13 @@ int64_t tutti_share_step(const tutti_share *s, uint64_t step, int worker)
     assert(worker >= -1 && worker < s->workers);
     if (worker < 0)
         return (int64_t)total;
-    if (s->logical > 0) {
+    if (s->logical != 0) {
         const tutti_share shares = tutti_share_by_logical(s);
         int mine;
         const int at = tutti_share_logical(s, worker, &mine);
         int64_t samples = 0;
-        for (int v = at; v < at + mine; v++)
-            samples += tutti_share_step(&shares, step, v);
+        for (int i = 0; i < mine; i++)
+            samples += tutti_share_step(&shares, step, at + i * tutti_share_stride(s));
         return samples;
     }
     if (total < full_step(s))

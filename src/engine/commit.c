@@ -30,7 +30,7 @@ tutti_status tutti_engine_commit_declare(tutti_engine *e, tutti_error *err)
 {
     static const tutti_conflict apart = {
         TUTTI_ASKED_COMMIT, "changes what it keeps before all exchanges of a step are over", NULL,
-        ", or take ddp, bytescheduler(tune=off) or zero(stage=1)"
+        ", or take ddp, bytescheduler(tune=off) or zero(stage=1|2)"
     };
     static const tutti_conflict codec = {
         TUTTI_ASKED_CODEC, "makes its steps as a whole or not at all here (commit)",

@@ -24,6 +24,12 @@
 
    Levels that are sent are stored owner by owner, so that they are what the all-to-all sends.
 
+   If gradients are held by piece (held.c) there is no memory for nodes of whole pieces. So worker r
+   computes the shares r, r + n, r + 2n, ..., and each pass is exchanged: the owner of a part
+   receives it of the shares jn, ..., (j + 1) n - 1, and adds them in this order to its nodes of the
+   shares before, at most lg V. Each share is sent once, and the nodes that an owner keeps are of
+   its parts only.
+
    Client state (own_values), as running statistics of batch norms, begins each share of a step as
    the step began. After the step it is the mean over the shares that have samples, the same on all
    workers. Each worker gathers that of all shares, V times the state, and adds it in the tree. */
@@ -53,11 +59,13 @@ typedef struct logical {
     int *nodes_of;               /* [workers]: number of nodes of each worker */
     int nodes;                   /* the sum */
     tutti_logical_node *node;    /* [nodes]: of all workers, in ascending order */
-    float *in;                   /* declared: the nodes of this worker's part of every piece */
+    float *in;                   /* declared: the nodes of this worker's part of every piece. Held
+                                    by piece: those from the second on of the shares before, each
+                                    of all its parts */
     size_t *counts;              /* [most pieces][3 x workers]: elements sent to, received from, and
                                     owned by each worker */
     float *state;                /* declared, (1 + V) x state_size: the client's state when the step
-                                    began, and after each share; NULL: none */
+                                    began, and after each share, worker by worker; NULL: none */
     size_t state_size;           /* own_values, and 1 if the share has samples */
     size_t *state_counts;        /* [workers]: elements of `state` of each worker's shares */
     tutti_engine_bad *bad;       /* [most pieces]: a number that is not finite in an earlier share
@@ -83,7 +91,30 @@ static void close_logical(void *self)
     tutti_free(s);
 }
 
+static bool is_held(const logical *s)
+{
+    return s->e->m.held != TUTTI_HELD_WHOLE;
+}
+
 /* ---- a share ---- */
+
+/* The share that this worker computes in that place. */
+static int share_at(const logical *s, int at)
+{
+    return s->first + at * tutti_share_stride(&s->e->division.share);
+}
+
+/* p->g, of this worker's share in that place, becomes what is added. */
+static void weigh_share(const logical *s, const tutti_piece *p, uint64_t step, int at)
+{
+    const tutti_share of = tutti_share_by_logical(&s->e->division.share);
+    const int64_t all = tutti_share_step(&of, step, -1);
+    const float weight =
+        (float)((double)tutti_share_step(&of, step, share_at(s, at)) / (double)all);
+
+    if (weight != 1)
+        tutti_scale(s->e->m.device, p->count, weight, p->g);
+}
 
 /* The first element of part `index` of a piece. */
 static size_t part_at(const logical *s, const tutti_piece *p, int index)
@@ -115,12 +146,7 @@ static void move_level(const logical *s, tutti_piece *p, int level, bool store)
    it makes larger ones. Returns the number of nodes that are kept besides. */
 static int join_share(const logical *s, tutti_piece *p, uint64_t step, int at)
 {
-    const tutti_share of = tutti_share_by_logical(&s->e->division.share);
-    const int64_t all = tutti_share_step(&of, step, -1);
-    const float weight = (float)((double)tutti_share_step(&of, step, s->first + at) / (double)all);
-
-    if (weight != 1)
-        tutti_scale(s->e->m.device, p->count, weight, p->g);
+    weigh_share(s, p, step, at);
     for (int k = 1; k <= s->joins[at]; k++)
         move_level(s, p, s->depth[at] - k, false);
     return s->depth[at] - s->joins[at];
@@ -138,10 +164,14 @@ static tutti_status check_share(const logical *s, int piece, int at, tutti_error
     return TUTTI_OK;
 }
 
-/* The client's state after share v of the step. */
-static float *state_of(const logical *s, int v)
+/* The client's state after the share that a worker computes in that place. */
+static float *state_of(const logical *s, int worker, int at)
 {
-    return s->state + (size_t)(1 + v) * s->state_size;
+    const tutti_share blocks = tutti_share_in_blocks(&s->e->division.share);
+    int mine;
+    const int first = tutti_share_logical(&blocks, worker, &mine);
+
+    return s->state + (size_t)(1 + first + at) * s->state_size;
 }
 
 static tutti_status begin_pass(void *self, const tutti_pass *pass, tutti_error *err)
@@ -157,12 +187,12 @@ static tutti_status begin_pass(void *self, const tutti_pass *pass, tutti_error *
     return TUTTI_OK;
 }
 
-static void keep_state(const logical *s, int v)
+static void keep_state(const logical *s, int at)
 {
     const tutti_engine *e = s->e;
     const tutti_share of = tutti_share_by_logical(&e->division.share);
-    const bool any = tutti_share_step(&of, e->counts.progress.step, v) > 0;
-    float *const state = state_of(s, v);
+    const bool any = tutti_share_step(&of, e->counts.progress.step, share_at(s, at)) > 0;
+    float *const state = state_of(s, e->m.rank, at);
 
     tutti_copy(e->m.device, s->state_size, e->own_values.now, state);
     if (!any)
@@ -185,8 +215,8 @@ static tutti_status exchange_rest(void *self, tutti_error *err)
         return TUTTI_OK;
     was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
     status = tutti_allgather_v(
-        &g, s->state_counts, tutti_f32(d, state_of(s, s->first), s->state_counts[e->m.rank]),
-        tutti_f32(d, state_of(s, 0), (size_t)s->shares * s->state_size), err);
+        &g, s->state_counts, tutti_f32(d, state_of(s, e->m.rank, 0), s->state_counts[e->m.rank]),
+        tutti_f32(d, state_of(s, 0, 0), (size_t)s->shares * s->state_size), err);
     tutti_engine_doing(e, was);
     return status;
 }
@@ -196,14 +226,18 @@ static tutti_status end_step(void *self, tutti_error *err)
 {
     const logical *s = self;
     tutti_device *d = s->e->m.device;
+    const tutti_share *share = &s->e->division.share;
     const float *all[TUTTI_LOGICAL_MOST];
     float *const now = s->e->own_values.now;
 
     (void)err;
     if (s->state == NULL)
         return TUTTI_OK;
-    for (int v = 0; v < s->shares; v++)
-        all[v] = state_of(s, v);
+    for (int w = 0, mine; w < s->e->m.workers; w++) {
+        const int first = tutti_share_logical(share, w, &mine);
+        for (int i = 0; i < mine; i++)
+            all[first + i * tutti_share_stride(share)] = state_of(s, w, i);
+    }
     tutti_tree_sum(d, s->state_size, s->shares, all, NULL, now);
     /* no step is without samples */
     tutti_scale(d, s->state_size - 1, 1 / now[s->state_size - 1], now);
@@ -211,7 +245,8 @@ static tutti_status end_step(void *self, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* After each share but the last one, whose pieces are exchanged as they become ready. */
+/* After each share but the last one, whose pieces are exchanged as they become ready, as those of
+   every share are that is held by piece. */
 static tutti_status end_pass(void *self, tutti_error *err)
 {
     const logical *s = self;
@@ -219,9 +254,9 @@ static tutti_status end_pass(void *self, tutti_error *err)
     const int64_t index = e->step.pass.index, each = e->division.share.accumulate;
     const int at = (int)(index / each);
 
-    if ((index + 1) % each == 0 && s->state != NULL)
-        keep_state(s, s->first + at);
-    if ((index + 1) % each != 0 || at + 1 == s->mine)
+    if ((index + 1) % each == 0 && s->state != NULL && at < s->mine)
+        keep_state(s, at);
+    if ((index + 1) % each != 0 || at + 1 == s->mine || is_held(s))
         return TUTTI_OK;
     for (int k = 0; k < e->layout.n_pieces; k++) {
         tutti_piece *p = &e->pieces[k];
@@ -249,6 +284,19 @@ static float *add_nodes(const logical *s, tutti_logical_node of, float *in, size
     return left;
 }
 
+/* The offset of this worker's part of a piece in memory for its parts of all pieces. Parts are
+   rounded up. */
+static size_t part_place(const logical *s, const tutti_piece *p)
+{
+    return p->first / (size_t)s->e->m.workers + (size_t)p->index * TUTTI_ENGINE_PART_OVER;
+}
+
+static size_t part_room(const logical *s)
+{
+    return s->e->m.n / (size_t)s->e->m.workers +
+           ((size_t)tutti_engine_most_pieces(s->e) + 1) * TUTTI_ENGINE_PART_OVER;
+}
+
 /* By way of the parts' owners. */
 static tutti_status sum_by_parts(const logical *s, tutti_piece *p, float *part, tutti_error *err)
 {
@@ -257,7 +305,7 @@ static tutti_status sum_by_parts(const logical *s, tutti_piece *p, float *part, 
     const size_t first = part_at(s, p, e->m.rank), own = part_at(s, p, e->m.rank + 1) - first;
     size_t *const to = s->counts + (size_t)p->index * 3 * (size_t)n, *const from = to + n,
                   *const owned = from + n;
-    float *const in = s->in + (size_t)s->nodes * (p->first / (size_t)n + (size_t)p->index * TUTTI_ENGINE_PART_OVER),
+    float *const in = s->in + (size_t)s->nodes * part_place(s, p),
                  *const result = part != NULL ? part : p->g + first;
     int next = 0;
 
@@ -275,6 +323,57 @@ static tutti_status sum_by_parts(const logical *s, tutti_piece *p, float *part, 
     return part != NULL ? TUTTI_OK
                         : tutti_allgather_v(&p->group, owned, tutti_f32(e->m.device, result, own),
                                             tutti_f32(e->m.device, p->g, p->count), err);
+}
+
+/* `from`, one after the other: this worker's part of the shares first, ..., first + count - 1. Adds
+   them to the nodes of the shares before; `part` is the first. */
+static void count_up(const logical *s, const tutti_piece *p, tutti_logical_node shares, float *part,
+                     float *from)
+{
+    tutti_device *d = s->e->m.device;
+    const size_t own = part_at(s, p, s->e->m.rank + 1) - part_at(s, p, s->e->m.rank);
+    tutti_logical_node kept[TUTTI_LOGICAL_NODES + 1];
+    float *level[TUTTI_LOGICAL_NODES + 1], *at[TUTTI_LOGICAL_NODES + 1];
+    int n = tutti_logical_nodes(s->shares, (tutti_logical_node){ 0, shares.first }, kept);
+
+    for (int k = 0; k <= TUTTI_LOGICAL_NODES; k++)
+        at[k] = level[k] =
+            k == 0 || k >= s->levels ? part : s->in + (size_t)(k - 1) * part_room(s) + part_place(s, p);
+    for (int i = 0; i < shares.count; i++) {
+        kept[n] = (tutti_logical_node){ shares.first + i, 1 };
+        at[n] = from + (size_t)i * own;
+        for (n++; n > 1 && tutti_logical_joins(s->shares, kept[n - 2], kept[n - 1]); n--) {
+            tutti_add(d, own, at[n - 1], at[n - 2]);
+            kept[n - 2].count += kept[n - 1].count;
+        }
+    }
+    for (int k = 0; k < n; k++)
+        if (at[k] != level[k])
+            tutti_copy(d, own, at[k], level[k]);
+}
+
+/* Held by piece: a pass, in which each of the first workers has a share. A worker without one sends
+   nothing, since even 0 may change a sum, of -0. */
+static tutti_status sum_pass(const logical *s, tutti_piece *p, float *part, tutti_error *err)
+{
+    tutti_engine *e = s->e;
+    const int n = e->m.workers, at = (int)e->step.pass.index, first = at * n,
+              count = s->shares - first < n ? s->shares - first : n;
+    const size_t own = part_at(s, p, e->m.rank + 1) - part_at(s, p, e->m.rank);
+    size_t *const to = s->counts + (size_t)p->index * 3 * (size_t)n, *const from = to + n;
+    float *const received = e->piece_state[p->index].received;
+
+    if (at < s->mine)
+        weigh_share(s, p, p->step, at);
+    for (int w = 0; w < n; w++) {
+        to[w] = at < s->mine ? part_at(s, p, w + 1) - part_at(s, p, w) : 0;
+        from[w] = w < count ? own : 0;
+    }
+    TUTTI_TRY(tutti_alltoall_v(&p->group, to,
+                               tutti_f32(e->m.device, p->g, at < s->mine ? p->count : 0),
+                               tutti_f32(e->m.device, received, (size_t)count * own), err));
+    count_up(s, p, (tutti_logical_node){ first, count }, part, received);
+    return TUTTI_OK;
 }
 
 static tutti_status sum_directly(const logical *s, tutti_piece *p, float *part, tutti_error *err)
@@ -295,8 +394,11 @@ static tutti_status sum_directly(const logical *s, tutti_piece *p, float *part, 
 static tutti_status sum(void *self, tutti_piece *p, float *part, tutti_error *err)
 {
     const logical *s = self;
-    const int depth = join_share(s, p, p->step, s->mine - 1);
+    int depth;
 
+    if (is_held(s))
+        return sum_pass(s, p, part, err);
+    depth = join_share(s, p, p->step, s->mine - 1);
     if (s->mine > 1 && s->bad[p->index].found)
         s->e->piece_state[p->index].bad = s->bad[p->index];
     if (s->direct)
@@ -323,6 +425,17 @@ static void plan_levels(logical *s)
         }
         kept[n++] = now;
         s->levels = (i + 1 < s->mine || !s->direct) && n > s->levels ? n : s->levels;
+    }
+}
+
+/* Held by piece: the most nodes that an owner keeps between two passes. */
+static void plan_passes(logical *s)
+{
+    tutti_logical_node nodes[TUTTI_LOGICAL_NODES];
+
+    for (int first = s->e->m.workers; first < s->shares; first += s->e->m.workers) {
+        const int n = tutti_logical_nodes(s->shares, (tutti_logical_node){ 0, first }, nodes);
+        s->levels = n > s->levels ? n : s->levels;
     }
 }
 
@@ -367,6 +480,9 @@ static tutti_status refuse_logical(const tutti_engine *e, tutti_error *err)
         (e->m.traits & TUTTI_LOGICAL_SHARES) == 0 ? "does more in a step than to add gradients, or "
                                                     "its options do, and what it does depends "
                                                     "on the number of workers"
+        : e->options.accumulate > 1 && e->m.held != TUTTI_HELD_WHOLE
+            ? "holds gradients by piece, so that a share is of one pass: give accumulate=1 and as "
+              "many times more shares"
         : e->sums.collective != NULL && strstr(e->sums.collective, "order=any") != NULL
             ? "cannot have them with a collective that adds in an order of its own (order=any)"
             : NULL;
@@ -377,6 +493,17 @@ static tutti_status refuse_logical(const tutti_engine *e, tutti_error *err)
                           "(docs/design/membership.md)",
                           e->options.elastic_shares, e->m.ops->name, why);
     return tutti_refuse(&e->m, conflicts, TUTTI_LENGTH(conflicts), err);
+}
+
+/* Declares memory for that many numbers, if there are any. */
+static void declare_floats(tutti_engine *e, const char *name, size_t count, float **at)
+{
+    if (count > 0)
+        tutti_declare(
+            e->plan,
+            &(tutti_state){
+                .name = name, .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = count },
+            at);
 }
 
 /* Declares the memory for the client's state. */
@@ -395,12 +522,7 @@ static tutti_status declare_state(logical *s, tutti_error *err)
         tutti_share_logical(&e->division.share, w, &mine);
         s->state_counts[w] = (size_t)mine * s->state_size;
     }
-    tutti_declare(e->plan,
-                  &(tutti_state){ .name = "logical.client",
-                                  .keep = TUTTI_SCRATCH,
-                                  .dtype = TUTTI_F32,
-                                  .count = (size_t)(1 + s->shares) * s->state_size },
-                  &s->state);
+    declare_floats(e, "logical.client", (size_t)(1 + s->shares) * s->state_size, &s->state);
     return TUTTI_OK;
 }
 
@@ -434,6 +556,7 @@ tutti_status tutti_engine_logical_declare(tutti_engine *e, tutti_error *err)
                           e->options.elastic_shares);
     s->e = e;
     s->shares = e->options.elastic_shares;
+    e->division.share.logical = is_held(s) ? -s->shares : s->shares;
     tutti_facility_add(&e->m, &logical_shares, s);
     s->first = tutti_share_logical(&e->division.share, e->m.rank, &s->mine);
     s->depth = tutti_alloc((size_t)s->mine, sizeof *s->depth);
@@ -444,29 +567,17 @@ tutti_status tutti_engine_logical_declare(tutti_engine *e, tutti_error *err)
     if (s->depth == NULL || s->joins == NULL || s->nodes_of == NULL || s->bad == NULL ||
         s->counts == NULL)
         return no_memory(s, err);
+    if (is_held(s)) {
+        plan_passes(s);
+        declare_floats(e, "logical.in", (s->levels > 1 ? (size_t)s->levels - 1 : 0) * part_room(s), &s->in);
+        return declare_state(s, err);
+    }
     TUTTI_TRY(plan_nodes(s, err));
     plan_levels(s);
     TUTTI_TRY(declare_state(s, err));
-    if (s->sent > 0) {
-        const size_t in = (size_t)s->nodes * (n / workers + (pieces + 1) * TUTTI_ENGINE_PART_OVER);
-        tutti_declare(e->plan,
-                      &(tutti_state){ .name = "logical.cut",
-                                      .keep = TUTTI_SCRATCH,
-                                      .dtype = TUTTI_F32,
-                                      .count = (size_t)s->sent * n },
-                      &s->cut);
-        tutti_declare(
-            e->plan,
-            &(tutti_state){
-                .name = "logical.in", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = in },
-            &s->in);
-    }
-    if (s->levels > s->sent)
-        tutti_declare(e->plan,
-                      &(tutti_state){ .name = "logical.rest",
-                                      .keep = TUTTI_SCRATCH,
-                                      .dtype = TUTTI_F32,
-                                      .count = (size_t)(s->levels - s->sent) * n },
-                      &s->rest);
+    declare_floats(e, "logical.cut", (size_t)s->sent * n, &s->cut);
+    declare_floats(e, "logical.in", s->sent > 0 ? (size_t)s->nodes * part_room(s) : 0, &s->in);
+    declare_floats(e, "logical.rest", s->levels > s->sent ? (size_t)(s->levels - s->sent) * n : 0,
+                   &s->rest);
     return TUTTI_OK;
 }

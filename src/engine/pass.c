@@ -11,8 +11,8 @@ static int64_t passes_over(const tutti_engine *e, int64_t samples, int worker)
 {
     const int64_t batch = tutti_share_batch(&e->division.share, worker);
 
-    if (e->division.share.logical >
-        0) /* the passes of a share are its own, with samples or without */
+    /* the passes of a share are its own, with samples or without */
+    if (e->division.share.logical != 0)
         return tutti_share_passes(&e->division.share, worker);
     return samples > 0 ? (samples + batch - 1) / batch : 1;
 }
@@ -100,6 +100,15 @@ static tutti_status begin_exchange(tutti_engine *e, tutti_error *err)
     return status;
 }
 
+/* Returns whether the pass is of this worker's part of a step. If not, the method has added it, or
+   only other workers have a logical share in it. */
+static bool is_own(const tutti_engine *e, int64_t index)
+{
+    return index < e->step.passes &&
+           (e->division.share.logical == 0 ||
+            index < tutti_share_passes(&e->division.share, e->division.member));
+}
+
 /* A pass is of one logical share: the gradient begins anew with each of them. */
 static void pass_of_share(const tutti_engine *e, tutti_pass *next)
 {
@@ -107,8 +116,9 @@ static void pass_of_share(const tutti_engine *e, tutti_pass *next)
     int mine;
     const int first = tutti_share_logical(&e->division.share, e->division.member, &mine);
 
-    next->divisor =
-        tutti_share_step(&shares, e->m.rng.step, first + (int)(next->index / shares.accumulate));
+    next->divisor = tutti_share_step(&shares, e->m.rng.step,
+                                     first + (int)(next->index / shares.accumulate) *
+                                                 tutti_share_stride(&e->division.share));
     next->keep = next->index % shares.accumulate > 0;
 }
 
@@ -119,13 +129,13 @@ static tutti_pass default_pass(const tutti_engine *e)
 
     next.keep = next.index > 0 && e->m.held == TUTTI_HELD_WHOLE;
     next.same_values = next.index > 0;
-    if (e->division.share.logical > 0 && next.index < e->step.passes)
+    if (e->division.share.logical != 0 && is_own(e, next.index))
         pass_of_share(e, &next);
     if (e->facilities.sizes != NULL) {
         e->facilities.sizes->pass(e->facilities.sizer, &next);
         return next;
     }
-    if (next.index < e->step.passes) {
+    if (is_own(e, next.index)) {
         next.samples = tutti_share_pass(&e->division.share, e->m.rng.step, e->division.member,
                                         next.index, &next.epoch, &next.position);
         next.samples = e->m.samples > 0 ? next.samples : 0;
@@ -134,7 +144,7 @@ static tutti_pass default_pass(const tutti_engine *e)
             next.position =
                 e->counts.own.samples +
                 (uint64_t)(next.index * tutti_share_batch(&e->division.share, e->division.member));
-    } else { /* a pass that the method has added, which sets its samples itself */
+    } else { /* a method that has added it sets its samples itself */
         next.epoch = e->step.pass.epoch;
         next.position = e->step.pass.position;
     }

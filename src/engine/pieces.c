@@ -44,9 +44,15 @@ void tutti_engine_take_in(tutti_engine *e)
     e->step.taken_in = true;
 }
 
-bool tutti_engine_adds_up(const tutti_engine *e)
+/* Returns whether an earlier pass of the step has had its exchange. */
+static bool is_later_pass(const tutti_engine *e)
 {
     return e->m.held != TUTTI_HELD_WHOLE && e->step.pass.index > 0;
+}
+
+bool tutti_engine_adds_up(const tutti_engine *e)
+{
+    return is_later_pass(e) && e->division.share.logical == 0;
 }
 
 /* Before the exchange: takes the gradient in, and checks that it is finite. TUTTI_CLOSED: some
@@ -59,7 +65,7 @@ static tutti_status check_piece(tutti_engine *e, tutti_engine_piece *s, tutti_pi
     if (!e->m.whole && !e->m.by_piece) /* with m->by_piece there is nothing to take in, and the
                                           next step may have begun */
         take_in(e, p);
-    if (tutti_engine_adds_up(e) && s->bad.found) /* by an earlier pass: kept */
+    if (is_later_pass(e) && s->bad.found) /* by an earlier pass: kept */
         return TUTTI_OK;
     return e->m.whole ? TUTTI_OK : tutti_engine_check_piece(e, p, &s->bad, err);
 }

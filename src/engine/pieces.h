@@ -39,6 +39,8 @@ typedef struct tutti_engine_piece {
                                     same shard of the piece */
     uint32_t order_seq;          /* units.c: sequence number of the messages by which the workers
                                     compare the order of their collectives */
+    float *received;             /* held.c, with logical shares: while the piece has p->g, memory
+                                    for its part of each worker's gradient */
 } tutti_engine_piece;
 
 /* ---- pieces.c ---- */
@@ -56,7 +58,8 @@ void tutti_engine_start_ready(tutti_engine *e);
    unless m->by_piece. */
 tutti_status tutti_engine_settle_pieces(tutti_engine *e, tutti_error *err);
 /* Returns whether the result of this pass's exchange is added to that of the step's earlier
-   passes: gradients are held by piece, and this is not the step's first pass. */
+   passes: gradients are held by piece, and this is not the step's first pass. Not with logical
+   shares: their sum needs the order of a tree (logical.c). */
 bool tutti_engine_adds_up(const tutti_engine *e);
 
 /* For the jobs of pieces (pieces.c, shards.c): starts s->job on the lane. */

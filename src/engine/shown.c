@@ -30,7 +30,7 @@ static tutti_status agree_on_own(tutti_engine *e, tutti_error *err)
     float *own = e->own_values.now;
     bool all;
 
-    if (e->own_values.kept == NULL || e->division.share.logical > 0)
+    if (e->own_values.kept == NULL || e->division.share.logical != 0)
         return TUTTI_OK;
     if (!(own[n] > 0))
         memset(own, 0, n * sizeof *own);

@@ -116,10 +116,10 @@ enum {
 static unsigned zero_traits(const void *self)
 {
     const zero *z = self;
-    /* the later stages sum each pass over the workers, and groups sum inside them first */
-    const bool logical = z->stage == OPTIMIZER && strcmp(z->group, "none") == 0;
+    /* stage 3 would gather the values for each pass of a share, and groups sum inside them first */
+    const bool logical = z->stage != VALUES && strcmp(z->group, "none") == 0;
     const unsigned without = (logical ? 0 : (unsigned)TUTTI_LOGICAL_SHARES) |
-                             (z->stage == OPTIMIZER ? 0 : (unsigned)TUTTI_WHOLE_STEPS);
+                             (z->stage != VALUES ? 0 : (unsigned)TUTTI_WHOLE_STEPS);
 
     return (TRAITS & ~without) | (z->stage == VALUES ? TUTTI_SHARDED_PARAMETERS : 0);
 }
@@ -137,7 +137,7 @@ static const char *const zero_constraints[] = {
     "several groups are of a power of two of workers that divides all of them: other sums would "
     "have other bits",
     "a lost worker ends the run (exit code 3): no other worker has its shard of the optimiser's "
-    "buffers, but with --workers (stage 1), where each has copies of the next one's",
+    "buffers, but with --workers (stages 1 and 2), where each has copies of the next one's",
     NULL
 };
 

@@ -201,16 +201,17 @@ typedef struct evaluation {
     double auc;                      /* result; -1: none */
 } evaluation;
 
-/* Returns where the samples of that index begin; a rank that only serves has none. */
+/* Returns where the samples of that index begin; a rank that only serves has none. Logical shares
+   are evaluated in blocks, however they are trained. */
 static uint64_t begin_of(const tutti_run *run, const evaluation *e, int index)
 {
-    const int working = tutti_train_working(run), shares = run->share.logical;
+    const tutti_share blocks = tutti_share_in_blocks(&run->share);
+    const int working = tutti_train_working(run), shares = blocks.logical;
     int mine;
 
     if (shares > 0)
         return e->total *
-               (uint64_t)(index < working ? tutti_share_logical(&run->share, index, &mine)
-                                          : shares) /
+               (uint64_t)(index < working ? tutti_share_logical(&blocks, index, &mine) : shares) /
                (uint64_t)shares;
     return e->total * (uint64_t)(index < working ? index : working) / (uint64_t)working;
 }
@@ -220,10 +221,11 @@ static uint64_t begin_of(const tutti_run *run, const evaluation *e, int index)
 static tutti_status evaluate_shares(tutti_run *run, evaluation *e, const part *mine, float *logits,
                                     tutti_error *err)
 {
-    const uint64_t shares = (uint64_t)run->share.logical;
+    const tutti_share blocks = tutti_share_in_blocks(&run->share);
+    const uint64_t shares = (uint64_t)blocks.logical;
     double *sums = tutti_alloc((size_t)shares, 3 * sizeof *sums);
     int n;
-    const int first = tutti_share_logical(&run->share, run->rank, &n);
+    const int first = tutti_share_logical(&blocks, run->rank, &n);
     tutti_status status = sums != NULL
                               ? TUTTI_OK
                               : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
@@ -309,7 +311,7 @@ static tutti_status evaluate_together(tutti_run *run, void *arg, tutti_error *er
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the logits of %llu samples",
                           (unsigned long long)(end - begin));
     if (!tutti_train_serves(run))
-        status = run->share.logical > 0 ? evaluate_shares(run, e, &mine, logits, err)
+        status = run->share.logical != 0 ? evaluate_shares(run, e, &mine, logits, err)
                                         : my_part(run, &mine, e->least, e->sums, logits, err);
     if (status == TUTTI_OK)
         status = tutti_reduce_double(&run->all, TUTTI_SUM, e->sums, 5, err);

@@ -66,6 +66,7 @@ void tutti_train_sums_close(tutti_run *run)
 
 void tutti_train_sums_begin(tutti_run *run)
 {
+    const int stride = tutti_share_stride(&run->share);
     int first, mine;
 
     if (run->epoch.number == 0)
@@ -73,22 +74,22 @@ void tutti_train_sums_begin(tutti_run *run)
     first = tutti_share_logical(&run->share, run->rank, &mine);
     run->step.status = TUTTI_OK;
     memset(run->step.sums, 0, (shares_of(run) + OTHERS) * sizeof *run->step.sums);
-    if (!begins_anew(run))
-        memcpy(run->step.sums + first, run->share_loss + first,
-               (size_t)mine * sizeof *run->share_loss);
+    for (int i = 0; i < mine && !begins_anew(run); i++)
+        run->step.sums[first + i * stride] = run->share_loss[first + i * stride];
 }
 
 void tutti_train_sums_add(tutti_run *run, const tutti_pass *pass, double loss, int64_t samples)
 {
     double *const shares = run->epoch.number > 0 ? run->step.sums : run->share_loss;
-    int mine;
+    const int at = (int)(pass->index / run->share.accumulate);
+    int first, mine;
 
     if (pass->again)
         return;
+    first = tutti_share_logical(&run->share, run->rank, &mine);
     run->loss_sum += loss;
-    if (shares != NULL)
-        shares[tutti_share_logical(&run->share, run->rank, &mine) +
-               pass->index / run->share.accumulate] += loss;
+    if (shares != NULL && at < mine) /* else only others have a share in this pass */
+        shares[first + at * tutti_share_stride(&run->share)] += loss;
     if (run->epoch.number > 0)
         run->step.sums[shares_of(run) + SAMPLES] += (double)samples;
     else

@@ -93,7 +93,7 @@ static tutti_status check_method(const tutti_train_config *c, tutti_error *err)
     return why == NULL ? TUTTI_OK
                        : tutti_fail(err, TUTTI_ERR_USAGE, 0,
                                     "workers is '%.40s', so that workers may come and go, but "
-                                    "method '%.120s' %s; or take ddp, zero(stage=1), local-sgd "
+                                    "method '%.120s' %s; or take ddp, zero(stage=1|2), local-sgd "
                                     "or bytescheduler(tune=off), or a fixed number of workers and "
                                     "checkpoints",
                                     c->workers, c->method, why);

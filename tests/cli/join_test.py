@@ -61,9 +61,10 @@ class Join(ElasticRuns):
         self.assertEqual(len(rows) - 1, lines_told(out))
         self.assertRegex(read(os.path.join(out, "metrics.prom")).decode(), r'(?m)^tutti_step\{run="\S+"\} 120$')
 
-    def test_each_member_of_zero_has_a_part_of_the_state(self):
+    def a_part_of_the_state(self, stage):
         zero = ["--method", "zero", "--optimizer", "adamw(lr=0.01)", "--clip-norm", "0.5"]
-        run, out = self.begin("cut", 160, "--workers", "1:6", "-n", "4", "--restarts", "0", *zero)
+        run, out = self.begin("cut", 160, "--workers", "1:6", "-n", "4", "--restarts", "0", *zero, "--method",
+                              "zero(stage=%d,bucket_mb=0.01,first_bucket_mb=0.01)" % stage)
         os.kill(children_of(run.pid)[2], signal.SIGKILL)
         self.workers_become(3, "cut")
         joined = self.start("joined", "join", out)
@@ -73,6 +74,12 @@ class Join(ElasticRuns):
         self.ends(0, run, "cut", "joined")
         self.ends(0, joined, "cut", "joined")
         self.same_as_undisturbed(160, out, *zero)
+
+    def test_each_member_of_zero_has_a_part_of_the_state(self):
+        self.a_part_of_the_state(1)
+
+    def test_gradients_held_by_piece_have_the_bits_of_stage_1_too(self):
+        self.a_part_of_the_state(2)
 
     def test_a_shard_that_is_lost_with_its_copy_ends_the_run(self):
         zero = ["--method", "zero", "--optimizer", "adamw(lr=0.01)", "--checkpoint-every", "2"]
@@ -445,8 +452,8 @@ class Join(ElasticRuns):
                 ("method 'local-sgd': warmup is 5, but with logical shares (elastic-shares, workers) each step",
                  ("--workers", "1:3", "--method", "local-sgd(warmup=5)")),
                 ("but a codec is given", ("--workers", "1:3", "--method", "local-sgd", "--codec", "bf16")),
-                ("but method 'zero(stage=2)' does more in a step than to add gradients",
-                 ("--workers", "1:3", "--method", "zero(stage=2)")),
+                ("but method 'zero(stage=3)' does more in a step than to add gradients",
+                 ("--workers", "1:3", "--method", "zero(stage=3)")),
                 ("but method 'zero' has a part of the state on each worker, so that none saves all of it as it leaves",
                  ("--workers", "1:3", "--method", "zero", "--checkpoint-on-signal")),
                 ("but the transport is another than tcp", ("--workers", "1:3", "--transport", "shm")),

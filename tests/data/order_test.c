@@ -367,6 +367,39 @@ static void equal_numbers_of_passes_are_accumulation(void **state)
             }
 }
 
+/* Dealt in turn, and in blocks: a share has the samples of that worker of V. */
+static void a_share_has_the_same_samples_however_shares_are_dealt(void **state)
+{
+    (void)state;
+    for (int v = 1; v <= 9; v++)
+        for (int n = 1; n <= v; n++)
+            for (int passes = 1; passes <= 2; passes++) {
+                const tutti_share alone = { 113, v, 3, passes, 5 };
+                tutti_share blocks = { 113, n, 3, passes, 5 }, in_turn;
+                uint64_t steps = tutti_share_steps(&alone);
+                blocks.logical = v;
+                in_turn = blocks;
+                in_turn.logical = -v;
+                assert_int_equal(tutti_share_steps(&in_turn), steps);
+                for (uint64_t step = 0; step <= steps; step++)
+                    for (int r = 0; r < n; r++) {
+                        const int64_t mine = tutti_share_passes(&in_turn, r);
+                        int64_t samples = 0;
+                        assert_int_equal(mine, tutti_share_passes(&blocks, r));
+                        for (int64_t p = 0; p < mine; p++) {
+                            uint64_t epoch[2], position[2];
+                            const int64_t took = tutti_share_pass(&in_turn, step, r, p, &epoch[0], &position[0]);
+                            const int v_of_pass = r + (int)(p / passes) * n;
+                            assert_int_equal(took, tutti_share_pass(&alone, step, v_of_pass, p % passes, &epoch[1],
+                                                                    &position[1]));
+                            assert_true(epoch[0] == epoch[1] && position[0] == position[1]);
+                            samples += took;
+                        }
+                        assert_int_equal(samples, tutti_share_step(&in_turn, step, r));
+                    }
+            }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -374,6 +407,7 @@ int main(void)
         cmocka_unit_test(apportioning_keeps_the_least_and_the_total),
         cmocka_unit_test(numbers_of_passes_use_every_sample_exactly_once_too),
         cmocka_unit_test(equal_numbers_of_passes_are_accumulation),
+        cmocka_unit_test(a_share_has_the_same_samples_however_shares_are_dealt),
         cmocka_unit_test(an_epoch_uses_every_sample_exactly_once),
         cmocka_unit_test(a_tail_is_shared_as_evenly_as_it_can_be),
         cmocka_unit_test(global_batches_do_not_depend_on_the_number_of_workers),

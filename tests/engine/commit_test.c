@@ -137,12 +137,15 @@ static tutti_status one_pass(rank_state *r, tutti_engine *e, const tutti_pass *p
     for (int i = 0; i < OWN && p->samples > 0; i++)
         own[i] = 0.75f * own[i] + 0.25f * rough(p->epoch, p->position, 5000 + (size_t)i);
     for (int k = 0; k < TENSORS; k++) {
+        float held[ROWS * COLS] = { 0 }, *const whole = tutti_engine_gradient(e, k),
+              *const g = whole != NULL ? whole : held;
         if (p->index == r->j->quits_pass && quits(r, step, k))
             return leave(err);
-        compute(p, k, tutti_engine_gradient(e, k), ids, &n);
+        compute(p, k, g, ids, &n);
         if (k == 1 && (int)step == r->j->bad_step)
-            tutti_engine_gradient(e, k)[0] = INFINITY;
-        TUTTI_TRY(k == 0 ? tutti_engine_grad_ready_rows(e, k, ids, n, err) : tutti_engine_grad_ready(e, k, err));
+            g[0] = INFINITY;
+        TUTTI_TRY(whole == NULL ? tutti_engine_grad_ready_from(e, k, held, TUTTI_F32, err)
+                  : k == 0      ? tutti_engine_grad_ready_rows(e, k, ids, n, err) : tutti_engine_grad_ready(e, k, err));
     }
     return tutti_engine_pass_end(e, 1, err);
 }
@@ -342,19 +345,25 @@ static void lose_one(const job *reference, int n, int rank, int step, int at)
     assert_beside(reference, &j, n, at == AT_COMMIT ? -1 : rank);
 }
 
-enum { DDP, ZERO };
+enum { DDP, ZERO, HELD = 3 };
 static const char *const methods[] = { "ddp(bucket_mb=0.001,first_bucket_mb=0.0005)",
                                        "zero(bucket_mb=0.001,first_bucket_mb=0.0005)",
-                                       "bytescheduler(partition_mb=0.0005,credit_mb=0.002,fuse_mb=0.0002)" };
+                                       "bytescheduler(partition_mb=0.0005,credit_mb=0.002,fuse_mb=0.0002)",
+                                       "zero(stage=2,bucket_mb=0.001,first_bucket_mb=0.0005)" };
+
+static bool is_zero(size_t m)
+{
+    return m == ZERO || m == HELD;
+}
 
 static job varied(size_t m, int variant)
 {
     job j = job_of(methods[m], variant % 2 == 0 ? 0 : 6);
 
-    j.options.accumulate = 1 + variant % 3 / 2;
+    j.options.accumulate = m == HELD && j.options.elastic_shares > 0 ? 1 : 1 + variant % 3 / 2;
     j.options.clip_norm = variant % 3 == 1 ? 0.5 : 0;
     j.options.lane = variant == 5 ? -1 : variant % 3; /* 0: the method's */
-    if (variant == 4 && m != ZERO)
+    if (variant == 4 && !is_zero(m))
         j.options.optimizer = "adam(lr=0.01,lazy=on)";
     if (variant / 2 == 1)
         j.options.loss_scale = "dynamic(init=1024,interval=2)";
@@ -385,11 +394,12 @@ static void a_model_with_fewer_parts_than_workers_has_whole_steps(void **state)
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(small); k++)
         for (int n = 2; n <= RANKS; n++)
-            for (int variant = 0; variant < 4; variant++) {
+            for (int variant = 0; variant < 8; variant++) {
+                const size_t m = variant < 4 ? ZERO : HELD;
                 static job a;
                 memcpy(count, small[k], sizeof count);
-                a = varied(ZERO, variant);
-                a.options.method = n % 2 == 0 ? "zero" : methods[ZERO];
+                a = varied(m, variant % 4);
+                a.options.method = n % 2 == 0 ? (m == HELD ? "zero(stage=2)" : "zero") : methods[m];
                 run_whole(&a, n);
                 for (int at = 0; at < MOMENTS; at++)
                     lose_one(&a, n, (at + variant) % n,
@@ -412,7 +422,7 @@ static void a_run_that_commits_has_the_bits_of_one_that_does_not(void **state)
             assert_memory_equal(a.x, b.x, sizeof a.x);
             for (int s = 0; s <= STEPS; s++)
                 for (int r = 0; r < RANKS; r++)
-                    if (m != ZERO) /* there each has copies, too */
+                    if (!is_zero(m)) /* there each has copies, too */
                         assert_true(a.hash[r][s] == b.hash[r][s]);
         }
 }
@@ -425,9 +435,10 @@ static void copies_of_shards_cost_one_value_for_each_of_them(void **state)
 
     (void)state;
     for (size_t o = 0; o < TUTTI_LENGTH(optimizers); o++)
-        for (int n = 1; n <= RANKS; n++) {
+        for (int k = 1; k <= 2 * RANKS; k++) {
+            const int n = (k + 1) / 2;
             static job with, without;
-            with = job_of(methods[ZERO], n % 2 == 0 ? 6 : 0);
+            with = job_of(methods[k % 2 == 0 ? HELD : ZERO], n % 2 == 0 ? 6 : 0);
             with.options.optimizer = optimizers[o];
             with.options.clip_norm = 0.5;
             without = with;
@@ -487,7 +498,7 @@ static void what_cannot_is_refused(void **state)
 {
     static const struct { const char *method, *codec, *says; } cases[] = {
         { "local-sgd", "", "is to be made as a whole or not at all (commit), but method 'local-sgd' changes" },
-        { "zero(stage=2)", "", "but method 'zero' changes what it keeps before all exchanges of a step are over" },
+        { "zero(stage=3)", "", "but method 'zero' changes what it keeps before all exchanges of a step are over" },
         { "bytescheduler(cross_barrier=on)", "", "but method 'bytescheduler' updates each piece as soon as" },
         { "ddp", "ef(topk(ratio=0.1))", "makes its steps as a whole or not at all here (commit)" },
     };
@@ -497,6 +508,7 @@ static void what_cannot_is_refused(void **state)
         static job j;
         tutti_error err;
         j = job_of(cases[i].method, 0);
+        j.options.needs = true;
         j.options.codec = cases[i].codec;
         assert_int_equal(tutti_world_run("shm", 2, run_rank, &j, &err), TUTTI_ERR_USAGE);
         if (strstr(err.text, cases[i].says) == NULL)

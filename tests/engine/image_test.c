@@ -215,6 +215,7 @@ static void images_of_all_ranks_are_the_checkpoint(void **state)
     static const struct { const char *method, *codec; int n, shares; bool commit; } of[] = {
         { "ddp", NULL, 3, SHARES }, { "bytescheduler(partition_mb=0.0005)", NULL, 2, 0 },
         { "zero", NULL, 4, SHARES }, { "zero(group=2)", NULL, 4, 0 }, { "ddp", "ef(sign)", 3, 0 },
+        { "zero(stage=2)", NULL, 4, SHARES }, { "zero(stage=2)", NULL, 3, SHARES, true },
         { "zero", NULL, 4, SHARES, true }, { "zero", NULL, 2, 0, true }, { "zero(group=2)", NULL, 4, 0, true },
         { "powersgd", NULL, 2, 0 }, { "local-sgd(period=2)", NULL, 3, 0 }, { "d-psgd", NULL, 4, 0 },
     };
@@ -249,7 +250,7 @@ enum { ZERO = 1, COPIES = 3 };
 static const char *const methods[] = {
     "ddp(bucket_mb=0.001,first_bucket_mb=0.0005)", "zero(bucket_mb=0.001,first_bucket_mb=0.0005)",
     "bytescheduler(partition_mb=0.0005,credit_mb=0.002,fuse_mb=0.0002)",
-    "zero(bucket_mb=0.001,first_bucket_mb=0.0005)"
+    "zero(bucket_mb=0.001,first_bucket_mb=0.0005)", "zero(stage=2,bucket_mb=0.001,first_bucket_mb=0.0005)"
 };
 
 /* The run that nobody leaves or joins. */
@@ -279,7 +280,7 @@ static void any_number_goes_on_with_the_bits_of_an_undisturbed_run(void **state)
         tutti_image *image = NULL;
         *l = (leg){ .j = job_of(methods[k], SHARES) };
         l->j.options.own_values = OWN;
-        l->j.options.commit = k == COPIES ? always : NULL;
+        l->j.options.commit = k >= COPIES ? always : NULL;
         for (size_t i = 0; i < TUTTI_LENGTH(workers); i++) {
             l->until += 3;
             l->from = image;

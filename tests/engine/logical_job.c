@@ -14,7 +14,7 @@ static void fill(void *user, int tensor, float *values)
 static tutti_status announce(job *j, tutti_engine *e, const tutti_pass *p, int k, tutti_error *err)
 {
     const uint64_t step = tutti_engine_method(e)->step;
-    float *g = tutti_engine_gradient(e, k);
+    float own[700], *const whole = tutti_engine_gradient(e, k), *const g = whole != NULL ? whole : own;
 
     for (size_t i = 0; i < count[k]; i++) {
         float sum = 0;
@@ -26,7 +26,8 @@ static tutti_status announce(job *j, tutti_engine *e, const tutti_pass *p, int k
         sum = p->samples > 0 ? sum * (float)p->scale / (float)p->divisor : 0;
         g[i] = p->keep ? g[i] + sum : sum;
     }
-    return tutti_engine_grad_ready(e, k, err);
+    return whole != NULL ? tutti_engine_grad_ready(e, k, err)
+                         : tutti_engine_grad_ready_from(e, k, own, TUTTI_F32, err);
 }
 
 float job_moves(float own, uint64_t epoch, uint64_t position, size_t i)

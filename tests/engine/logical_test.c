@@ -101,8 +101,10 @@ static void go(job *j, int n)
 
 static const char *const methods[] = {
     "ddp(bucket_mb=0.001,first_bucket_mb=0.0005)", "ddp", "zero(bucket_mb=0.001,first_bucket_mb=0.0005)",
-    "bytescheduler(partition_mb=0.0005,credit_mb=0.002,fuse_mb=0.0002)"
+    "bytescheduler(partition_mb=0.0005,credit_mb=0.002,fuse_mb=0.0002)",
+    "zero(stage=2,bucket_mb=0.001,first_bucket_mb=0.0005)"
 };
+enum { HELD = 4 }; /* index of the method that holds gradients by piece: a share of it is one pass */
 
 /* ---- rounds of local steps ---- */
 
@@ -251,6 +253,7 @@ static void any_number_of_workers_has_the_bits_of_as_many_workers_as_shares(void
             for (size_t k = 0; k < TUTTI_LENGTH(methods); k++)
                 compare(a, &like, methods[k], n);
         compare(a, &like, methods[0], shares[v]);
+        compare(a, &like, methods[HELD], shares[v]);
     }
 }
 
@@ -268,7 +271,7 @@ static void passes_tails_and_clipping_change_no_bit(void **state)
         like.options.optimizer = "adamw(lr=0.01)";
         a = reference(&like);
         for (int n = 1; n <= 5; n++)
-            for (int k = 0; k < 3; k += 2)
+            for (int k = 0; k <= (like.options.accumulate == 1 ? HELD : HELD - 1); k += 2)
                 compare(a, &like, methods[k], n);
     }
 }
@@ -291,7 +294,7 @@ static void a_share_that_is_not_finite_skips_the_step_on_all(void **state)
             a = reference(&like);
             assert_int_equal(a->figures.skipped, 1);
             for (int n = 1; n <= 5; n += 2)
-                for (int k = 0; k < 3; k += 2)
+                for (int k = 0; k <= HELD; k += 2)
                     compare(a, &like, methods[k], n);
         }
 }
@@ -299,10 +302,10 @@ static void a_share_that_is_not_finite_skips_the_step_on_all(void **state)
 static void a_share_that_is_not_finite_stops_the_run(void **state)
 {
     (void)state;
-    for (int n = 1; n <= 4; n += 3) {
+    for (int n = 1; n <= 8; n++) {
         static job j;
         tutti_error err;
-        j = job_of("ddp", 12);
+        j = job_of(n % 2 == 0 ? methods[HELD] : "ddp", 12);
         j.bad_position = 26;
         j.bad_step = 1;
         assert_int_equal(tutti_world_run("shm", n, run_rank, &j, &err), TUTTI_ERR_NUMBER);
@@ -313,9 +316,9 @@ static void a_share_that_is_not_finite_stops_the_run(void **state)
 static void each_sample_is_computed_once(void **state)
 {
     (void)state;
-    for (int n = 1; n <= 5; n++) {
+    for (int n = 1; n <= 10; n++) {
         static job j;
-        j = job_of("ddp", 10);
+        j = job_of(n % 2 == 0 ? methods[HELD] : "ddp", 10);
         j.options.batch = 3; /* four steps an epoch */
         go(&j, n);
         for (int i = 0; i < SAMPLES; i++)
@@ -337,16 +340,16 @@ static float tree(const float *values, int n)
 
 /* Each share begins with the state of the step's beginning, and the next step with the mean over
    the shares that had samples. */
-static void client_state_is_the_mean_over_shares(void **state)
+static void state_is_the_mean(const char *method, int64_t batch, int64_t passes)
 {
     enum { V = 6 };
-    job like = job_of("ddp", V);
-    const tutti_share alone = { .samples = 41, .workers = V, .batch = 2, .accumulate = 2, .seed = 3 };
+    job like = job_of(method, V);
+    const tutti_share alone = { .samples = 41, .workers = V, .batch = batch, .accumulate = passes, .seed = 3 };
     float expected[OWN] = { 0 };
 
-    (void)state;
-    like.options.accumulate = 2;
-    like.options.data_samples = 41; /* the second step of an epoch has 17 samples */
+    like.options.batch = batch;
+    like.options.accumulate = passes;
+    like.options.data_samples = 41; /* the last step of an epoch is not full */
     like.options.own_values = OWN;
     for (uint64_t s = 0; s < STEPS; s++)
         for (size_t i = 0; i < OWN; i++) {
@@ -354,7 +357,7 @@ static void client_state_is_the_mean_over_shares(void **state)
             int with = 0;
             for (int v = 0; v < V; v++) {
                 part[v] = expected[i];
-                for (int64_t a = 0; a < 2; a++) {
+                for (int64_t a = 0; a < passes; a++) {
                     uint64_t epoch, position;
                     if (tutti_share_pass(&alone, s, v, a, &epoch, &position) > 0)
                         part[v] = job_moves(part[v], epoch, position, i);
@@ -371,6 +374,13 @@ static void client_state_is_the_mean_over_shares(void **state)
         for (int r = 0; r < n; r++)
             assert_memory_equal(j.own[r], expected, sizeof expected);
     }
+}
+
+static void client_state_is_the_mean_over_shares(void **state)
+{
+    (void)state;
+    state_is_the_mean("ddp", 2, 2);
+    state_is_the_mean(methods[HELD], 2, 1); /* in the last step one share has no samples */
 }
 
 /* Where the tree over the blocks is that over workers: what ddp sends. Else the formula. */
@@ -403,7 +413,7 @@ static void what_depends_on_the_number_of_workers_is_refused(void **state)
     static const int64_t uneven[] = { 3, 1 };
     static const struct {
         const char *method, *codec, *collective, *optimizer, *sentence;
-        int shares;
+        int shares, accumulate;
         bool batch_of, skip;
     } cases[] = {
         { .method = "local-sgd(period=5,warmup=3)", .shares = 4,
@@ -429,7 +439,10 @@ static void what_depends_on_the_number_of_workers_is_refused(void **state)
           .sentence = "elastic-shares is 4, but method 'd-psgd' does more in a step than to add gradients, or its "
                       "options do, and what it does depends on the number of workers; or omit elastic-shares "
                       "(docs/design/membership.md)" },
-        { .method = "zero(stage=2)", .shares = 4, .sentence = "does more in a step" },
+        { .method = "zero(stage=3)", .shares = 4, .sentence = "does more in a step" },
+        { .method = "zero(stage=2)", .shares = 4, .accumulate = 3,
+          .sentence = "method 'zero' holds gradients by piece, so that a share is of one pass: give accumulate=1 and "
+                      "as many times more shares; or omit elastic-shares" },
         { .method = "zero(group=1)", .shares = 4, .sentence = "does more in a step" },
         { .method = "bytescheduler(over=servers)", .shares = 4, .sentence = "does more in a step" },
         { .method = "ddp", .shares = 1,
@@ -452,7 +465,9 @@ static void what_depends_on_the_number_of_workers_is_refused(void **state)
         static job j;
         tutti_error err;
         j = job_of(cases[i].method, cases[i].shares);
+        j.options.needs = true;
         j.options.codec = cases[i].codec;
+        j.options.accumulate = cases[i].accumulate;
         j.options.collective = cases[i].collective;
         j.options.batch_of = cases[i].batch_of ? uneven : NULL;
         j.options.nonfinite = cases[i].skip ? TUTTI_NONFINITE_SKIP : TUTTI_NONFINITE_STOP;

@@ -23,6 +23,13 @@ static const char *const names[TENSORS] = { "c", "b", "a" };
 static const char *const methods[] = { "ddp(bucket_mb=0.0005,first_bucket_mb=0.0002)",
                                        "zero(bucket_mb=0.0005,first_bucket_mb=0.0002)",
                                        "bytescheduler(partition_mb=0.0003,credit_mb=0.0008,fuse_mb=0.0001)" };
+/* Gradients are held by piece: a share of it is one pass. */
+static const char held[] = "zero(stage=2,bucket_mb=0.0005,first_bucket_mb=0.0002)";
+
+static bool draws_held(const explore_case *c)
+{
+    return explore_draw(c, "held", 3) == 0;
+}
 
 /* Of one sample. Sums of these depend on the order of adding. */
 static float pull(uint64_t position, size_t i)
@@ -76,20 +83,29 @@ static float mean_gradient(const tutti_share *shares, uint64_t step, size_t i)
 
 /* ---- the run ---- */
 
+static tutti_status announce(tutti_engine *e, const tutti_pass *p, int k, tutti_error *err)
+{
+    const tutti_tensor *const t = &tutti_engine_method(e)->layout->tensor[k];
+    float own[SIZE], *const whole = tutti_engine_gradient(e, k), *const g = whole != NULL ? whole : own;
+
+    for (size_t i = 0; i < t->count; i++) {
+        float sum;
+        add_pass(&sum, t->first + i, p->position, p->samples, p->divisor, false);
+        g[i] = p->keep ? g[i] + sum * (float)p->scale : sum * (float)p->scale;
+    }
+    explore_dawdle(200);
+    return whole != NULL ? tutti_engine_grad_ready(e, k, err)
+                         : tutti_engine_grad_ready_from(e, k, own, TUTTI_F32, err);
+}
+
 static tutti_status one_step(tutti_engine *e, tutti_error *err)
 {
-    const tutti_method *const m = tutti_engine_method(e);
     tutti_pass p;
     tutti_status status;
 
     while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
-        for (int k = 0; k < TENSORS; k++) {
-            const tutti_tensor *const t = &m->layout->tensor[k];
-            for (size_t i = t->first; i < t->first + t->count; i++)
-                add_pass(&m->g[i], i, p.position, p.samples, p.divisor, p.keep);
-            explore_dawdle(200);
-            TUTTI_TRY(tutti_engine_grad_ready(e, k, err));
-        }
+        for (int k = 0; k < TENSORS; k++)
+            TUTTI_TRY(announce(e, &p, k, err));
         TUTTI_TRY(tutti_engine_pass_end(e, 0, err));
     }
     return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
@@ -115,9 +131,11 @@ static tutti_status train(tutti_engine *e, const tutti_share *shares, tutti_erro
 static tutti_status logical_shares(tutti_world *world, explore_case *c, tutti_error *err)
 {
     const int shares = c->ranks + (int)explore_draw(c, "shares", (uint64_t)(SHARES - c->ranks + 1));
+    const bool by_piece = draws_held(c);
     const tutti_engine_options options = {
-        .method = methods[explore_draw(c, "method", TUTTI_LENGTH(methods))], .optimizer = "sgd(lr=1)", .batch = 2,
-        .accumulate = 1 + (int64_t)explore_draw(c, "passes", 2), .data_samples = SAMPLES, .elastic_shares = shares,
+        .method = by_piece ? held : methods[explore_draw(c, "method", TUTTI_LENGTH(methods))],
+        .optimizer = "sgd(lr=1)", .batch = 2, .data_samples = SAMPLES, .elastic_shares = shares,
+        .accumulate = by_piece ? 1 : 1 + (int64_t)explore_draw(c, "passes", 2),
         .lane = (int)explore_draw(c, "lane", 3), /* 0: the method's */
     };
     const tutti_share alone = { .samples = SAMPLES, .workers = shares, .batch = options.batch,
@@ -180,21 +198,12 @@ static bool makes_step(void *user, uint64_t step)
 
 static tutti_status whole_pass(const whole *w, const tutti_pass *p, tutti_error *err)
 {
-    const tutti_method *const m = tutti_engine_method(w->e);
     float *const own = tutti_engine_client_state(w->e);
 
     for (int k = 0; k < OWN && own != NULL; k++)
         own[k] = 0.75f * own[k] + pull(p->position, SIZE + (size_t)k);
-    for (int k = 0; k < TENSORS; k++) {
-        const tutti_tensor *const t = &m->layout->tensor[k];
-        for (size_t i = t->first; i < t->first + t->count; i++) {
-            float g = 0;
-            add_pass(&g, i, p->position, p->samples, p->divisor, false);
-            m->g[i] = p->keep ? m->g[i] + g * (float)p->scale : g * (float)p->scale;
-        }
-        explore_dawdle(200);
-        TUTTI_TRY(tutti_engine_grad_ready(w->e, k, err));
-    }
+    for (int k = 0; k < TENSORS; k++)
+        TUTTI_TRY(announce(w->e, p, k, err));
     return tutti_engine_pass_end(w->e, 0, err);
 }
 
@@ -258,10 +267,11 @@ static tutti_status whole_with(tutti_world *world, explore_case *c, const tutti_
 
 static tutti_status whole_steps(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    const bool logical = explore_draw(c, "logical", 2) > 0;
+    const bool logical = explore_draw(c, "logical", 2) > 0, by_piece = draws_held(c);
     const tutti_engine_options options = {
-        .method = methods[explore_draw(c, "method", TUTTI_LENGTH(methods))], .optimizer = "adam(lr=0.5)", .batch = 2,
-        .accumulate = 1 + (int64_t)explore_draw(c, "passes", 2), .data_samples = SAMPLES,
+        .method = by_piece ? held : methods[explore_draw(c, "method", TUTTI_LENGTH(methods))],
+        .optimizer = "adam(lr=0.5)", .batch = 2, .data_samples = SAMPLES,
+        .accumulate = by_piece && logical ? 1 : 1 + (int64_t)explore_draw(c, "passes", 2),
         .elastic_shares = logical ? c->ranks + (int)explore_draw(c, "shares", 3) : 0,
         .clip_norm = (double)explore_draw(c, "clip", 2) / 4,
         .loss_scale = explore_draw(c, "scale", 2) > 0 ? "dynamic(init=1024,interval=2)" : NULL,
@@ -314,11 +324,15 @@ static copies_run *copies_of_case(const explore_case *c)
 static tutti_engine_options copies_options(const explore_case *c, int epoch)
 {
     static const char *const cuts[] = { "zero(bucket_mb=0.0005,first_bucket_mb=0.0002)",
-                                        "zero(bucket_mb=0.0008,first_bucket_mb=0.0004)", "zero" };
+                                        "zero(bucket_mb=0.0008,first_bucket_mb=0.0004)", "zero" },
+                      *const pieces[] = { held, "zero(stage=2,bucket_mb=0.0008,first_bucket_mb=0.0004)",
+                                          "zero(stage=2)" };
+    const bool any = draws_held(c), by_piece = any && explore_draw(c, "held-in", 3) != (uint64_t)epoch;
+    const uint64_t cut = (explore_draw(c, "cut", TUTTI_LENGTH(cuts)) + (uint64_t)epoch) % TUTTI_LENGTH(cuts);
 
     return (tutti_engine_options){
-        .method = cuts[(explore_draw(c, "cut", TUTTI_LENGTH(cuts)) + (uint64_t)epoch) % TUTTI_LENGTH(cuts)],
-        .optimizer = "adam(lr=0.5)", .batch = 2, .accumulate = 1 + (int64_t)explore_draw(c, "passes", 2),
+        .method = by_piece ? pieces[cut] : cuts[cut], .optimizer = "adam(lr=0.5)", .batch = 2,
+        .accumulate = any ? 1 : 1 + (int64_t)explore_draw(c, "passes", 2),
         .data_samples = SAMPLES, .elastic_shares = 6 + (int)explore_draw(c, "shares", 3),
         .clip_norm = (double)explore_draw(c, "clip", 2) / 4,
         .loss_scale = explore_draw(c, "scale", 2) > 0 ? "dynamic(init=1024,interval=2)" : NULL,
@@ -524,13 +538,17 @@ static tutti_status copies_compare(const tutti_image *image, const tutti_image *
         const size_t size = tutti_dtype_bytes(all->dtype);
         for (size_t i = 0; i < image->n; i++) {
             const tutti_saved *const p = &image->pieces[i];
-            if (strcmp(p->state, all->state) != 0 || strcmp(p->tensor, all->tensor) != 0 || p->owner > 0)
+            const uint64_t begin = p->begin > all->begin ? p->begin : all->begin,
+                           end = p->end < all->end ? p->end : all->end;
+            if (strcmp(p->state, all->state) != 0 || strcmp(p->tensor, all->tensor) != 0 || p->owner > 0 ||
+                begin >= end)
                 continue;
-            EXPLORE_EXPECT(memcmp(p->data, (const char *)all->data + (p->begin - all->begin) * size,
-                                  (size_t)tutti_image_bytes(p)) == 0,
+            EXPLORE_EXPECT(memcmp((const char *)p->data + (begin - p->begin) * size,
+                                  (const char *)all->data + (begin - all->begin) * size,
+                                  (size_t)(end - begin) * size) == 0,
                            "step %d: elements [%d, %d) of '%s/%s' are others than without a loss", (int)image->step,
-                           (int)p->begin, (int)p->end, p->state, p->tensor);
-            compared += p->end - p->begin;
+                           (int)begin, (int)end, p->state, p->tensor);
+            compared += end - begin;
         }
     }
     EXPLORE_EXPECT(compared >= (size_t)3 * TENSORS, "only %d elements were there to compare", (int)compared);

@@ -314,7 +314,8 @@ def shared(method, shares, accumulate=1, samples=34):
     return values(model), own[:2]
 
 
-@pytest.mark.parametrize("given", [("ddp", 5, 2), ("zero", 5, 1, 30), ("bytescheduler", 5)])
+@pytest.mark.parametrize("given", [("ddp", 5, 2), ("zero", 5, 1, 30), ("bytescheduler", 5), ("zero(stage=2)", 5),
+                                   ("zero(stage=2)", 5, 1, 30)])
 def test_shares_of_a_step_give_the_same_bits_with_any_number_of_workers(given):
     one = alone(shared, "ddp", *given[1:])
     for n in (2, 3):

@@ -134,7 +134,7 @@ class Steps(Gradients):
         self._take_written()
         self._wait_copied()
         warn_unscaled(self.engine)
-        shared = self.engine.share().logical > 0
+        shared = self.engine.share().logical != 0
         if shared:
             self._put_own()
         p = self.engine.pass_begin()
@@ -237,9 +237,9 @@ class Steps(Gradients):
     def _write(self, losses: torch.Tensor) -> None:
         """Gives the method the loss of each sample, if it uses them."""
         p = self._current()
-        if losses.dim() != 1 or len(losses) != max(p.samples, 1):  # a batch of one that does not count
+        if losses.dim() != 1 or (p.samples > 0 and len(losses) != p.samples):  # else one that does not count
             raise ValueError(
-                f"step(losses=...): losses are of shape {tuple(losses.shape)}, and this batch has {max(p.samples, 1)} "
+                f"step(losses=...): losses are of shape {tuple(losses.shape)}, and this batch has {p.samples} "
                 "samples; give each sample's loss, as lossf(..., reduction='none') has them"
             )
         if p.losses and p.samples:

@@ -160,7 +160,11 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         """Returns the batches of an epoch; for asynchronous methods: if all workers were equally fast."""
         share = self._settle()
         last = _c.tutti_share_steps(share) - 1
-        return int(last * _c.tutti_share_passes(share, self.rank)) + sum(1 for _ in self._passes(share, last))
+        return int(last * self._most(share)) + sum(1 for _ in self._passes(share, last))
+
+    def _most(self, share: _abi.tutti_share) -> int:
+        """Returns the passes of a full step: if shares are dealt in turn, worker 0's, in which all take part."""
+        return int(_c.tutti_share_passes(share, 0 if share.logical < 0 else self.rank))
 
     def __iter__(self) -> Iterator[list[int]]:
         run = self._run
@@ -185,14 +189,16 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
 
     def _passes(self, share: _abi.tutti_share, step: int) -> Iterator[list[int]]:
         """Yields the batches of this worker in a step. If a tail step has none for it, yields a batch of one sample
-        that does not count, so that the worker takes part in the step; with logical shares also for each share."""
-        number = 0
-        while number < _c.tutti_share_passes(share, self.rank):
-            epoch, position = ctypes.c_uint64(), ctypes.c_uint64()
-            n = _c.tutti_share_pass(share, step, self.rank, number, epoch, position)
+        that does not count, so that the worker takes part in the step; with logical shares also for each share. In a
+        pass in which only others have one a whole batch does not count: a batch norm takes no single sample."""
+        number, own = 0, _c.tutti_share_passes(share, self.rank)
+        epoch, position = ctypes.c_uint64(), ctypes.c_uint64()
+        while number < self._most(share):
+            n = 0 if number >= own else _c.tutti_share_pass(share, step, self.rank, number, epoch, position)
             if n == 0 and number > 0 and not share.logical:
                 return
-            yield self._indices(share, epoch.value, position.value if n > 0 else 0, max(n, 1))
+            least = 1 if number < own else min(self.batch, self.samples)
+            yield self._indices(share, epoch.value, position.value if n > 0 else 0, max(n, least))
             number += 1
 
     def _indices(self, share: _abi.tutti_share, epoch: int, position: int, n: int) -> list[int]:

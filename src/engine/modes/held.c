@@ -8,6 +8,9 @@
    in flight no buffer would be returned: gradients have arrived in another order, and incomplete
    pieces have all buffers. Then one more is allocated, and kept.
 
+   With logical shares the second half of a buffer receives this worker's part of all gradients of a
+   pass, which logical.c adds.
+
    Passes of a step are exchanged one by one, each to its end, and added up where this worker
    keeps its part. So each pass sends as much as a step, and the sum has other bits than one over
    passes first. All workers make equally many passes, if need be without samples. */
@@ -42,7 +45,10 @@ tutti_status tutti_held_declare(tutti_method *m, tutti_error *err)
     for (int k = 0; k < e->layout.n_pieces; k++)
         if (e->pieces[k].count > h->room)
             h->room = e->pieces[k].count;
-    h->room = (h->room + 15) / 16 * 16;
+    h->room = h->stride = (h->room + 15) / 16 * 16;
+    if (e->division.share.logical != 0)
+        h->stride += (h->room / (size_t)m->workers + TUTTI_ENGINE_PART_OVER) * (size_t)m->workers /
+                     16 * 16;
     h->buffers = e->layout.n_pieces < BUFFERS ? e->layout.n_pieces : BUFFERS;
     h->free = tutti_alloc((size_t)e->layout.n_pieces, sizeof *h->free);
     h->more = tutti_alloc((size_t)e->layout.n_pieces, sizeof *h->more);
@@ -53,7 +59,7 @@ tutti_status tutti_held_declare(tutti_method *m, tutti_error *err)
                   &(tutti_state){ .name = "g.buffers",
                                   .keep = TUTTI_SCRATCH,
                                   .dtype = TUTTI_F32,
-                                  .count = (size_t)h->buffers * h->room,
+                                  .count = (size_t)h->buffers * h->stride,
                                   .shared = true },
                   &h->memory);
     return tutti_monitor_open(&h->lock, e->rt, err);
@@ -65,7 +71,7 @@ static tutti_status cut(void *self, tutti_error *err)
 
     (void)err;
     for (int i = 0; i < h->buffers; i++)
-        h->free[h->n_free++] = h->memory + (size_t)i * h->room;
+        h->free[h->n_free++] = h->memory + (size_t)i * h->stride;
     return TUTTI_OK;
 }
 
@@ -89,7 +95,7 @@ static tutti_status another(tutti_held_pieces *h, tutti_piece *p, tutti_error *e
     TUTTI_TRY(
         tutti_fail_within(err,
                           tutti_arena_take(h->e->memory.device, "g.buffers",
-                                           h->room * sizeof(float), TUTTI_ARENA_ALIGN, &one, err),
+                                           h->stride * sizeof(float), TUTTI_ARENA_ALIGN, &one, err),
                           "gradients of another piece (%zu values), which come in another order "
                           "than parameters stand",
                           h->room));
@@ -116,7 +122,11 @@ static tutti_status fill_piece(void *self, tutti_piece *p, tutti_error *err)
     if (status == TUTTI_OK && h->n_free > 0)
         p->g = h->free[--h->n_free];
     tutti_unlock(h->lock);
-    return status != TUTTI_OK || p->g != NULL ? status : another(h, p, err);
+    if (status == TUTTI_OK && p->g == NULL)
+        status = another(h, p, err);
+    if (status == TUTTI_OK && h->stride > h->room)
+        h->e->piece_state[p->index].received = p->g + h->room;
+    return status;
 }
 
 static void start_piece(void *self, tutti_piece *p)
@@ -147,7 +157,7 @@ static size_t list_memory(const void *self, tutti_memory_record *records)
     const tutti_held_pieces *h = self;
 
     records[0] = (tutti_memory_record){ "g.more", TUTTI_MEMORY_GRADIENTS,
-                                        (uint64_t)h->n_more * h->room * sizeof(float) };
+                                        (uint64_t)h->n_more * h->stride * sizeof(float) };
     return 1;
 }
 
@@ -162,5 +172,5 @@ size_t tutti_held_bytes(const tutti_method *m)
 {
     const tutti_held_pieces *h = tutti_held_of(m->engine);
 
-    return h == NULL ? m->n * sizeof(float) : (size_t)h->buffers * h->room * sizeof(float);
+    return h == NULL ? m->n * sizeof(float) : (size_t)h->buffers * h->stride * sizeof(float);
 }

@@ -36,7 +36,9 @@ typedef struct tutti_by_piece {
 typedef struct tutti_held_pieces {
     tutti_engine *e;
     float *memory;               /* declared: the first buffers, contiguous */
-    size_t room;                 /* elements of each buffer: as many as the largest piece has */
+    size_t room;                 /* elements of a gradient: as many as the largest piece has */
+    size_t stride;               /* elements of a buffer, with what it receives under logical
+                                    shares */
     int buffers;                 /* number of buffers, those of `more` included */
     float **more;                /* [n_more], capacity n_pieces: buffers allocated later */
     int n_more;
@@ -76,6 +78,9 @@ typedef struct tutti_shards {
                                     `before`; TUTTI_NO_STEP: unknown */
     float *fresh;                /* declared with `before`: the new values of one shard */
     size_t most;                 /* its elements */
+    float *next;                 /* declared, if gradients are held by piece: the new values of all
+                                    workers; else they are gathered in m->g */
+    float *copied_g;             /* declared, likewise: the gradient of `copied`; else in m->g */
     /* The norm of the gradient, with clip-norm. A block (norm.c) may have elements of several
        shards: the worker with its first element adds up all of it. */
     size_t blocks;               /* blocks of the flat space */
@@ -254,8 +259,9 @@ tutti_status tutti_shards_whole_cut(tutti_shards *s, tutti_error *err);
 /* After that: declares the second copy of the slots. */
 void tutti_shards_whole_declare(tutti_shards *s);
 void tutti_shards_whole_close(tutti_shards *s);
-/* Sends the exchanged gradient of this worker's shard to the worker before it, and receives that of
-   the next one into g. Without copies does nothing. On the thread that exchanges the piece. */
+/* In a step's last pass: sends the exchanged gradient of this worker's shard to the worker before
+   it, and receives that of the next one. Without copies does nothing. On the thread that exchanges
+   the piece. */
 tutti_status tutti_shards_whole_exchange(tutti_engine *e, tutti_piece *p, tutti_error *err);
 /* Within step(), after the checks: makes the update, or none of it. */
 tutti_status tutti_shards_whole_update(tutti_shards *s, const tutti_rate *rate,

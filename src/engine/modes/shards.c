@@ -325,8 +325,10 @@ static void start_piece(void *self, tutti_piece *p)
     tutti_engine *e = ((tutti_shards *)self)->e;
     const tutti_shards *shards = tutti_shards_of(e);
     tutti_group *const between = &e->piece_state[p->index].between;
-    /* the same on all workers, even if each piece may be exchanged in every pass */
-    const uint32_t turn = (uint32_t)(e->groups.steps * (uint64_t)e->options.accumulate) +
+    /* the same on all workers, even if each piece may be exchanged in every pass; worker 0 has as
+       many as any */
+    const uint32_t turn = (uint32_t)(e->groups.steps *
+                                     (uint64_t)tutti_share_passes(&e->division.share, 0)) +
                           (e->m.held != TUTTI_HELD_WHOLE ? (uint32_t)e->step.pass.index : 0);
 
     p->group = tutti_group_keyed(&shards->inside, (uint64_t)p->index + 1, turn);

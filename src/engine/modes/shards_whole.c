@@ -13,6 +13,10 @@
      question   commit (engine/commit.c). Until here a failure puts the slots back
      update     x := g
 
+   Where gradients are held by piece (held.c) there is no such g: `next` is for the values, and the
+   next worker's shards of the gradient have memory of their own. They are sent in a step's last
+   pass, which completes the sum.
+
    Two steps. When a worker is lost in the midst of a step some of the others have made it and some
    have not, and the run goes on from one of the two steps. Values and counters of that step are on
    each worker that has it, but every slot is on two workers only. So both must be able to give
@@ -38,6 +42,24 @@ void tutti_shards_whole_close(tutti_shards *s)
     tutti_free(s->sent);
     s->copied = s->both = NULL;
     s->sent = NULL;
+}
+
+static bool is_held(const tutti_shards *s)
+{
+    return s->e->m.held != TUTTI_HELD_WHOLE;
+}
+
+/* The new values of all shards of a piece. */
+static float *next_values(const tutti_shards *s, size_t k)
+{
+    return (is_held(s) ? s->next : s->e->m.g) + s->e->pieces[k].first;
+}
+
+/* The gradient of what this worker copies of a piece. */
+static float *copied_gradient(const tutti_shards *s, size_t k)
+{
+    return is_held(s) ? s->copied_g + s->e->pieces[k].first / (size_t)s->team + k * TUTTI_ENGINE_PART_OVER
+                      : s->e->m.g + s->copied[k].first;
 }
 
 static void cut_piece(tutti_shards *s, size_t k)
@@ -98,19 +120,29 @@ void tutti_shards_whole_declare(tutti_shards *s)
                                   .dtype = TUTTI_F32,
                                   .count = s->most },
                   &s->fresh);
+    if (is_held(s))
+        tutti_declare_vector(e->plan, "shards.next", TUTTI_SCRATCH, &s->next);
+    if (is_held(s) && s->copied != NULL)
+        tutti_declare(e->plan,
+                      &(tutti_state){ .name = "shards.copied",
+                                      .keep = TUTTI_SCRATCH,
+                                      .dtype = TUTTI_F32,
+                                      .count = e->m.n / (size_t)s->team +
+                                               (n_pieces(s) + 1) * TUTTI_ENGINE_PART_OVER },
+                      &s->copied_g);
 }
 
 tutti_status tutti_shards_whole_exchange(tutti_engine *e, tutti_piece *p, tutti_error *err)
 {
     const tutti_shards *s = tutti_shards_of(e);
-    const tutti_range *mine = &s->mine[p->index], *copied;
+    const size_t k = (size_t)p->index;
 
-    if (s->copied == NULL)
+    if (s->copied == NULL || e->step.pass.more)
         return TUTTI_OK;
-    copied = &s->copied[p->index];
-    return tutti_alltoall_v(&p->group, s->sent + (size_t)p->index * 2 * (size_t)s->team,
-                            tutti_f32(e->m.device, e->m.g + mine->first, mine->count),
-                            tutti_f32(e->m.device, e->m.g + copied->first, copied->count), err);
+    return tutti_alltoall_v(
+        &p->group, s->sent + k * 2 * (size_t)s->team,
+        tutti_f32(e->m.device, tutti_shard_gradient(e, p->index), s->mine[k].count),
+        tutti_f32(e->m.device, copied_gradient(s, k), s->copied[k].count), err);
 }
 
 /* ---- a step ---- */
@@ -140,29 +172,29 @@ static void swap_slots(const tutti_shards *s)
 }
 
 /* s->fresh := the new values of that range. x is not written, the slots are. */
-static void update_range(const tutti_shards *s, const tutti_range *r, const tutti_rate *rate)
+static void update_range(const tutti_shards *s, const tutti_range *r, const float *gradient,
+                         const tutti_rate *rate)
 {
     const tutti_method *m = &s->e->m;
 
     tutti_copy(m->device, r->count, m->x + r->first, s->fresh);
-    tutti_update(m->optim, r->first, r->count, s->fresh, m->g + r->first, rate);
+    tutti_update(m->optim, r->first, r->count, s->fresh, gradient, rate);
 }
 
-/* This worker's new shards, in place of their gradient. What it copies gets new slots; its values
-   come from the worker whose they are. */
+/* This worker's new shards. What it copies gets new slots; its values come from the worker whose
+   they are. */
 static void update_shards(const tutti_shards *s, const tutti_rate *rate)
 {
-    const tutti_method *m = &s->e->m;
-
     for (size_t k = 0; k < n_pieces(s); k++) {
-        update_range(s, &s->mine[k], rate);
-        tutti_copy(m->device, s->mine[k].count, s->fresh, m->g + s->mine[k].first);
+        const size_t at = s->mine[k].first - s->e->pieces[k].first;
+        update_range(s, &s->mine[k], tutti_shard_gradient(s->e, (int)k), rate);
+        tutti_copy(s->e->m.device, s->mine[k].count, s->fresh, next_values(s, k) + at);
         if (s->copied != NULL)
-            update_range(s, &s->copied[k], rate);
+            update_range(s, &s->copied[k], copied_gradient(s, k), rate);
     }
 }
 
-/* g := the new values of all workers. */
+/* Gathers the new values of all workers. */
 static tutti_status gather_next(const tutti_shards *s, tutti_error *err)
 {
     tutti_engine *e = s->e;
@@ -172,9 +204,10 @@ static tutti_status gather_next(const tutti_shards *s, tutti_error *err)
 
     for (size_t k = 0; k < n_pieces(s) && status == TUTTI_OK; k++) {
         tutti_piece *p = &e->pieces[k];
+        float *const next = next_values(s, k), *const mine = next + (s->mine[k].first - p->first);
         status = tutti_allgather_v(&p->group, s->counts + k * (size_t)s->team,
-                                   tutti_f32(m->device, m->g + s->mine[k].first, s->mine[k].count),
-                                   tutti_f32(m->device, p->g, p->count), err);
+                                   tutti_f32(m->device, mine, s->mine[k].count),
+                                   tutti_f32(m->device, next, p->count), err);
     }
     tutti_engine_doing(e, was);
     return status;
@@ -198,7 +231,7 @@ tutti_status tutti_shards_whole_update(tutti_shards *s, const tutti_rate *rate,
     if (status != TUTTI_OK)
         swap_slots(s);
     for (size_t k = 0; k < n_pieces(s) && status == TUTTI_OK && !found->bad; k++)
-        tutti_copy(e->m.device, e->pieces[k].count, e->pieces[k].g, e->pieces[k].x);
+        tutti_copy(e->m.device, e->pieces[k].count, next_values(s, k), e->pieces[k].x);
     return status;
 }
 
