@@ -31,7 +31,8 @@ static uint64_t nodes_in(int first, int size, int begin, int end)
     return nodes_in(first, half, begin, end) + nodes_in(first + half, size - half, begin, end);
 }
 
-/* What all workers send in a step in way 2. */
+/* What all workers send in a step in way 2; and where gradients are held by piece, of which each
+   share is sent by itself. */
 static uint64_t bytes_by_parts(const tutti_method *m, int shares)
 {
     const uint64_t n = (uint64_t)m->workers;
@@ -46,7 +47,8 @@ static uint64_t bytes_by_parts(const tutti_method *m, int shares)
                       begin = r * each + (r < more ? r : more), end = begin + each + (r < more);
             const uint64_t mine = 16 * (lines / n + ((uint64_t)r < lines % n)), last = first + mine,
                            own = first >= c ? 0 : last < c ? mine : c - first;
-            values += nodes_in(0, shares, begin, end) * (c - own);
+            values += (m->held != TUTTI_HELD_WHOLE ? (uint64_t)(end - begin) : nodes_in(0, shares, begin, end)) *
+                      (c - own);
             first = last;
         }
     }
@@ -406,6 +408,15 @@ static void the_traffic_of_a_step_is_exactly_the_formula(void **state)
             }
             assert_int_equal(sent, of[i].parts ? j.expected : usual);
         }
+    for (size_t i = 0; i < TUTTI_LENGTH(of); i++) {
+        static job j;
+        uint64_t sent = 0;
+        j = job_of(methods[HELD], of[i].shares);
+        go(&j, of[i].n);
+        for (int r = 0; r < of[i].n; r++)
+            sent += j.bytes[r];
+        assert_int_equal(sent, j.expected);
+    }
 }
 
 static void what_depends_on_the_number_of_workers_is_refused(void **state)

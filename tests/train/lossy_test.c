@@ -589,6 +589,7 @@ static void a_run_of_zero_whose_members_die_is_as_if_none_had(void **state)
 {
     (void)state;
     kill_in_runs("zero(stage=1)", "zero");
+    kill_in_runs("zero(stage=2)", "zero-held");
 }
 
 /* A step is a round of local steps. */
