@@ -86,7 +86,7 @@ class Why(unittest.TestCase):
                 found = self.answer(out, lambda a: a.get("certain") and "waited" in a["diagnosis"], 12)
                 self.assertIn("its process %d is stopped (SIGSTOP)" % process, found["diagnosis"])
                 self.assertRegex(found["ranks"][0]["in"],
-                             r"^(wait for others|compute|outside steps|between passes|evaluation)")
+                             r"^(wait for others|compute|outside steps|between passes|evaluation|report)")
                 os.kill(process, signal.SIGCONT)
                 run.send_signal(signal.SIGTERM)
                 run.communicate(timeout=60)

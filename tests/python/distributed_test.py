@@ -147,7 +147,10 @@ def again_and_again(rank, n, folder):
         dist.destroy_process_group()
         counts.append([len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))])
     files, threads = ([count[k] for count in counts] for k in (0, 1))
-    few = min(threads[-5:]) == min(threads)  # those that were joined may still be on their way out
+    until = time.monotonic() + 10  # one that was joined may still be on its way out
+    while len(os.listdir("/proc/self/task")) > min(threads) and time.monotonic() < until:
+        time.sleep(0.01)
+    few = len(os.listdir("/proc/self/task")) <= min(threads)
     return [] if max(files[10:]) <= max(files[1:4]) and few and threading.active_count() < 3 else [counts]
 
 
