@@ -124,20 +124,22 @@ static bool print_value(const tutti_method *m, const char *name, char *out, size
 static void print_sentence(const tutti_method *m, const char *sentence, char *out, size_t bytes)
 {
     size_t used = 0;
-    char name[48], value[96];
-    bool known = true;
 
     out[0] = 0;
     while (*sentence != 0 && used < bytes) {
-        const size_t plain = strcspn(sentence, "{"), braced = strcspn(sentence + plain, "}");
-        snprintf(name, sizeof name, "%.*s", (int)braced - 1, sentence + plain + 1);
-        value[0] = 0;
-        known = sentence[plain] == 0 || print_value(m, name, value, sizeof value);
-        assert(known);
+        const size_t plain = strcspn(sentence, "{");
+        char name[48], value[96] = "";
+        size_t braced = 0; /* with its braces */
+        if (sentence[plain] != 0) {
+            braced = strcspn(sentence + plain, "}") + 1;
+            snprintf(name, sizeof name, "%.*s", (int)braced - 2, sentence + plain + 1);
+            const bool known = print_value(m, name, value, sizeof value);
+            assert(known);
+            (void)known;
+        }
         used += (size_t)snprintf(out + used, bytes - used, "%.*s%s", (int)plain, sentence, value);
-        sentence += plain + (sentence[plain] != 0 ? braced + 1 : 0);
+        sentence += plain + braced;
     }
-    (void)known;
 }
 
 tutti_status tutti_refuse_rules(const tutti_method *m, const tutti_rule *rules, size_t n,
