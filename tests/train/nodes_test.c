@@ -40,10 +40,10 @@ typedef struct job {
     tutti_run_id id;
     tutti_run_key key;
     char address[TUTTI_ADDRESS_BYTES]; /* of the first founder */
-    _Atomic bool listens;            /* it is written */
     bool one_loses_its_world;        /* and none comes, dies or leaves */
     bool two_fail;                   /* the first two, in the same step, and none comes */
     process of[PROCESSES];
+    _Atomic bool listens;            /* address is written. Apart: a compiler reads the two above at once */
 } job;
 
 static _Thread_local process *me;    /* NULL: a thread of no process that follows a node */
