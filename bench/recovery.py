@@ -160,7 +160,9 @@ class System:
     def kill(self, draw):
         """Kills one that makes steps; (recovery, whole) in s."""
         time.sleep(CALM + draw.random())
-        victim = draw.choice(sorted(self.look().working(time.monotonic() - CALM / 2)))
+        since = time.monotonic() - CALM / 2
+        victim = draw.choice(self.wait(lambda log: sorted(pid for pid in log.working(since)
+                                                          if alive(self.workers[pid]))))
         when = time.monotonic()
         kill(self.workers[victim])
         self.again(victim)
@@ -236,7 +238,7 @@ def recoveries(name, python, tutti, folder, draw, kills):
             while len(times) < kills:
                 times.append(system.kill(draw))
         except Lasting as lasting:
-            if name == "tutti" or not begun:
+            if name == "tutti" or not (begun or times):
                 sys.exit(str(lasting))
             times.append((LIMIT, LIMIT))
         finally:

@@ -415,8 +415,8 @@ bool tutti_carrier_note(void *carrier, const tutti_node_note *note)
     else if (note->kind == HAVE)
         take_have(c, note);
     else if (note->kind == ENDED) {
+        c->ended_failed = note->tag != 0 && (!c->ended || c->ended_failed); /* else it has results */
         c->ended = true;
-        c->ended_failed = note->tag != 0;
     } else if (note->kind == FAILED)
         take_failure(c, note);
     else if (note->kind <= AGAIN && c->fetch != NULL)

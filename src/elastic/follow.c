@@ -219,7 +219,7 @@ tutti_status tutti_follower_next(tutti_follower *f, tutti_turn *turn, tutti_erro
         if (f->leaving && f->alone && !view.majority)
             return tutti_follower_save(f, &view, err);
         if (view.state == TUTTI_LEFT) {
-            tutti_follower_linger(f);
+            tutti_follower_linger(f, tutti_node_now(f->node) + LINGER_MS * FOLLOW_MS);
             return TUTTI_OK;
         }
         if ((view.state != TUTTI_MEMBER || !view.majority) &&
@@ -300,20 +300,23 @@ static bool waits_to_have_left(const tutti_follower *f, const tutti_node_view *v
 {
     const int64_t failing_ns = FAILING_MS * FOLLOW_MS, now = tutti_node_now(f->node);
 
-    return view->state == TUTTI_MEMBER && view->majority &&
-           (now - since < failing_ns || (tutti_carrier_is_asked(f->carrier, failing_ns) &&
-                                         now - since < LINGER_MS * FOLLOW_MS));
+    return view->state == TUTTI_MEMBER &&
+           (now - since < failing_ns || (view->majority && now - since < LINGER_MS * FOLLOW_MS &&
+                                         tutti_carrier_is_asked(f->carrier, failing_ns)));
 }
 
 /* It takes part in the changes of the others until it has left. If it is the last one, newcomers
    are admitted meanwhile, and get the state from it. */
 void tutti_follower_fail(tutti_follower *f)
 {
-    const int64_t since = tutti_node_now(f->node);
     const bool by_user = f->leaving; /* if all leave, the run ends */
     tutti_node_view view;
+    int64_t since;
     uint64_t id;
 
+    if (f->node == NULL) /* it could not come back, and is no member */
+        return;
+    since = tutti_node_now(f->node);
     if (!f->leaving)
         tutti_node_leave(f->node);
     f->leaving = true;
@@ -324,7 +327,7 @@ void tutti_follower_fail(tutti_follower *f)
         tutti_node_look(f->node, &view);
     }
     if (view.state == TUTTI_LEFT)
-        tutti_follower_linger(f);
+        tutti_follower_linger(f, since + LINGER_MS * FOLLOW_MS);
     if (view.state != TUTTI_MEMBER)
         return;
     tell_failure(f);

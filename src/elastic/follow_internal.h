@@ -79,8 +79,8 @@ tutti_status tutti_follower_drop(tutti_follower *f, bool keeps_part, tutti_error
 void tutti_follower_note_members(tutti_follower *f);
 /* It needs nothing of those that have left since the last world: tells them so, once an epoch. */
 void tutti_follower_tell_left(tutti_follower *f, const tutti_node_view *view);
-/* It has left: waits until the others have its part of the state. */
-void tutti_follower_linger(tutti_follower *f);
+/* It has left: waits until the others have its part of the state, or until then, in ns. */
+void tutti_follower_linger(tutti_follower *f, int64_t until);
 /* Gets the state of the epoch, or finds that it is not to be had yet. */
 tutti_status tutti_follower_get_state(tutti_follower *f, const tutti_node_view *view,
                                       tutti_error *err);

@@ -239,9 +239,8 @@ void tutti_follower_tell_left(tutti_follower *f, const tutti_node_view *view)
     tutti_carrier_tell_have(f->carrier, view->epoch, left, list_left(f, left, TUTTI_MEMBERS_MAX));
 }
 
-void tutti_follower_linger(tutti_follower *f)
+void tutti_follower_linger(tutti_follower *f, int64_t until)
 {
-    const int64_t until = tutti_node_now(f->node) + LINGER_MS * FOLLOW_MS;
     const tutti_image *image = tutti_carrier_offered(f->carrier);
     uint64_t members[TUTTI_MEMBERS_MAX];
     tutti_node_view view;

@@ -21,7 +21,8 @@
 
    The price: pieces are not updated while others are exchanged, and updated shards are gathered
    before the step is over, not during the next one. Sums stay in g, which is there anyway. Client
-   state is kept twice; shards have a second copy of their slots (modes/shards.c). */
+   state is kept twice; shards have a second copy of their slots, and where gradients are held by
+   piece there is one of all values (modes/shards_whole.c). */
 #include "engine_internal.h"
 #include "engine/refuse.h"
 #include "hooks.h"

@@ -179,14 +179,15 @@ tutti_status tutti_record_each_row(const tutti_record_place *in, tutti_record_ro
     return TUTTI_OK;
 }
 
-/* Is the first line of these bytes a whole row of a step up to `until`? */
-static bool stays(const char *text, size_t bytes, uint64_t until)
+/* Is the first line of these bytes a whole row of a step up to `until`? evaluation: also one of an
+   evaluation. */
+static bool stays(const char *text, size_t bytes, uint64_t until, bool evaluation)
 {
     const size_t line = strcspn(text, "\n");
     json_t *object = json_loadb(text, line, 0, NULL);
     const json_t *step = json_object_get(object, "step");
     const bool is = json_is_integer(step) && (uint64_t)json_integer_value(step) <= until &&
-                    line < bytes;
+                    line < bytes && (evaluation || json_object_get(object, "test_loss") == NULL);
 
     json_decref(object);
     return is;
@@ -199,7 +200,7 @@ static size_t only_those(char *text, size_t bytes, uint64_t until)
 
     for (size_t at = 0; at < bytes;) {
         const size_t line = strcspn(text + at, "\n");
-        if (stays(text + at, bytes - at, until)) {
+        if (stays(text + at, bytes - at, until, true)) {
             memmove(text + length, text + at, line + 1);
             length += line + 1;
         }
@@ -208,9 +209,10 @@ static size_t only_those(char *text, size_t bytes, uint64_t until)
     return length;
 }
 
-/* Reads the end of the file from a line on that stays: steps do not fall, so all lines before it
-   stay, too. A long run has many lines, and only the last ones may have to go. *from: where *text
-   begins in the file; 0: at its first line, whether it stays or not. */
+/* Reads the end of the file from a row of training on that stays: their steps do not fall, and an
+   evaluation, whose step may be an earlier one, follows its step's, so all lines before it stay,
+   too. A long run has many lines, and only the last ones may have to go. *from: where *text begins
+   in the file; 0: at its first line, whether it stays or not. */
 static tutti_status read_back(tutti_file *file, uint64_t until, uint64_t *from, char **text,
                               tutti_error *err)
 {
@@ -227,7 +229,7 @@ static tutti_status read_back(tutti_file *file, uint64_t until, uint64_t *from, 
         TUTTI_TRY(tutti_file_read(file, all - bytes, *text, (size_t)bytes, err));
         if (bytes < all)
             line = strcspn(*text, "\n") + 1;
-        if (bytes == all || (line < bytes && stays(*text + line, (size_t)bytes - line, until))) {
+        if (bytes == all || (line < bytes && stays(*text + line, (size_t)bytes - line, until, false))) {
             *from = all - bytes + line;
             memmove(*text, *text + line, (size_t)bytes + 1 - line);
             return TUTTI_OK;

@@ -83,6 +83,8 @@ static tutti_status train_in(node_trainer *t, const tutti_turn *turn, tutti_imag
              tutti_train_epoch_image(t->run, image, NULL) == TUTTI_OK &&
              tutti_train_epoch_beside(t->run, beside, NULL) != TUTTI_OK)
         *beside = NULL;
+    if (status != TUTTI_OK) /* the engine waits for what it has under way until the world has ended */
+        tutti_world_failure_report(turn->world, err);
     tutti_train_epoch_close(t->run);
     return status;
 }
@@ -93,8 +95,6 @@ static tutti_status train_epoch(node_trainer *t, const tutti_turn *turn, tutti_e
     tutti_image *image, *beside;
     const tutti_status status = train_in(t, turn, &image, &beside, &why);
 
-    if (status != TUTTI_OK)
-        tutti_world_failure_report(turn->world, &why);
     tutti_world_close(turn->world);
     if (status == TUTTI_OK)
         return tutti_follower_over(t->follower, image, beside, err);

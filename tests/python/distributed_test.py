@@ -533,19 +533,24 @@ def test_no_thread_asks_a_stopped_rank_when_a_world_is_closed(tmp_path):
 def asks_a_stopped_rank_and_another(rank, n, folder):
     """Rank 1 stands still. What rank 0 is answered by the others."""
     dist_cases.start(folder, rank, n, "tutti")
-    shared, pid, over = dist.group.WORLD._shared, torch.tensor([os.getpid()]), pathlib.Path(folder, "over")
+    shared, pid = dist.group.WORLD._shared, torch.tensor([os.getpid()])
+    called, over = pathlib.Path(folder, "called"), pathlib.Path(folder, "over")
     dist.broadcast(pid, 1)
     if rank == 1:
         os.kill(os.getpid(), signal.SIGSTOP)
+    if rank == 2:
+        called.touch()
     while rank == 2 and not over.exists():
         time.sleep(0.01)
     if rank > 0:
         dist.destroy_process_group()
         return ""
     until_it_stands_still(int(pid.item()))
+    while not called.exists():
+        time.sleep(0.01)
     try:
         full = fill(shared, 1)
-        told = shared.missing(dist.group.WORLD._queue, 2, 1.0)
+        told = shared.missing(dist.group.WORLD._queue, 2, 1.5)
         dist.destroy_process_group()
         return [told, len(full)]
     finally:
@@ -555,7 +560,24 @@ def asks_a_stopped_rank_and_another(rank, n, folder):
 
 def test_a_stopped_rank_does_not_keep_a_question_from_the_others(tmp_path):
     told, _ = on_ranks(3, asks_a_stopped_rank_and_another, str(tmp_path), transport="shm", timeout=30)[0]
-    assert "rank 1 does not answer within 1 s" in told and "rank 2 has called 1 collectives" in told
+    assert "rank 1 does not answer within 1.5 s" in told and "rank 2 has called 1 collectives" in told
+
+
+def hears_of_two_losses(rank, n, folder):
+    from tutti.torch.distributed import _worlds
+
+    dist_cases.start(folder, rank, n, "tutti")
+    shared, found = dist.group.WORLD._shared, None
+    if rank == 0:
+        for lost, why in ((2, b"it was killed"), (7, b"it stood still")):
+            shared._hear(1, _worlds._LOST, 0, lost, why)
+        found = shared._cause(tutti.PeerError("rank 1 has left", 1), dist.group.WORLD._queue)
+    dist.destroy_process_group()
+    return found
+
+
+def test_a_lost_member_is_the_cause_before_a_rank_of_other_groups(tmp_path):
+    assert on_ranks(3, hears_of_two_losses, str(tmp_path))[0] == [2, "it was killed"]
 
 
 def hears_of_a_loss(rank, n, folder):

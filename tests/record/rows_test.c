@@ -549,6 +549,39 @@ static void a_record_is_cut_after_a_step(void **state)
         }
 }
 
+/* Snapshots are evaluated when later steps have their rows, and have the steps of their own. */
+static void an_evaluation_of_an_earlier_step_keeps_no_later_row(void **state)
+{
+    static char text[LONG_ROOM];
+    char folder[TUTTI_RECORD_PATH], path[TUTTI_RECORD_PATH];
+    tutti_record_place in = place_in(folder, "snapshots");
+    tutti_record_rows *rows;
+    size_t n;
+    FILE *f;
+
+    (void)state;
+    in.forms = 0;
+    snprintf(path, sizeof path, "%.3000s/metrics.jsonl", folder);
+    for (int pad = 0; pad < 50; pad++) { /* what is read first begins with each of the two rows */
+        n = 0;
+        for (int step = 1; step <= LONG; step++)
+            n += (size_t)sprintf(text + n, "{\"step\": %d}\n{\"step\": 0, \"test_loss\": 1}\n", step);
+        sprintf(text + n, "{\"step\": %d}%*s\n", LONG, pad, "");
+        f = fopen(path, "wb");
+        assert_non_null(f);
+        fputs(text, f);
+        fclose(f);
+        assert_int_equal(tutti_record_rows_begin(&rows, &in, true, 10, NULL), TUTTI_OK);
+        assert_int_equal(tutti_record_rows_close(rows, NULL), TUTTI_OK);
+        f = fopen(path, "rb");
+        assert_non_null(f);
+        text[fread(text, 1, sizeof text - 1, f)] = '\0';
+        fclose(f);
+        assert_non_null(strstr(text, "{\"step\": 10}\n"));
+        assert_null(strstr(text, "{\"step\": 11}\n"));
+    }
+}
+
 static void names_of_forms_are_checked(void **state)
 {
     static const struct {
@@ -594,6 +627,7 @@ int main(void)
         cmocka_unit_test(a_file_that_cannot_be_is_named),
         cmocka_unit_test(a_strangers_table_stays),
         cmocka_unit_test(a_record_is_cut_after_a_step),
+        cmocka_unit_test(an_evaluation_of_an_earlier_step_keeps_no_later_row),
         cmocka_unit_test(names_of_forms_are_checked),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -66,11 +66,11 @@ class Shared:
         self._stuck: list[Queue] = []  # destroyed, and perhaps still within a call of the library
         self._times: dict[str, int] = {}  # how often a group of that name was made
         self._heard: dict[tuple[int, int], int] = {}
-        self._lost: dict[int, tuple[int, str]] = {}  # by reporter: the lost rank, and why
+        self._lost: dict[int, dict[int, str]] = {}  # by reporter: the lost ranks, and why
         self._calls: dict[tuple[int, int], dict[int, str]] = {}  # of an answer that is coming
         self._recalled: dict[tuple[int, int], dict[int, str]] = {}
         self._gone: set[int] = set()  # take no note any more
-        self._spread: set[int] = set()  # lost ranks that this one has reported
+        self._spread: dict[int, threading.Thread] = {}  # by lost rank: the thread that reports it
         self._inside = 0  # threads that use the world: _close() waits for them
         self._changed = threading.Condition()
         self._over = threading.Event()
@@ -212,10 +212,11 @@ class Shared:
             self._look()
 
     def _hear(self, rank: int, kind: int, context: int, number: int, words: bytes) -> None:
+        until = time.monotonic() + _RECALL_S  # to answer: a rank that stands still may not take it, and others ask
         if kind == _ASKS:
             queue = self._groups.get(context)
             number = _ABSENT if queue is None else queue.issued if queue.error is None else _FAILED
-            self._tell([rank], _ANSWERS, context, number)
+            self._tell([rank], _ANSWERS, context, number, until=until)
         elif kind == _ANSWERS:
             with self._changed:
                 self._heard[context, rank] = number
@@ -223,8 +224,8 @@ class Shared:
         elif kind == _RECALLS:
             queue = self._groups.get(context)
             for n, text in [] if queue is None else list(queue.members.made):
-                self._tell([rank], _CALL, context, n, text.encode())
-            self._tell([rank], _RECALLED, context, 0)
+                self._tell([rank], _CALL, context, n, text.encode(), until)
+            self._tell([rank], _RECALLED, context, 0, until=until)
         elif kind == _CALL:
             self._calls.setdefault((context, rank), {})[number] = words.decode(errors="replace")
         elif kind == _RECALLED:
@@ -233,7 +234,7 @@ class Shared:
                 self._changed.notify_all()
         elif kind == _LOST:
             with self._changed:
-                self._lost[rank] = (number, words.decode(errors="replace"))
+                self._lost.setdefault(rank, {})[number] = words.decode(errors="replace")
 
     def _look(self) -> None:
         """Fails calls that have taken too long, and that no thread waits for but a future's."""
@@ -346,13 +347,13 @@ class Shared:
     def _tell_loss(self, rank: int, why: str) -> None:
         """Notifies the others, whose groups with this rank it leaves because of that loss. Once."""
         with self._changed:
-            if rank in self._spread:
-                return
-            self._spread.add(rank)
-        others = [r for r in range(self.world.size) if r not in (self.world.rank, rank)]
-        thread = threading.Thread(target=self._tell, args=(others, _LOST, 0, rank, why.encode()), name="tutti tells",
-                                  daemon=True)
-        thread.start()  # a rank that stands still may not take it
+            thread = self._spread.get(rank)
+            if thread is None:
+                others = [r for r in range(self.world.size) if r not in (self.world.rank, rank)]
+                thread = threading.Thread(target=self._tell, args=(others, _LOST, 0, rank, why.encode()),
+                                          name="tutti tells", daemon=True)
+                self._spread[rank] = thread
+                thread.start()  # a rank that stands still may not take it
         thread.join(_RECALL_S)
 
     def _cause(self, error: BaseException, queue: Queue) -> tuple[int, str] | None:
@@ -363,7 +364,8 @@ class Shared:
         for rank in (error.rank, *queue.members.ranks):
             if (why := self.world.lost(rank)) is not None:
                 return rank, why
-        return self._lost.get(error.rank)
+        lost = self._lost.get(error.rank, {})
+        return next(((rank, lost[rank]) for rank in (*queue.members.ranks, *list(lost)) if rank in lost), None)
 
     def _with_ranks(self, error: BaseException) -> BaseException:
         if self.ranks == list(range(len(self.ranks))) or not isinstance(error, Error):
