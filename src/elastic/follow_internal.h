@@ -38,8 +38,9 @@ struct tutti_follower {
     uint64_t few;        /* the epoch that has too few workers; 0 */
     int few_n;           /* how many it has */
     int64_t few_ns;      /* since when it waits for others; goes on when more of them go */
-    bool alone;          /* too few answer to decide an epoch, and a line was printed */
+    bool alone;          /* too few answer to decide an epoch */
     int64_t alone_ns;    /* since when */
+    bool alone_said;     /* a line was printed */
     int64_t opened_ns;   /* since when the node is open */
     bool ready, leaving; /* the node knows */
     bool pass_failed;    /* the pass could not be written, and a line was printed */

@@ -208,8 +208,11 @@ tutti_status tutti_follower_wait_for_majority(tutti_follower *f, const tutti_nod
         f->alone_ns = f->few != 0  ? f->few_ns /* it has waited for others already */
                       : f->missing ? f->missing_ns
                                    : now;
-        if (view->first)
-            say_what_is_missing(f, view);
+        f->alone_said = false;
+    }
+    if (view->first && !f->alone_said) { /* another one may have been the first, and have gone since */
+        f->alone_said = true;
+        say_what_is_missing(f, view);
     }
     if (!may_be_a_majority(f, view, &failed)) {
         snprintf(line, sizeof line,
