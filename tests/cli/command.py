@@ -1,7 +1,7 @@
 """What the command's tests share: running it, small data sets, reading its results, folders to
 write in."""
 import collections, contextlib, fcntl, gzip, json, math, operator, os
-import shutil, signal, struct, subprocess, tempfile, time, unittest
+import shutil, signal, struct, subprocess, sys, tempfile, time, unittest
 
 TUTTI = os.path.abspath(os.environ.get("TUTTI", os.path.join(os.path.dirname(__file__), "../../build/dev/bin/tutti")))
 DATA = os.path.abspath(os.environ.get("TUTTI_DATA", os.path.join(os.path.dirname(__file__), "../../data")))
@@ -325,6 +325,16 @@ class Case(unittest.TestCase):
     @classmethod
     def tearDownClass(cls):
         shutil.rmtree(cls.folder, ignore_errors=True)
+
+    def run(self, result=None):
+        """Prints what has failed at once: a suite that takes too long is killed before its end, where unittest does."""
+        result = result or self.defaultTestResult()
+        before = {id(one) for one in result.failures + result.errors}
+        super().run(result)
+        for one in result.failures + result.errors:
+            if id(one) not in before:
+                print("\n%s\n%s" % one, file=sys.stderr, flush=True)
+        return result
 
     def out(self, name):
         return os.path.join(self.folder, self.id().split(".")[-1] + "-" + name)

@@ -3,7 +3,7 @@ import os, re, subprocess, time
 from command import *
 
 SHARES = 6
-PATIENCE = 180 # s: for runs of a few seconds, where a machine does much else
+PATIENCE = 300 # s: for runs of a few seconds, where a machine does much else
 COMMON = ["--model", "mlp(hidden=24)", "--batch", "4", "--seed", "11", "--report-every", "5", "--elastic-shares",
           SHARES]
 

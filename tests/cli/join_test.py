@@ -1,6 +1,6 @@
 """Workers come, leave and are lost (train --workers, tutti join): real processes, and the model, byte for byte, of a
 run that nothing disturbs. The protocol is in explore/, what a process does in train/nodes."""
-import glob, http.server, json, os, re, shlex, signal, socket, sys, textwrap, threading, unittest
+import glob, json, os, re, signal, socket, sys, unittest
 from elastic_runs import *
 
 
@@ -60,80 +60,6 @@ class Join(ElasticRuns):
         rows = read(os.path.join(out, "metrics.csv")).decode().splitlines()
         self.assertEqual(len(rows) - 1, lines_told(out))
         self.assertRegex(read(os.path.join(out, "metrics.prom")).decode(), r'(?m)^tutti_step\{run="\S+"\} 120$')
-
-    def a_part_of_the_state(self, stage):
-        zero = ["--method", "zero", "--optimizer", "adamw(lr=0.01)", "--clip-norm", "0.5"]
-        run, out = self.begin("cut", 160, "--workers", "1:6", "-n", "4", "--restarts", "0", *zero, "--method",
-                              "zero(stage=%d,bucket_mb=0.01,first_bucket_mb=0.01)" % stage)
-        os.kill(children_of(run.pid)[2], signal.SIGKILL)
-        self.workers_become(3, "cut")
-        joined = self.start("joined", "join", out)
-        self.workers_become(4, "cut", "joined")
-        os.kill(children_of(run.pid)[0], signal.SIGKILL)
-        self.workers_become(3, "cut", "joined")
-        self.ends(0, run, "cut", "joined")
-        self.ends(0, joined, "cut", "joined")
-        self.same_as_undisturbed(160, out, *zero)
-
-    def test_each_member_of_zero_has_a_part_of_the_state(self):
-        self.a_part_of_the_state(1)
-
-    def test_gradients_held_by_piece_have_the_bits_of_stage_1_too(self):
-        self.a_part_of_the_state(2)
-
-    def test_a_shard_that_is_lost_with_its_copy_ends_the_run(self):
-        zero = ["--method", "zero", "--optimizer", "adamw(lr=0.01)", "--checkpoint-every", "2"]
-        run, out = self.begin("lost", 60, "--workers", "1:6", "-n", "5", "--restarts", "0", "--workers-timeout", "4",
-                              *zero)
-        for worker in children_of(run.pid)[1:3]:
-            os.kill(worker, signal.SIGKILL)
-        self.ends(3, run, "lost")
-        self.assertRegex(self.said("lost"), r"a part of the state was on workers that are lost \(state of step \d+: .*"
-                         r"; what rank 2 of 5 had is nowhere\); the run waits for one that may have it for 4 s\. "
-                         r"If there is none, end it: continue with a fixed number of workers: tutti train --resume")
-        self.assertRegex(self.said("lost"), r"a part of the state was on workers that are lost .*, so the run ends; "
-                         r"the last agreed step is \d+, .* continue with a fixed number of workers: tutti train "
-                         r"--resume \S+/checkpoints/step-\d+ -n N\n")
-        self.resume(out, 3)
-        self.same_as_undisturbed(60, out, *zero)
-
-    def two_neighbours_of_four(self, name, sends, again):
-        zero = ["--method", "zero", "--optimizer", "adamw(lr=0.01)"]
-        run, out = self.begin(name, 100, "--workers", "1:6", "-n", "4", "--restarts", "0", "--workers-timeout", "9",
-                              *zero)
-        workers = children_of(run.pid)[1:3]
-        for worker in workers:
-            os.kill(worker, sends)
-        if again is not None:
-            time.sleep(2.5)  # the others go on without them, or try to
-            for worker in workers:
-                os.kill(worker, again)
-        self.ends(0, run, name)
-        self.same_as_undisturbed(100, out, *zero)
-        return [e["workers"] for e in summary(out)["events"] if e["kind"] == "epoch"]
-
-    def test_two_neighbours_with_parts_leave_at_once(self):
-        epochs = self.two_neighbours_of_four("leave-two", signal.SIGTERM, None)
-        self.assertEqual((epochs[0], epochs[-1]), (4, 2))
-        for worker in (1, 2):
-            self.assertIn("worker %d has left the run" % worker, self.said("leave-two"))
-        self.assertNotIn("lost", self.said("leave-two"))
-
-    def test_two_neighbours_with_parts_come_back(self):
-        epochs = self.two_neighbours_of_four("back-two", signal.SIGSTOP, signal.SIGCONT)
-        self.assertEqual((epochs[0], epochs[-1]), (4, 4))
-
-    def test_all_workers_of_a_machine_leave_and_take_no_part_of_the_state(self):
-        zero = ["--method", "zero", "--optimizer", "adamw(lr=0.01)"]
-        run, out = self.begin("machine", 100, "--workers", "1:6", "-n", "3", "--restarts", "0", "--workers-timeout",
-                              "9", *zero)
-        joined = self.start("machine-joined", "join", out)
-        self.workers_become(4, "machine", "machine-joined")
-        run.terminate()
-        self.ends(143, run, "machine", "machine-joined")
-        self.processes.remove(run)
-        self.ends(0, joined, "machine", "machine-joined")
-        self.same_as_undisturbed(100, out, *zero)
 
     def told_by_commands(self, name, *lines, code):
         """A run of two commands, the first of which tells the launcher these lines, and fails if there are any."""
@@ -267,84 +193,6 @@ class Join(ElasticRuns):
         self.ends(0, run, "again", "other")
         self.same_as_undisturbed(300, out)
 
-    def test_a_spot_machine_that_is_taken_leaves_by_what_the_page_of_jobs_has(self):
-        if not shutil.which("curl"):
-            self.skipTest("skipped: no curl: tools/setup --test installs it")
-        taken = threading.Event()
-
-        class Cloud(http.server.BaseHTTPRequestHandler):
-            def do_GET(self): # the question that waits
-                body = b"TRUE" if taken.wait(60) else b"FALSE"
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_):
-                pass
-
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Cloud)
-        self.addCleanup(server.server_close)
-        self.addCleanup(server.shutdown)
-        self.addCleanup(taken.set)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        run, out = self.begin("stays", 160, "--workers", "1:6", "-n", "2", "--restarts", "0", "--meet", "127.0.0.1")
-        address = re.search(r"tutti join (\S+) --key", self.said("stays")).group(1)
-        spot = self.start("spot", "join", address, "--key", os.path.join(out, "join"),
-                          before=[os.path.join(os.path.dirname(__file__), "../../examples/jobs/spot-watch"), "gcp"],
-                          METADATA="http://127.0.0.1:%d" % server.server_port)
-        self.workers_become(3, "stays", "spot")
-        taken.set()
-        self.workers_become(2, "stays", "spot")
-        self.ends(0, spot, "stays", "spot")
-        self.assertIn("spot-watch: this machine will be taken; the command gets SIGTERM\n", self.said("spot"))
-        self.assertIn("this worker has left the run", self.said("spot"))
-        self.ends(0, run, "stays", "spot")
-        self.same_as_undisturbed(160, out)
-
-    def test_pods_that_are_taken_leave_and_join_again_by_the_manifest(self):
-        with open(os.path.join(os.path.dirname(__file__), "../../examples/jobs/elastic.yaml")) as f:
-            script = re.search(r"- bash\n +- -c\n +- \|\n(.*?)          env:\n", f.read(), re.S).group(1)
-        script = textwrap.dedent(script)
-        out, steps = self.out("pods"), 200
-        own = [*COMMON, "--data", self.data, "--steps", steps, "--slow", "*:150"]
-        for before, after in (("--model=cnn --data=mnist --epochs=10 --batch=32", shlex.join(map(str, own))),
-                              ("--workers=1:8", "--workers=1:6"), ("--threads=4", "--threads=1"), ("/runs/cnn", out)):
-            self.assertEqual(script.count(before), 1)
-            script = script.replace(before, after)
-
-        def pod(index, start):
-            return self.start("pod%d-%d" % (index, start), before=["bash", "-c", script], POD_IP="127.0.0.1",
-                              PATH=os.path.dirname(TUTTI) + ":" + os.environ["PATH"], JOB_COMPLETION_INDEX=str(index))
-
-        def workers(n):
-            self.until(lambda: ": %d worker" % n in tutti("leave", out).stdout, *names)
-
-        names = ["pod%d-%d" % (index, start) for start in (1, 2) for index in range(3)]
-        for name in names: # all are read
-            for end in (".out", ".err"):
-                open(os.path.join(self.folder, name + end), "w").close()
-        second = pod(1, 1) # before there is a run
-        self.processes.insert(0, first := pod(0, 1))
-        third = pod(2, 1)
-        workers(3)
-        second.terminate()
-        self.ends(143, second, *names)
-        workers(2)
-        again = pod(1, 2)
-        workers(3)
-        first.terminate() # the launcher
-        self.ends(143, first, *names)
-        self.processes.insert(0, third)
-        self.refused("the run of '%s/join' is under way, and its workers answer; take part by `tutti join OUT`" % out,
-                     "train", *own, "--out", out, "--overwrite") # the launcher and its claim are gone
-        last = pod(0, 2)
-        workers(3)
-        for process in (again, third, last):
-            self.ends(0, process, *names)
-        self.same_as_undisturbed(steps, out)
-        self.ends(0, pod(2, 2), *names) # made again after the end
-
     def test_a_newcomer_with_another_number_of_threads_is_refused_and_the_run_goes_on(self):
         run, out = self.begin("one", 60, "--workers", "1:6", "-n", "1", "--restarts", "0")
         other = self.start("other", "join", out, "--threads", 77)
@@ -378,18 +226,14 @@ class Join(ElasticRuns):
         os.kill(children_of(run.pid)[0], signal.SIGKILL)
         self.workers_become(3, "full", "fourth")
         self.ends(0, joined, "full", "fourth")
-        ended = time.monotonic()
         self.ends(0, run, "full", "fourth")
-        self.assertLess(time.monotonic() - ended, 30, "a newcomer asks for 60 s")
         self.same_as_undisturbed(300, out)
 
     def test_a_newcomer_that_waits_for_a_place_is_told_of_the_end(self):
         run, out = self.begin("took", 100, "--workers", "1:3", "-n", "3", "--restarts", "0")
         waits = self.start("waits", "join", out)
         self.ends(0, run, "took", "waits")
-        ended = time.monotonic()
         self.ends(0, waits, "took", "waits")
-        self.assertLess(time.monotonic() - ended, 30, "a newcomer asks for 60 s")
         self.assertIn("this worker has left the run", self.said("waits"))
         self.same_as_undisturbed(100, out)
 
