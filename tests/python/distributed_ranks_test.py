@@ -182,19 +182,23 @@ def fails_at(rank, n, folder, backend):
         dist.all_reduce(torch.ones(3 + rank) if backend != "gloo" else torch.ones(3))
         raise KeyError("all")
 
+    def unlike_late():
+        time.sleep(1.0 if rank == 2 else 0)  # the others have failed and left their groups by then
+        unlike()
+
     things = {"first": ones, "before": before, "second": ones, "after": after, "third": ones, "unlike": unlike,
-              "last": ones}
+              "fourth": ones, "unlike_late": unlike_late, "last": ones}
     return dist_turns.in_turn(rank, n, folder, backend, things)
 
 
 @pytest.mark.parametrize("backend", ["gloo", "tutti", pytest.param("tutti/tcp", marks=SLOW)])
 def test_what_fails_in_a_set_does_not_spoil_the_rest(tmp_path, backend):
     for answer in on_ranks(3, fails_at, str(tmp_path), backend):
-        assert [answer[name] for name in ("first", "second", "third", "last")] == [[3.0] * 3] * 4
+        assert [answer[name] for name in ("first", "second", "third", "fourth", "last")] == [[3.0] * 3] * 5
         assert "rank 1: KeyError: 'before'" in answer["before"]
         assert "rank 2: KeyError: 'after'" in answer["after"]
-        assert all(f"rank {r}: {'KeyError' if backend == 'gloo' else 'StateError'}" in answer["unlike"]
-                   for r in range(3))
+        assert all(f"rank {r}: {'KeyError' if backend == 'gloo' else 'StateError'}" in answer[unlike]
+                   for unlike in ("unlike", "unlike_late") for r in range(3)), answer
 
 
 # ---- ranks whose calls do not fit together ----

@@ -40,7 +40,7 @@ from ._options import Options
 from ._work import Queue
 
 _PORT = b"torch.distributed: how far"
-_ASKS, _ANSWERS, _ENDS, _RECALLS, _CALL, _RECALLED, _LOST = 1, 2, 3, 4, 5, 6, 7
+_ASKS, _ANSWERS, _ENDS, _RECALLS, _CALL, _RECALLED, _LOST, _UNLIKE = 1, 2, 3, 4, 5, 6, 7, 8
 _WORDS = 184  # most bytes of a note: such a message travels at once on every transport
 _RECALL_S = 0.3  # seconds, for the others to answer
 _SLICE = 100_000_000  # nanoseconds between looks for the end of the world
@@ -69,6 +69,7 @@ class Shared:
         self._lost: dict[int, dict[int, str]] = {}  # by reporter: the lost ranks, and why
         self._calls: dict[tuple[int, int], dict[int, str]] = {}  # of an answer that is coming
         self._recalled: dict[tuple[int, int], dict[int, str]] = {}
+        self._differs: dict[tuple[int, int], dict[int, str]] = {}  # calls that have failed there, since they differ
         self._gone: set[int] = set()  # take no note any more
         self._spread: dict[int, threading.Thread] = {}  # by lost rank: the thread that reports it
         self._inside = 0  # threads that use the world: _close() waits for them
@@ -232,6 +233,9 @@ class Shared:
             with self._changed:
                 self._recalled[context, rank] = self._calls.pop((context, rank), {})
                 self._changed.notify_all()
+        elif kind == _UNLIKE:
+            with self._changed:
+                self._differs.setdefault((context, rank), {})[number] = words.decode(errors="replace")
         elif kind == _LOST:
             with self._changed:
                 self._lost.setdefault(rank, {})[number] = words.decode(errors="replace")
@@ -282,18 +286,20 @@ class Shared:
 
     def _unlike(self, queue: Queue, others: list[int], patience: float) -> str:
         """The first calls of the group that differ on its members, as far back as they are remembered."""
-        mine, found = dict(queue.members.made), []
-        told = self._asked(others, (_RECALLS, _signed(queue.members.context), 0), self._recalled, patience)
-        for rank, theirs in told.items():
-            first = next((n for n, text in (theirs or {}).items() if mine.get(n, text) != text), None)
+        context, mine, found = _signed(queue.members.context), dict(queue.members.made), []
+        told = self._asked(others, (_RECALLS, context, 0), self._recalled, patience)
+        for rank, answer in told.items():
+            theirs = answer or self._differs.get((context, rank), {})
+            first = next((n for n, text in theirs.items() if mine.get(n, text) != text), None)
             if first is not None:
                 found.append((first, f"{theirs[first]} on rank {self.ranks[rank]}"))
         if not found:
             return ""
         first = min(n for n, _ in found)
-        theirs = [text for n, text in found if n == first]
+        # One that comes to it later asks in vain if this rank has left by then.
+        self._tell(others, _UNLIKE, context, first, mine[first].encode(), time.monotonic() + _RECALL_S)
         return (f"; they differ in what is {mine[first]} on rank {self.ranks[self.world.rank]}, and "
-                f"{', '.join(theirs[:8])}")
+                f"{', '.join([text for n, text in found if n == first][:8])}")
 
     def _of_one(self, rank: int, heard: int | None, number: int, patience: float) -> str:
         lost = self.world.lost(rank)
@@ -326,16 +332,15 @@ class Shared:
     def _explained(self, error: PeerError | StateError, told: BaseException, queue: Queue,
                    collective: bool) -> BaseException:
         cause = self._cause(error, queue)
-        if cause is None and collective and (unlike := self._unlike(queue, self._others(queue), _RECALL_S)):
-            return StateError(f"{told}{unlike}")
         if cause is None and isinstance(error, PeerError):
-            # Its report of a loss comes before its answer. If it has left, its report comes before
+            # Its report of a cause comes before its answer. If it has left, its report comes before
             # this rank's answer to itself.
             self._asked([error.rank, self.world.rank], (_ASKS, _signed(queue.members.context), 0), self._heard,
                         _RECALL_S)
             cause = self._cause(error, queue)
         if cause is None:
-            return told
+            unlike = self._unlike(queue, self._others(queue), _RECALL_S) if collective else ""
+            return StateError(f"{told}{unlike}") if unlike else told
         self._tell_loss(*cause)
         if isinstance(error, PeerError) and error.rank != cause[0]:
             return self._with_ranks(PeerError(f"{error}; the cause: {cause[1]}", cause[0]))
