@@ -2,8 +2,10 @@
    buffer first, so that a sentence may quote the one it replaces (the arguments may point into
    err->text). */
 #include "base_internal.h"
+#include "errors.h"
 
 #include <errno.h>
+#include <locale.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,6 +14,12 @@
 
 #define QUOTE_(x) #x
 #define QUOTE(x) QUOTE_(x)
+
+/* strerrordesc_np would need glibc 2.32. */
+const char *tutti_errno_text(int number)
+{
+    return strerror_l(number, newlocale(LC_ALL_MASK, "C", (locale_t)0)); /* which glibc has once */
+}
 
 const char *tutti_version(void)
 {

@@ -364,7 +364,7 @@ static tutti_status compare(const tutti_compare_config *c, tutti_runtime *rt, co
             &failed, &stopped, err);
     if (status == TUTTI_OK && stopped != 0) {
         fprintf(stderr, "tutti: stopped by signal %d (SIG%s); to continue: ", stopped,
-                sigabbrev_np(stopped));
+                tutti_launch_signal_name(stopped));
         if (json_object_get(plan, "script") != NULL)
             tutti_compare_script_resume(stderr, plan, directory);
         else {

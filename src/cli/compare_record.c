@@ -15,6 +15,7 @@
 #include "compare_internal.h"
 #include "record/files.h"
 #include "runtime/files.h"
+#include "launch/launch.h"
 
 bool tutti_compare_done(tutti_runtime *rt, const char *directory, const json_t *plan,
                         const char *name)
@@ -176,7 +177,7 @@ static void say_end(const tutti_compare_end *end, const char *log, char why[SENT
                  end->timeout);
     else if (WIFSIGNALED(end->state))
         snprintf(told, SENTENCE, "was killed by signal %d (SIG%s)", WTERMSIG(end->state),
-                 sigabbrev_np(WTERMSIG(end->state)));
+                 tutti_launch_signal_name(WTERMSIG(end->state)));
     else if (told[0] == 0)
         snprintf(told, SENTENCE, "ended with exit code %d", WEXITSTATUS(end->state));
     snprintf(why, SENTENCE, "%s%s%s", told,

@@ -498,7 +498,7 @@ int tutti_cli_plan_methods(int argc, char **argv)
     tutti_cli_close(&s);
     if (w.signal != 0) {
         fprintf(stderr, "tutti: stopped by signal %d (SIG%s), before there was a plan\n", w.signal,
-                sigabbrev_np(w.signal));
+                tutti_launch_signal_name(w.signal));
         return 128 + w.signal;
     }
     return status == TUTTI_OK ? EXIT_DONE : tutti_cli_fail(&err);

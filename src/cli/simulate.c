@@ -7,6 +7,7 @@
 
 #include "tutti/tutti.h"
 #include "collective/world.h"
+#include "launch/launch.h"
 
 typedef struct simulated {
     bool lost;                   /* its loss has been reported */
@@ -134,7 +135,7 @@ int tutti_cli_simulate(tutti_cli_settings *s, int64_t started_ns, tutti_error *e
         status = tutti_cli_flush(err);
     if (status == TUTTI_OK && sim.stopped) {
         fprintf(stderr, "tutti: stopped by signal %d (SIG%s)\n", tutti_cli_code_of_stop() - 128,
-                sigabbrev_np(tutti_cli_code_of_stop() - 128));
+                tutti_launch_signal_name(tutti_cli_code_of_stop() - 128));
         return tutti_cli_code_of_stop();
     }
     return status == TUTTI_OK ? EXIT_DONE : tutti_cli_fail(err);

@@ -346,7 +346,7 @@ static void say_end(tutti_cli_settings *s, const standing *at, tutti_world *worl
 {
     if (end->status == TUTTI_CLOSED && at->place.rank == 0)
         fprintf(stderr, "tutti: stopped by signal %d (SIG%s)\n", end->code - 128,
-                sigabbrev_np(end->code - 128));
+                tutti_launch_signal_name(end->code - 128));
     else if (end->status != TUTTI_OK && end->status != TUTTI_CLOSED)
         tutti_cli_fail(err);
     if (reports_end(at, world))

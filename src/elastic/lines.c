@@ -3,6 +3,7 @@
    written the one before. So a process that reads nothing holds NODE_STATES messages of the
    protocol and TUTTI_NODE_QUEUE_BYTES of notes, and no process waits for it. */
 #include "node_internal.h"
+#include "base/errors.h"
 #include <errno.h>
 #include <sodium.h>
 #include <string.h>
@@ -215,7 +216,7 @@ static void call(tutti_node *n, node_out *o, int64_t now)
         o->begun_ns = 0;
         if (o->call.cause != 0)
             snprintf(o->trouble, sizeof o->trouble, "%s: %s", o->address,
-                     strerrordesc_np(o->call.cause));
+                     tutti_errno_text(o->call.cause));
         else
             snprintf(o->trouble, sizeof o->trouble, "%s hangs up: it may have another key",
                      o->address);

@@ -23,6 +23,7 @@
 #include "tutti/launch.h"
 #include "launch_internal.h"
 #include "launch.h"
+#include "base/errors.h"
 
 enum {
     MOST_MEETS = 8,
@@ -234,7 +235,7 @@ static const char *cannot_connect(const char *where)
         int cause = fd < 0 ? errno : 0;
         socklen_t bytes = sizeof cause;
         if (fd < 0) {
-            why = strerrordesc_np(cause);
+            why = tutti_errno_text(cause);
             continue;
         }
         if (connect(fd, a->ai_addr, a->ai_addrlen) != 0)
@@ -245,7 +246,7 @@ static const char *cannot_connect(const char *where)
             else
                 getsockopt(fd, SOL_SOCKET, SO_ERROR, &cause, &bytes);
         }
-        why = cause == 0 ? NULL : strerrordesc_np(cause);
+        why = cause == 0 ? NULL : tutti_errno_text(cause);
         close(fd);
     }
     freeaddrinfo(list);

@@ -2,6 +2,7 @@
    worker that caused a failure. */
 #include <stdio.h>
 #include <string.h>
+#include "launch.h"
 #include "hosts_internal.h"
 
 static int exit_code_of(const far_launcher *l, int rank)

@@ -175,5 +175,8 @@ typedef struct tutti_launch_gathering tutti_launch_gathering;
 /* Cores that this process may use: by its affinity, and by the time that control groups leave it
    (tutti_machine_quota). */
 int tutti_cores(void);
+
+/* "KILL" of SIGKILL; "?": it has no name. */
+const char *tutti_launch_signal_name(int number);
 #pragma GCC visibility pop
 #endif

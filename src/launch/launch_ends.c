@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include "launch.h"
 #include "launcher.h"
 
 #define NS_PER_MS 1000000

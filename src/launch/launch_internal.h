@@ -29,7 +29,6 @@ tutti_status tutti_launch_signals_take(launch_signals *s, tutti_error *err);
 int tutti_launch_signals_next(launch_signals *s);       /* a signal that has come; 0: none */
 /* Restores the mask and closes the descriptor. May be called again. */
 void tutti_launch_signals_release(launch_signals *s);
-const char *tutti_launch_signal_name(int number);       /* "KILL" */
 
 /* As waitpid with WNOHANG, but a signal does not end it. Returns the child, with *status, when it
    has ended; 0: it runs; -1: another part of this process has reaped it. */

@@ -6,6 +6,7 @@
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "launch.h"
 #include "launch_internal.h"
 
 /* Signals that the process ignores (nohup, a background job) stay ignored. SIGCHLD must not be
@@ -75,9 +76,19 @@ const char *tutti_launch_report_text(int rank, const char *report)
     return strncmp(report, name, (size_t)n) == 0 ? report + n : report;
 }
 
-/* The name as in `kill -KILL`, not the C library's description, which depends on the locale. */
+/* The name as in `kill -KILL`, not the C library's description, which depends on the locale. glibc
+   has it since 2.32. */
 const char *tutti_launch_signal_name(int number)
 {
-    const char *name = sigabbrev_np(number);
-    return name != NULL ? name : "?";
+#define NAME(of) [SIG##of] = #of
+    static const char *const names[] = {
+        NAME(HUP), NAME(INT), NAME(QUIT), NAME(ILL), NAME(TRAP), NAME(ABRT), NAME(BUS), NAME(FPE),
+        NAME(KILL), NAME(USR1), NAME(SEGV), NAME(USR2), NAME(PIPE), NAME(ALRM), NAME(TERM),
+        NAME(STKFLT), NAME(CHLD), NAME(CONT), NAME(STOP), NAME(TSTP), NAME(TTIN), NAME(TTOU),
+        NAME(URG), NAME(XCPU), NAME(XFSZ), NAME(VTALRM), NAME(PROF), NAME(WINCH), NAME(POLL),
+        NAME(PWR), NAME(SYS)
+    };
+#undef NAME
+
+    return number > 0 && (size_t)number < TUTTI_LENGTH(names) ? names[number] : "?";
 }

@@ -7,6 +7,7 @@
    thread. */
 #include "names.h"
 #include "runtime/names.h"
+#include "base/errors.h"
 #include <errno.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -105,10 +106,7 @@ static lookup *make_lookup(tutti_resolver *resolver, const char *host, const cha
 
 static const char *why(int code, int cause)
 {
-    /* of a number it does not know: NULL */
-    const char *text = code == EAI_SYSTEM ? strerrordesc_np(cause) : NULL;
-
-    return text != NULL ? text : gai_strerror(code);
+    return code == EAI_SYSTEM ? tutti_errno_text(cause) : gai_strerror(code);
 }
 
 const char *tutti_lookup_by(tutti_resolver *resolver, const char *host, const char *service,
@@ -131,7 +129,7 @@ const char *tutti_lookup_by(tutti_resolver *resolver, const char *host, const ch
     pthread_mutex_lock(&l->lock);
     if (cause != 0) {
         l->users = 1;
-        failed = strerrordesc_np(cause);
+        failed = tutti_errno_text(cause);
     }
     while (failed == NULL && !l->done &&
            pthread_cond_timedwait(&l->over, &l->lock, &until) != ETIMEDOUT)

@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 #include "node.h"
 #include "runtime/files.h"
@@ -19,7 +20,8 @@ int tutti_node_here(tutti_runtime *rt)
 
     CPU_ZERO(&mine);
     /* the first fails on hosts with more than 1024 CPUs */
-    if (sched_getaffinity(0, sizeof mine, &mine) != 0 || getcpu(&cpu, &node) != 0)
+    if (sched_getaffinity(0, sizeof mine, &mine) != 0 ||
+        syscall(SYS_getcpu, &cpu, &node, NULL) != 0) /* getcpu would need glibc 2.29 */
         return -1;
     for (int k = 0; k < CPU_SETSIZE; k++) {
         if (!CPU_ISSET(k, &mine))

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <wchar.h>
+#include "base/errors.h"
 
 static void fail_sets_every_error_field(void **state)
 {
@@ -33,6 +34,23 @@ static void errno_text_is_appended_to_the_message(void **state)
     assert_int_equal(err.cause, ENOSPC);
     tutti_fail(&err, TUTTI_ERR_IO, 12345, "odd");
     assert_string_equal(err.text, "odd (Unknown error 12345)");
+}
+
+static void every_error_of_the_system_has_a_text_that_stays(void **state)
+{
+    const char *full = tutti_errno_text(ENOSPC);
+    char unknown[64];
+
+    (void)state;
+    assert_string_equal(full, "No space left on device");
+    assert_string_equal(tutti_errno_text(0), "Success");
+    for (int number = -1; number <= 4096; number++) {
+        const char *text = tutti_errno_text(number), *known = strerrordesc_np(number);
+        snprintf(unknown, sizeof unknown, "Unknown error %d", number);
+        assert_non_null(text);
+        assert_string_equal(text, known != NULL ? known : unknown);
+    }
+    assert_string_equal(full, "No space left on device");
 }
 
 static void errno_survives_a_failure_and_a_free(void **state)
@@ -173,6 +191,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fail_sets_every_error_field),
         cmocka_unit_test(errno_text_is_appended_to_the_message),
+        cmocka_unit_test(every_error_of_the_system_has_a_text_that_stays),
         cmocka_unit_test(errno_survives_a_failure_and_a_free),
         cmocka_unit_test(a_null_error_pointer_is_accepted),
         cmocka_unit_test(callers_prefix_error_messages_with_context),

@@ -734,6 +734,18 @@ static void a_directory_has_at_most_one_owner(void **state)
     tutti_runtime_close(rt);
 }
 
+static void every_signal_has_a_name(void **state)
+{
+    (void)state;
+    assert_string_equal(tutti_launch_signal_name(SIGKILL), "KILL");
+    for (int number = -1; number <= 4096; number++) {
+        const char *known = sigabbrev_np(number); /* NULL: a real-time signal, or no signal */
+        assert_string_equal(tutti_launch_signal_name(number), known != NULL ? known : "?");
+    }
+    assert_string_equal(tutti_launch_signal_name(SIGRTMIN), "?");
+    assert_string_equal(tutti_launch_signal_name(SIGRTMAX), "?");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -754,6 +766,7 @@ int main(void)
         cmocka_unit_test(workers_get_separate_cores_and_thread_counts),
         cmocka_unit_test(any_allocation_may_fail_and_nothing_stays_open),
         cmocka_unit_test(a_directory_has_at_most_one_owner),
+        cmocka_unit_test(every_signal_has_a_name),
     };
     int failed;
 

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "place.h"
+#include "base/errors.h"
 
 /* ---- what the environment specifies ---- */
 tutti_status tutti_tcp_read_place(tcp_finder *f, const tutti_launch *launch, tutti_error *err)
@@ -114,7 +115,7 @@ static void report_worker_0_missing(const tcp_finder *f, const tcp_call *call)
 
     snprintf(line, sizeof line,
              "worker %d waits for worker 0, which is to serve the meeting place at %s: %s", e->rank,
-             f->where, call->cause != 0 ? strerrordesc_np(call->cause) : "nobody answers");
+             f->where, call->cause != 0 ? tutti_errno_text(call->cause) : "nobody answers");
     e->waits(e->waits_user, line);
 }
 

@@ -219,6 +219,10 @@ void tutti_tcp_close_sleepers(tcp_endpoint *e)
 }
 
 /* ---- waiting ---- */
+#ifndef SYS_epoll_pwait2
+#define SYS_epoll_pwait2 441 /* on all architectures */
+#endif
+
 static int sleep_in_epoll(const tcp_endpoint *e, struct epoll_event *events, int64_t ns)
 {
     const struct timespec t = { ns / 1000000000, ns % 1000000000 };
