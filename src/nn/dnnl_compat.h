@@ -4,15 +4,15 @@
    its memory descriptors are opaque pointers with an owner. The functions below have one signature
    for both: nn_md owns a memory descriptor, nn_mdref refers to one.
 
-   2.6.3 (Debian 12) and 3.7.2 (Debian 13) are tested. */
+   2.0 (Debian 11, and the wheels), 2.6.3 (Debian 12) and 3.7.2 (Debian 13) are tested. */
 #ifndef TUTTI_NN_DNNL_COMPAT_H
 #define TUTTI_NN_DNNL_COMPAT_H
 #include <dnnl.h>
 #include <stdbool.h>
 #include <string.h>
 
-#if DNNL_VERSION_MAJOR != 3 && !(DNNL_VERSION_MAJOR == 2 && DNNL_VERSION_MINOR >= 6)
-#error "Tutti needs oneDNN 2.6 or a later 2.x, or 3.x"
+#if DNNL_VERSION_MAJOR != 2 && DNNL_VERSION_MAJOR != 3
+#error "Tutti needs oneDNN 2.x or 3.x"
 #endif
 #define NN_DNNL_3 (DNNL_VERSION_MAJOR == 3)
 
@@ -23,7 +23,7 @@ extern void omp_set_num_threads(int threads);
 extern int omp_get_max_threads(void);
 
 /* Returns the channels of a block in the layouts that convolutions prefer on this CPU, or on the
-   smaller instruction set that ONEDNN_MAX_CPU_ISA names. */
+   smaller instruction set that ONEDNN_MAX_CPU_ISA (in 2.0 DNNL_MAX_CPU_ISA) names. */
 static inline int nn_channel_block(void)
 {
     return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core

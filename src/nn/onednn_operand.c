@@ -12,7 +12,7 @@
      given as float32    narrowed into scratch          rounded to 16 bits and back, into scratch
      given in 16 bits    as it is                       widened into scratch
 
-   oneDNN is asked for every product whether it takes 16 bits. oneDNN 2.6 takes fp16 on no CPU, and
+   oneDNN is asked for every product whether it takes 16 bits. oneDNN 2 takes fp16 on no CPU, and
    bf16 on AVX-512 only. Elsewhere the right column computes the same products of the same rounded
    numbers, at the speed of float32 or below. So a run has the requested precision on every CPU, and
    differs between CPUs by the order of sums.
