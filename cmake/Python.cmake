@@ -44,7 +44,7 @@ endif()
 # GPL, the LGPL and others, which a target need not have.
 set(texts "")
 foreach(package libjansson-dev libyaml-dev libxxhash-dev libhwloc-dev libsodium-dev liblapacke libblas3
-    libgfortran5 libdnnl-dev libgomp1 ocl-icd-libopencl1 liburing-dev libpng-dev libturbojpeg0-dev libudev1)
+    libgfortran5 libdnnl-dev libgomp1 ocl-icd-libopencl1 liburing-dev libpng-dev libturbojpeg0-dev)
   set(licence ${CMAKE_SYSROOT}/usr/share/doc/${package}/copyright)
   install(FILES ${licence} DESTINATION tutti/lib/licences RENAME ${package}.txt COMPONENT python OPTIONAL)
   if(EXISTS ${licence})

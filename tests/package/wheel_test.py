@@ -1,10 +1,11 @@
 """tools/wheel: what it refuses before any work, and that README begins with what it tries. tools/licences, with wheels
 of the test's own. And tools/packages, with tools of the test's own: what it runs, and what it leaves out where
 something is missing. What the real ones make is tried by `make packages`; which options the roots get is seen here."""
-import os, platform, re, shutil, subprocess, unittest, zipfile
+import ctypes, math, os, platform, re, shutil, subprocess, unittest, zipfile
 from package import *
 
 WHEEL = os.path.join(SOURCE, "tools/wheel")
+SUITES = "bullseye bookworm trixie forky bionic focal jammy noble resolute"
 HERE = platform.machine()
 
 
@@ -18,9 +19,9 @@ class Wheel(Case):
         self.assertEqual(self.refused("--arch", "sparc"), "wheel: --arch knows x86_64 and aarch64, not 'sparc'\n")
         self.assertEqual(self.refused("--arch"), "wheel: --arch knows x86_64 and aarch64, not ''\n")
         self.assertEqual(self.refused("--try"),
-                         "wheel: --try needs a release: bookworm trixie forky jammy noble resolute\n")
+                         f"wheel: --try needs a release: {SUITES}\n")
         self.assertEqual(self.refused("--try", "bookworm", "buster"),
-                         "wheel: --try knows bookworm trixie forky jammy noble resolute, not 'buster'\n")
+                         f"wheel: --try knows {SUITES}, not 'buster'\n")
         self.assertEqual(self.refused("--arhc"), "wheel: no option is called '--arhc'; tools/wheel --help lists them\n")
 
     @unittest.skipUnless(HERE in ("x86_64", "aarch64"), "skipped: no wheel is made on this architecture")
@@ -30,7 +31,7 @@ class Wheel(Case):
                              "wheel: this machine is aarch64, and has no cross compiler for x86_64\n")
         else:
             self.assertEqual(self.refused("--arch", "x86_64", "--arch", "aarch64", "--try", "noble"),
-                             "wheel: --try of a wheel for aarch64 knows bookworm trixie forky, not 'noble'\n")
+                             "wheel: --try of a wheel for aarch64 knows bullseye bookworm trixie forky, not 'noble'\n")
 
     def test_readme_begins_with_the_commands_that_are_tried(self):
         with open(os.path.join(SOURCE, "README.md")) as f:
@@ -42,6 +43,73 @@ class Wheel(Case):
         tried = tried.replace(" -q --no-index", "").replace(" --quiet", "").splitlines()
         self.assertEqual(tried[:2], ["set -eu", "cd /root"])
         self.assertEqual(shown, tried[2:2 + len(shown)])
+
+
+class OlderLibm(Case):
+    """tools/older-libm, with libraries of the test's own."""
+    TOOL = os.path.join(SOURCE, "tools/older-libm")
+
+    def library(self, body):
+        path = os.path.join(self.folder, "lib.so")
+        run(CC, "-shared", "-fPIC", "-O1", "-x", "c", "-o", path, self.write("lib.c", "#define _GNU_SOURCE\n" + body),
+            "-lm")
+        return path
+
+    def needs(self, path):
+        """The versions that a file needs of each library."""
+        found = {}
+        for line in run("readelf", "--wide", "--version-info", path, LC_ALL="C").splitlines():
+            if named := re.search(r"File: (\S+)", line):
+                versions = found.setdefault(named[1], set())
+            elif named := re.search(r"Name: (\S+)  Flags", line):
+                versions.add(named[1])
+        return found
+
+    @unittest.skipUnless(HERE in ("x86_64", "aarch64"), "skipped: the tool knows x86-64 and arm64")
+    def test_library_computes_the_same_and_needs_no_newer_libm(self):
+        path = self.library("#include <math.h>\n#include <stdlib.h>\n"
+                            "double f(double x) { return exp(x) + pow(x, 3.5) + log(x) + sin(x); }\n"
+                            "void *g(void) { return malloc(1); }\n")
+        before = self.needs(path)
+        if "GLIBC_2.29" not in before["libm.so.6"]:
+            self.skipTest("skipped: the compiler's libm is older than glibc 2.29")
+        self.assertEqual(run(self.TOOL, path, both=True), "")
+        after = self.needs(path)
+        self.assertEqual(after["libm.so.6"], before["libm.so.6"] - {"GLIBC_2.29"})
+        self.assertEqual(after["libc.so.6"], before["libc.so.6"])
+        x = 1.25
+        f = ctypes.CDLL(path, mode=os.RTLD_NOW).f
+        f.restype, f.argtypes = ctypes.c_double, [ctypes.c_double]
+        self.assertEqual(f(x), math.exp(x) + math.pow(x, 3.5) + math.log(x) + math.sin(x))
+        with open(path, "rb") as file:
+            made = file.read()
+        self.assertEqual(run(self.TOOL, path, both=True), "") # which has nothing left to do
+        with open(path, "rb") as file:
+            self.assertEqual(file.read(), made)
+
+    def test_newer_versions_of_other_libraries_are_left(self):
+        path = self.library("#include <sched.h>\nint f(void) { unsigned c, n; return getcpu(&c, &n); }\n")
+        before = self.needs(path)
+        self.assertIn("GLIBC_2.29", before["libc.so.6"])
+        with open(path, "rb") as file:
+            made = file.read()
+        self.assertEqual(run(self.TOOL, path, both=True), "")
+        with open(path, "rb") as file:
+            self.assertEqual(file.read(), made)
+
+    def test_what_is_no_library_is_refused(self):
+        text, none = self.write("text.so", "no ELF"), os.path.join(self.folder, "none.so")
+        self.assertEqual(run(self.TOOL, text, code=2, both=True),
+                         f"older-libm: {text}: it is no ELF of 64 bits for x86-64 or arm64\n")
+        self.assertIn(f"older-libm: {none}: ", run(self.TOOL, none, code=2, both=True))
+        self.assertEqual(run(self.TOOL, code=2, both=True),
+                         "older-libm: it takes files; tools/older-libm --help says more\n")
+        whole = self.library("#include <math.h>\ndouble f(double x) { return exp(x); }\n")
+        with open(whole, "rb") as file:
+            cut = self.write("cut.so", "")
+            with open(cut, "wb") as part:
+                part.write(file.read()[:100])
+        self.assertIn(f"older-libm: {cut}: ", run(self.TOOL, cut, code=2, both=True))
 
 
 class Licences(Case):
@@ -126,14 +194,31 @@ class Roots(Case):
         return subprocess.run(". /etc/os-release; printf %s $VERSION_CODENAME", shell=True, check=True,
                               capture_output=True, text=True).stdout
 
+    def wheels(self):
+        """A repository whose wheel is named by the variable TAG."""
+        shutil.rmtree(os.path.join(self.folder, "wheel"), ignore_errors=True)
+        at = self.repository(
+            "wheel", pip="mkdir -p build/wheel/out; touch build/wheel/out/tutti-1.whl", wheel="exit 0",
+            twine="exit 0", mmdebstrap='echo "$@" >>build/said; exit 1',
+            pyproject_build="mkdir dist; touch dist/tutti-1.tar.gz",
+            auditwheel=f"touch dist/tutti-1-py3-none-${{TAG-manylinux_2_28_{HERE}}}.whl")
+        for name in ("licences", "wheel-root", "older-libm"):
+            shutil.copy("/bin/true", os.path.join(at, "tools", name))
+        self.commit(at)
+        return at
+
+    @unittest.skipUnless(HERE in ("x86_64", "aarch64"), "skipped: no wheel is made on this architecture")
+    def test_a_wheel_that_needs_a_newer_glibc_than_promised_is_refused(self):
+        at = self.wheels()
+        for glibc, code in (("2_17", 0), ("2_28", 0), ("2_29", 1), ("2_34", 1)):
+            said = run(os.path.join(at, "tools/wheel"), code=code, both=True, TAG=f"manylinux_{glibc}_{HERE}")
+            self.assertEqual(f"wheel: auditwheel finds no manylinux_2_28_{HERE}" in said, code == 1, said)
+        both = f"manylinux_2_27_{HERE}.manylinux_2_28_{HERE}"
+        self.assertNotIn("auditwheel finds no", run(os.path.join(at, "tools/wheel"), both=True, TAG=both))
+
     @unittest.skipUnless(DEBIAN, "skipped: --try needs root and a Debian")
     def test_a_root_of_this_machines_release_is_checked_as_apt_does(self):
-        at = self.repository(
-            "wheel", pip="exit 0", twine="exit 0", mmdebstrap='echo "$@" >>build/said; exit 1',
-            pyproject_build="mkdir dist; touch dist/tutti-1.tar.gz",
-            auditwheel=f"touch dist/tutti-1-py3-none-manylinux_2_34_{HERE}.whl")
-        shutil.copy("/bin/true", os.path.join(at, "tools/licences"))
-        self.commit(at)
+        at = self.wheels()
         suites = [s for s in ("bookworm", "trixie", "forky") if s != self.own()]
         said = {}
         for suite in (self.own(), suites[0]):
@@ -187,19 +272,21 @@ class Packages(Case):
         return done.stdout
 
     def test_all_packages_are_made_and_tried(self):
-        self.assertEqual(self.said(), "wheel --arch x86_64 --arch aarch64 --try bookworm trixie forky\ndeb\n")
-        self.assertEqual(self.said("aarch64", cross=False), "wheel --arch aarch64 --try bookworm trixie forky\ndeb\n")
+        tried = "--try bullseye bookworm trixie forky\ndeb\n"
+        self.assertEqual(self.said(), "wheel --arch x86_64 --arch aarch64 " + tried)
+        self.assertEqual(self.said("aarch64", cross=False), "wheel --arch aarch64 " + tried)
 
     def test_what_cannot_be_done_is_printed_as_skipped(self):
         arm64 = "skipped: the wheel for arm64: tools/setup --arm64 did not succeed\n"
         roots = "skipped: to try the wheels, and Debian's packages: they need root and mmdebstrap " \
             "(tools/setup --fresh)\n"
-        self.assertEqual(self.said(cross=False), arm64 + "wheel --arch x86_64 --try bookworm trixie forky\ndeb\n")
+        self.assertEqual(self.said(cross=False),
+                         arm64 + "wheel --arch x86_64 --try bullseye bookworm trixie forky\ndeb\n")
         self.assertEqual(self.said(roots=False), roots + "wheel --arch x86_64 --arch aarch64\n")
         self.assertEqual(self.said(uid=1000, cross=False), arm64 + roots + "wheel --arch x86_64\n")
 
     def test_wheel_that_fails_is_a_failure_of_all(self):
-        self.assertEqual(self.said(code=3), "wheel --arch x86_64 --arch aarch64 --try bookworm trixie forky\n")
+        self.assertEqual(self.said(code=3), "wheel --arch x86_64 --arch aarch64 --try bullseye bookworm trixie forky\n")
 
 
 if __name__ == "__main__":
