@@ -77,12 +77,11 @@ static size_t format_text(char *out, size_t room, const char *format, va_list ar
 static void fill_error(tutti_error *err, tutti_status status, int rank, int cause,
                        const char *format, va_list args)
 {
-    char text[TEXT_BYTES], words[96], number[96];
+    char text[TEXT_BYTES], words[96];
     size_t used, reserved = 0;
 
     if (cause != 0) {
-        const char *reason = strerror_r(cause, number, sizeof number);
-        const int length = snprintf(words, sizeof words, " (%s)", reason);
+        const int length = snprintf(words, sizeof words, " (%s)", tutti_errno_text(cause));
         if (length > 0)
             reserved = (size_t)length < sizeof words ? (size_t)length : sizeof words - 1;
     }

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "bench_internal.h"
+#include "base/errors.h"
 #include "base/settings.h"
 #include "runtime/files.h"
 
@@ -202,7 +203,7 @@ static void become(const char *const *argv, int out, pid_t parent)
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() == parent && dup2(out, STDOUT_FILENO) >= 0)
         execvp(argv[0], (char *const *)(uintptr_t)argv);
-    fprintf(stderr, "tutti: cannot run '%s' (%s)\n", argv[0], strerror(errno));
+    fprintf(stderr, "tutti: cannot run '%s' (%s)\n", argv[0], tutti_errno_text(errno));
     _exit(127);
 }
 

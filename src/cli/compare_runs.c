@@ -16,6 +16,7 @@
 #include "runtime/files.h"
 #include "tutti/launch.h"
 #include "tutti/comm.h"
+#include "base/errors.h"
 #include "base/machine.h"
 #include "collective/world.h"
 #include "launch/launch.h"
@@ -122,7 +123,7 @@ static void become_run(const work *w, size_t run, char **words, pid_t parent)
         _exit(EXIT_TRAINING);
     if (chdir(start) != 0) {
         fprintf(stderr, "tutti: the directory %s, where this comparison was begun, is gone (%s)\n",
-                start, strerror(errno));
+                start, tutti_errno_text(errno));
         _exit(EXIT_USAGE);
     }
     if (w->script) { /* its environment is its own; the launcher has flags alone */

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "doctor_internal.h"
+#include "base/errors.h"
 #include "base/machine.h"
 #include "runtime/names.h"
 
@@ -67,7 +68,7 @@ static void shared_memory(tutti_findings *f)
                           "allow memfd_create, lift the limit of files (ulimit -f), or give the "
                           "process more memory; else --transport tcp",
                           "8 MiB by memfd_create, which the transport shm needs: %s",
-                          strerror(cause));
+                          tutti_errno_text(cause));
     if (at != MAP_FAILED)
         munmap(at, BYTES);
     if (fd >= 0)
@@ -84,7 +85,7 @@ static void dev_shm(tutti_findings *f)
         tutti_finding_add(
             f, "/dev/shm", FINDING_LIMITED, "mount -t tmpfs tmpfs /dev/shm",
             "there is none (%s); Tutti needs none, workers of a DataLoader, NCCL and MPI do",
-            strerror(errno));
+            tutti_errno_text(errno));
         return;
     }
     free_bytes = (uint64_t)about.f_bavail * about.f_frsize;
@@ -144,7 +145,7 @@ static void loopback(tutti_findings *f)
     else
         tutti_finding_add(f, "loopback", FINDING_FAILS, "ip link set lo up",
                           "no connection to 127.0.0.1, where workers of this host meet: %s",
-                          strerror(cause));
+                          tutti_errno_text(cause));
 }
 
 /* Names are those that other programs look up: Tutti takes `localhost` without asking. */

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "cli_internal.h"
+#include "base/errors.h"
 #include "tutti/launch.h"
 #include "launch/launch.h"
 
@@ -160,7 +161,7 @@ static int reported(int code)
 {
     if (fflush(stdout) == 0 && !ferror(stdout))
         return code;
-    fprintf(stderr, "tutti: cannot write all of it to standard output (%s)\n", strerror(errno));
+    fprintf(stderr, "tutti: cannot write all of it to standard output (%s)\n", tutti_errno_text(errno));
     return code != 0 ? code : EXIT_TRAINING;
 }
 

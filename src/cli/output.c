@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cli_internal.h"
+#include "base/errors.h"
 
 void tutti_cli_keep_running(void)
 {
@@ -24,7 +25,7 @@ tutti_status tutti_cli_flush(tutti_error *err)
         fprintf(stderr,
                 "tutti: cannot write to standard output (%s); the run continues, its results are "
                 "in its files\n",
-                strerror(errno));
+                tutti_errno_text(errno));
     if (freopen("/dev/null", "w", stdout) == NULL)
         return tutti_fail(err, TUTTI_ERR_IO, errno,
                           "opening /dev/null in place of standard output");

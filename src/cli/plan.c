@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "cli_internal.h"
+#include "base/errors.h"
 
 const tutti_command tutti_cli_plans[] = {
     { "memory",
@@ -73,7 +74,7 @@ static int plan_script(int argc, char **argv)
     cause = errno;
     tutti_free(words);
     return tutti_cli_usage("plan", "a script is run by '%.200s', which cannot be started (%s)",
-                           python, strerror(cause));
+                           python, tutti_errno_text(cause));
 }
 
 int tutti_cli_plan(int argc, char **argv)
