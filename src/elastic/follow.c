@@ -107,7 +107,7 @@ static tutti_status open_world(tutti_follower *f, const tutti_node_view *view, t
     f->spent = view->epoch;
     f->spent_step = view->step;
     f->few = 0; /* there are enough */
-    f->missing = false;
+    f->missing.lasts = false;
     f->spent_ns = tutti_node_now(f->node);
     if (status == TUTTI_OK) {
         f->epoch = turn->epoch = view->epoch;
@@ -144,7 +144,7 @@ static tutti_status as_member(tutti_follower *f, const tutti_node_view *view, tu
 {
     if (!view->majority)
         return tutti_follower_wait_for_majority(f, view, err);
-    f->alone = false;
+    f->alone.lasts = false;
     if (!view->holds)
         return tutti_follower_get_state(f, view, err);
     if (view->acts && f->spent != view->epoch && !tutti_follower_has_all(f, view))
@@ -216,7 +216,7 @@ tutti_status tutti_follower_next(tutti_follower *f, tutti_turn *turn, tutti_erro
         tutti_node_view view;
         leave_if_asked(f);
         tutti_node_look(f->node, &view);
-        if (f->leaving && f->alone && !view.majority)
+        if (f->leaving && f->alone.lasts && !view.majority)
             return tutti_follower_save(f, &view, err);
         if (view.state == TUTTI_LEFT) {
             tutti_follower_linger(f, tutti_node_now(f->node) + LINGER_MS * FOLLOW_MS);

@@ -18,6 +18,13 @@ enum {
     QUIET_MS = 1000    /* and after which it is not asked any more */
 };
 
+/* A wait for others to come back. */
+typedef struct tutti_follow_wait {
+    bool lasts;
+    bool reported;    /* a line was printed */
+    int64_t since_ns;
+} tutti_follow_wait;
+
 struct tutti_follower {
     tutti_follow_options o;
     tutti_carrier *carrier;
@@ -26,9 +33,8 @@ struct tutti_follower {
                             world. Some may have left since */
     int n_worked;
     uint64_t told;       /* the last epoch for which tutti_follower_tell_left sent its notes */
-    bool missing;        /* no member has all of the state of the epoch, nor have all together */
-    int64_t missing_ns;  /* since when */
-    bool missing_said;   /* a line was printed */
+    tutti_follow_wait missing; /* no member has all of the state of the epoch, nor have all
+                                  together */
     tutti_node *node;
     tutti_epoch *newest; /* scratch, too large for a stack */
     uint64_t epoch;      /* whose state it fetches, or in whose world it works */
@@ -38,9 +44,7 @@ struct tutti_follower {
     uint64_t few;        /* the epoch that has too few workers; 0 */
     int few_n;           /* how many it has */
     int64_t few_ns;      /* since when it waits for others; goes on when more of them go */
-    bool alone;          /* too few answer to decide an epoch */
-    int64_t alone_ns;    /* since when */
-    bool alone_said;     /* a line was printed */
+    tutti_follow_wait alone; /* too few answer to decide an epoch */
     int64_t opened_ns;   /* since when the node is open */
     bool ready, leaving; /* the node knows */
     bool pass_failed;    /* the pass could not be written, and a line was printed */

@@ -146,7 +146,7 @@ static tutti_status fetch(tutti_follower *f, const tutti_node_view *view, bool (
     list_members(f, &what, holders, others);
     status = tutti_carrier_fetch(f->carrier, &what, image, &why);
     if (status == TUTTI_OK)
-        f->missing = false;
+        f->missing.lasts = false;
     if (status == TUTTI_ERR_PEER)
         return tutti_follower_wait_for_state(f, view, why.text, err);
     if (status == TUTTI_CLOSED) {

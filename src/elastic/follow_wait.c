@@ -26,7 +26,7 @@ void tutti_follower_wait(tutti_follower *f, const tutti_node_view *view)
 /* Longer and longer, up to 1 s: what is asked for each time may be much. */
 static void wait_before_it_asks_again(tutti_follower *f, const tutti_node_view *view)
 {
-    const int64_t now = tutti_node_now(f->node), for_ns = (now - f->missing_ns) / 4;
+    const int64_t now = tutti_node_now(f->node), for_ns = (now - f->missing.since_ns) / 4;
     tutti_node_view next;
 
     (void)tutti_node_wait(f->node, view->changes,
@@ -99,6 +99,13 @@ static tutti_status end(tutti_follower *f, const tutti_node_view *view, const ch
         what, (unsigned long long)agreed_step(view, made), (unsigned long long)made, mends);
 }
 
+/* Begins a wait, unless it lasts. */
+static void begin(tutti_follow_wait *wait, int64_t now)
+{
+    if (!wait->lasts)
+        *wait = (tutti_follow_wait){ .lasts = true, .since_ns = now };
+}
+
 tutti_status tutti_follower_wait_for_more(tutti_follower *f, const tutti_node_view *view,
                                           tutti_error *err)
 {
@@ -136,14 +143,10 @@ tutti_status tutti_follower_wait_for_state(tutti_follower *f, const tutti_node_v
     const int64_t now = tutti_node_now(f->node);
     char line[900], mends[400];
 
-    if (!f->missing) { /* others that end make another epoch of those that are left */
-        f->missing = true;
-        f->missing_ns = now;
-        f->missing_said = false;
-    }
+    begin(&f->missing, now); /* once: others that end make another epoch of those that are left */
     /* one that is in the midst of a step offers what it has when that has failed */
-    if (!f->missing_said && now - f->missing_ns > SAY_MS * FOLLOW_MS && view->first) {
-        f->missing_said = true;
+    if (!f->missing.reported && now - f->missing.since_ns > SAY_MS * FOLLOW_MS && view->first) {
+        f->missing.reported = true;
         say_what_mends(f, false, mends, sizeof mends);
         snprintf(line, sizeof line,
                  "a part of the state was on workers that are lost (%.300s); the run waits for one "
@@ -151,7 +154,7 @@ tutti_status tutti_follower_wait_for_state(tutti_follower *f, const tutti_node_v
                  why, (double)limit_of(f) * 1e-9, mends);
         say(f, line);
     }
-    if (now - f->missing_ns > limit_of(f)) {
+    if (now - f->missing.since_ns > limit_of(f)) {
         snprintf(line, sizeof line,
                  "a part of the state was on workers that are lost (%.300s), so the run ends", why);
         tutti_follower_remove_pass(f);
@@ -203,15 +206,11 @@ tutti_status tutti_follower_wait_for_majority(tutti_follower *f, const tutti_nod
     char line[200];
     int failed;
 
-    if (!f->alone) {
-        f->alone = true;
-        f->alone_ns = f->few != 0  ? f->few_ns /* it has waited for others already */
-                      : f->missing ? f->missing_ns
-                                   : now;
-        f->alone_said = false;
-    }
-    if (view->first && !f->alone_said) { /* another one may have been the first, and have gone since */
-        f->alone_said = true;
+    begin(&f->alone, f->few != 0        ? f->few_ns /* it has waited for others already */
+                     : f->missing.lasts ? f->missing.since_ns
+                                        : now);
+    if (view->first && !f->alone.reported) { /* another one may have been the first, and have gone since */
+        f->alone.reported = true;
         say_what_is_missing(f, view);
     }
     if (!may_be_a_majority(f, view, &failed)) {
@@ -221,10 +220,10 @@ tutti_status tutti_follower_wait_for_majority(tutti_follower *f, const tutti_nod
                  view->answer, view->n, failed, failed == 1 ? "s" : "ve");
         return end(f, view, line, err);
     }
-    if (now - f->alone_ns > limit_of(f)) {
+    if (now - f->alone.since_ns > limit_of(f)) {
         snprintf(line, sizeof line,
                  "%d of %d workers answered for %.1f s, which is no majority, so the run ends",
-                 view->answer, view->n, (double)(now - f->alone_ns) * 1e-9);
+                 view->answer, view->n, (double)(now - f->alone.since_ns) * 1e-9);
         return end(f, view, line, err);
     }
     tutti_follower_wait(f, view);

@@ -96,8 +96,8 @@ static bool print_value(const tutti_method *m, const char *name, char *out, size
     const tutti_engine *e = m->engine;
     const struct { const char *name; long long value; } numbers[] = {
         { "workers", m->workers },
-        { "batch", e->options.batch },
-        { "accumulate", e->options.accumulate },
+        { "batch", m->share->batch },
+        { "accumulate", m->share->accumulate },
     };
     const struct { const char *name, *value; } texts[] = {
         { "codec", e->options.codec },

@@ -208,8 +208,9 @@ class Codec(Case):
                                  "--codec-report", 2))
         self.assertTrue(all(sum(line["levels"]) == line["params"] and len(line["levels"]) == 15 for line in levels
                             if line["codec"] == "nuqsgd"), levels)
-        self.refused("codec-report is '3', but gradients travel as they are: there is no codec; leave codec-report "
-                     "at 0", "train", "--codec-report", 3, "-n", 2, "--data", self.data, "--out", self.out("r"))
+        self.refused("codec-report is '3', but gradients travel as they are: there is no codec; give one, or leave "
+                     "codec-report at 0", "train", "--codec-report", 3, "-n", 2, "--data", self.data, "--out",
+                     self.out("r"))
 
     def test_training_with_codecs_reaches_similar_accuracy(self):
         common = ("--model", "mlp(hidden=64)", "--data", self.data, "-n", 4, "--batch", 10, "--epochs", 8, "--seed", 1,

@@ -194,8 +194,8 @@ static void checksums_are_rejected_where_messages_cannot_be_checked(void **state
         { "ddp", "ef(powersgd(rank=2))", "what codec 'ef(powersgd(rank=2))' sends is summed on its way" },
         { "powersgd", NULL, "sends is summed on its way" },
         { "ddp", NULL,
-          "codec-checksum is 'on', but gradients travel as they are: there is no codec; leave codec-checksum off: "
-          "transport tcp checks all it carries (wire-check)" },
+          "codec-checksum is 'on', but gradients travel as they are: there is no codec; give one, or leave "
+          "codec-checksum off: transport tcp checks all it carries (wire-check)" },
         { "d-psgd(ring)", NULL, "but what workers send each other travels as it is: there is no codec" },
         { "ddp", "large(topk,min=100,small=bf16)", NULL },
         { "ddp", "topk", NULL },

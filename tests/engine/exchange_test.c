@@ -833,7 +833,8 @@ static void essential_codecs_cannot_be_switched_off(void **state)
 {
     static const struct { const char *method, *codec; tutti_codec_cost cost; const char *text; } cases[] = {
         { "ddp", NULL, TUTTI_CODEC_COST_EXPLAIN,
-          "codec-cost is 'explain', but gradients travel as they are: there is no codec; leave codec-cost off" },
+          "codec-cost is 'explain', but gradients travel as they are: there is no codec; give one, or "
+          "leave codec-cost off" },
         { "powersgd", NULL, TUTTI_CODEC_COST_EXPLAIN, NULL },
         { "powersgd", NULL, TUTTI_CODEC_COST_AUTO_OFF,
           "codec-cost is 'auto-off', but under method 'powersgd' codec 'ef(powersgd" },

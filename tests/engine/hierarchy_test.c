@@ -306,8 +306,8 @@ static void invalid_options_are_rejected(void **state)
         { "ddp", "fp16", "mashine", 0, "codec-hierarchy is 'mashine'; it must be" },
         { "ddp", "fp16", "2x", 0, "codec-hierarchy is '2x'; it must be" },
         { "ddp", NULL, "2", 0,
-          "codec-hierarchy is '2', but gradients travel as they are: there is no codec; leave codec-hierarchy "
-          "at none" },
+          "codec-hierarchy is '2', but gradients travel as they are: there is no codec; give one, or leave "
+          "codec-hierarchy at none" },
         { "d-psgd", "fp16", "2", 0,
           "codec-hierarchy is '2', but the codec is of models, between neighbours, and no gradients are exchanged "
           "through it; leave codec-hierarchy at none" },

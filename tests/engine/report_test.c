@@ -337,7 +337,8 @@ static void codec_report_without_an_encoded_exchange_is_rejected(void **state)
 {
     static const struct { const char *method, *codec, *text; } cases[] = {
         { "ddp", NULL,
-          "codec-report is '5', but gradients travel as they are: there is no codec; leave codec-report at 0" },
+          "codec-report is '5', but gradients travel as they are: there is no codec; give one, or "
+          "leave codec-report at 0" },
         { "d-psgd(ring)", "topk(ratio=0.5)",
           "codec-report is '5', but the codec is of models, between neighbours, and no gradients are exchanged "
           "through it; leave codec-report at 0" },

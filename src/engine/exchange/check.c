@@ -6,11 +6,6 @@
 #include "exchange_internal.h"
 #include "codec/codec.h"
 
-static bool is_message(const tutti_codec *c)
-{
-    return c->ops->rounds == 0;
-}
-
 /* Why no gradient goes through a codec. */
 static const char *without_codec(const tutti_engine *e)
 {
@@ -42,9 +37,11 @@ static tutti_status check_codec(const tutti_engine *e, tutti_error *err)
     snprintf(report, sizeof report, "%llu", (unsigned long long)o->codec_report);
     for (size_t k = 0; k < TUTTI_LENGTH(options); k++)
         if (options[k].given)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s is '%.40s', but %s; leave %s %s",
-                              options[k].name, options[k].value, without_codec(e),
-                              options[k].name, options[k].off);
+            return tutti_fail(
+                err, TUTTI_ERR_USAGE, 0, "%s is '%.40s', but %s; %sleave %s %s", options[k].name,
+                options[k].value, without_codec(e),
+                !e->sums.codec_is_used && (e->m.traits & TUTTI_TAKES_CODEC) != 0 ? "give one, or " : "",
+                options[k].name, options[k].off);
     return TUTTI_OK;
 }
 
@@ -74,14 +71,14 @@ tutti_status tutti_exchange_check_options(const tutti_engine *e, tutti_error *er
     const bool routed = tutti_exchange_route(e->options.collective) != TUTTI_ROUTE_AUTO &&
                         e->m.workers > 1;
 
-    if (x != NULL && tutti_exchange_leaf(x->codec, is_message) == NULL &&
+    if (x != NULL && tutti_exchange_leaf(x->codec, tutti_exchange_is_message) == NULL &&
         e->options.codec_checksum)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "codec-checksum is 'on', but what codec '%.60s' sends is summed on its "
                           "way, and no worker knows the bytes that a sum should have; leave "
                           "codec-checksum off: transport tcp checks all it carries (wire-check)",
                           x->spec);
-    if (routed && (x == NULL || tutti_exchange_leaf(x->codec, is_message) == NULL))
+    if (routed && (x == NULL || tutti_exchange_leaf(x->codec, tutti_exchange_is_message) == NULL))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "collective is '%s', a way for messages of codecs that cannot be summed "
                           "(topk, qsgd), but %s%.60s%s; leave collective at auto",

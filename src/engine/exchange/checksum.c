@@ -66,11 +66,6 @@ tutti_status tutti_checksum_check(const tutti_codec *c, const tutti_view *v, int
         v->first, (unsigned long long)v->step, from);
 }
 
-static bool is_message(const tutti_codec *c)
-{
-    return c->ops->rounds == 0;
-}
-
 static bool is_summed(const tutti_codec *c)
 {
     return c->ops->rounds > 0;
@@ -84,6 +79,6 @@ void tutti_checksum_tell(tutti_engine *e)
         tutti_event(&e->m, "codec",
                     "codec-checksum checks the messages of codec '%s' alone: what '%s' sends is "
                     "summed on its way, and no worker knows the bytes that a sum should have",
-                    tutti_exchange_leaf(e->sums.exchange->codec, is_message)->ops->name,
+                    tutti_exchange_leaf(e->sums.exchange->codec, tutti_exchange_is_message)->ops->name,
                     summed->ops->name);
 }

@@ -145,6 +145,8 @@ float tutti_exchange_account(const tutti_exchange_unit *u, int wrapper, const tu
 /* Returns the first encoding codec within c, in the order of the spec, for which `is` is true;
    NULL: none. */
 const tutti_codec *tutti_exchange_leaf(const tutti_codec *c, bool (*is)(const tutti_codec *c));
+/* Does it make messages, which no worker sums? For tutti_exchange_leaf. */
+bool tutti_exchange_is_message(const tutti_codec *c);
 
 /* ---- checksum.c ---- */
 

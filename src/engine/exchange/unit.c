@@ -27,6 +27,11 @@ tutti_status tutti_exchange_grow(tutti_exchange_buffer *buffer, size_t count, si
     return TUTTI_OK;
 }
 
+bool tutti_exchange_is_message(const tutti_codec *c)
+{
+    return c->ops->rounds == 0;
+}
+
 const tutti_codec *tutti_exchange_leaf(const tutti_codec *c, bool (*is)(const tutti_codec *c))
 {
     const tutti_codec *found = c->ops->choose == NULL && is(c) ? c : NULL;
