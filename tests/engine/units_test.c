@@ -1,8 +1,9 @@
 /* Goal: values that are held by unit are there from unit_acquire to unit_release, whatever the
    client does. An order that changes, from one step to the next or within one, gives the bits of
    ddp; a unit that is acquired twice, or skipped, too. Two workers that need different units end
-   with a sentence that names both. Clients that cannot be served are refused. Method: a client of
-   four units whose order is a list a step, on ranks that are threads, with a lane and without. */
+   with a sentence that names both, and a worker that has left is named. Clients that cannot be
+   served are refused. Method: a client of four units whose order is a list a step, on ranks that
+   are threads, with a lane and without. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,9 +26,12 @@ typedef struct script {
     const int *odd_one;          /* of the last worker in step 2; NULL: as the others */
     bool apart, values;
     bool parts;                  /* a unit has done a part of its backward before it has gradients */
+    bool leaves;                 /* worker 1 leaves while worker 0 is between two units */
 
     float x[RANKS][SIZE];
     double live;
+    tutti_status ended;          /* how worker 0 has, and why */
+    tutti_error why;
 } script;
 
 static void fill(void *user, int tensor, float *values)
@@ -95,6 +99,19 @@ static tutti_status copy_values(tutti_engine *e, float *to, tutti_error *err)
     return TUTTI_OK;
 }
 
+/* The others wait for what they have prefetched while they do something else. */
+static tutti_status leave(tutti_engine *e, tutti_error *err)
+{
+    for (int u = 0; u < UNITS; u++) {
+        TUTTI_TRY(tutti_engine_unit_acquire(e, u, false, err));
+        if (tutti_engine_method(e)->rank == 1)
+            return tutti_fail(err, TUTTI_ERR_IO, 0, "worker 1 leaves");
+        TUTTI_TRY(tutti_engine_unit_release(e, u, false, err));
+        tutti_engine_doing(e, tutti_engine_doing(e, TUTTI_DOING_REPORT));
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
 {
     static const int forward[] = { 0, 1, 2, 3, END };
@@ -120,7 +137,7 @@ static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
         if (t == 2 && s->odd_one != NULL && rank + 1 == tutti_world_size(world))
             order = s->odd_one;
         while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK &&
-               (status = pass(e, order, s->parts, err)) == TUTTI_OK)
+               (status = s->leaves ? leave(e, err) : pass(e, order, s->parts, err)) == TUTTI_OK)
             ;
         if (status == TUTTI_CLOSED)
             status = tutti_engine_step(e, err);
@@ -141,6 +158,10 @@ static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
         if (strcmp(told[k].name, "units_live") == 0)
             s->live = told[k].value;
     tutti_engine_close(e);
+    if (rank == 0) {
+        s->ended = status;
+        s->why = *err;
+    }
     return status;
 }
 
@@ -237,6 +258,21 @@ static void workers_acquiring_different_units_fail_with_an_error(void **state)
             }
 }
 
+/* Also where its failure was found while no unit was waited for: the sentence is worker 0's. */
+static void a_worker_that_leaves_is_named_by_those_that_wait_for_a_unit(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 20; k++) {
+        static script s;
+        tutti_error err = { .rank = -1 };
+        s = script_of("zero(stage=3)", 1);
+        s.leaves = true;
+        assert_int_equal(tutti_world_run("shm", 2, rank_main, &s, &err), TUTTI_ERR_IO);
+        if (s.ended != TUTTI_ERR_PEER || s.why.rank != 1)
+            fail_msg("worker 0: %s: %s", tutti_status_name(s.ended), s.why.text);
+    }
+}
+
 static void unsupported_clients_are_rejected(void **state)
 {
     static script s;
@@ -259,6 +295,7 @@ int main(void)
         cmocka_unit_test(any_unit_order_matches_ddp_bit_for_bit),
         cmocka_unit_test(a_unit_whose_backward_is_in_parts_keeps_its_values),
         cmocka_unit_test(workers_acquiring_different_units_fail_with_an_error),
+        cmocka_unit_test(a_worker_that_leaves_is_named_by_those_that_wait_for_a_unit),
         cmocka_unit_test(unsupported_clients_are_rejected),
     };
 

@@ -165,8 +165,7 @@ static void is_through(tutti_engine *e, int tensor)
 
 /* ---- waiting; client thread ---- */
 
-/* The failure of the pieces waited for so far, if any. */
-static tutti_status reported(tutti_engine *e, tutti_error *err)
+tutti_status tutti_by_piece_kept(tutti_engine *e, tutti_error *err)
 {
     const tutti_by_piece *flight = tutti_by_piece_of(e);
     const tutti_status status = flight != NULL ? flight->status : TUTTI_OK;
@@ -182,6 +181,16 @@ static tutti_status reported(tutti_engine *e, tutti_error *err)
                            e->m.rank, e->m.ops->name);
 }
 
+void tutti_by_piece_keep(tutti_engine *e, tutti_status status, const tutti_error *why)
+{
+    tutti_by_piece *flight = tutti_by_piece_of(e); /* NULL for stages, which have units only */
+
+    if (flight == NULL || status == TUTTI_OK || status == TUTTI_CLOSED || flight->status != TUTTI_OK)
+        return;
+    flight->status = status;
+    flight->error = *why;
+}
+
 static void wait_for_piece(tutti_engine *e, int k)
 {
     tutti_by_piece *flight = tutti_by_piece_of(e);
@@ -193,10 +202,7 @@ static void wait_for_piece(tutti_engine *e, int k)
     if (status == TUTTI_OK)
         return;
     e->failure.flag = true; /* the lane may have ended the job before it began */
-    if (status == TUTTI_CLOSED || flight->status != TUTTI_OK)
-        return;
-    flight->status = status;
-    flight->error = why;
+    tutti_by_piece_keep(e, status, &why);
 }
 
 static bool of_the_step_before(const tutti_engine *e, int k)
@@ -218,7 +224,7 @@ tutti_status tutti_by_piece_rest(tutti_engine *e, tutti_error *err)
         flight->status == TUTTI_OK) /* they may have been closed by a failed gather of a unit, which
                                                          has the error message */
         TUTTI_TRY(tutti_units_rest(e, err));
-    return reported(e, err);
+    return tutti_by_piece_kept(e, err);
 }
 
 static tutti_status await_tensor(tutti_engine *e, int tensor, tutti_error *err)

@@ -113,6 +113,7 @@ typedef struct tutti_unit {
     bool pending;                /* the gather was started and not yet waited for */
     bool is_timed;               /* the gather's time counts as the method's */
     tutti_engine *engine;
+    bool failed;                 /* it has failed: `values` are not those of the unit */
     tutti_job job;               /* the gather */
     tutti_group group;           /* its group */
     uint32_t turn;               /* sequence number in the key of the group of the next gather */
@@ -242,6 +243,10 @@ tutti_status tutti_by_piece_overlap(tutti_method *m, tutti_error *err);
 /* Waits for all pieces and unit gathers in flight. Returns the first failure of them, in every
    call from then on. */
 tutti_status tutti_by_piece_rest(tutti_engine *e, tutti_error *err);
+/* Keeps the first failure of a piece's exchange or a unit's gather, for tutti_by_piece_rest. */
+void tutti_by_piece_keep(tutti_engine *e, tutti_status status, const tutti_error *why);
+/* Returns what was kept, without waiting. */
+tutti_status tutti_by_piece_kept(tutti_engine *e, tutti_error *err);
 
 /* ---- shards.c ---- */
 

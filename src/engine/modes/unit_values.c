@@ -41,7 +41,7 @@ void tutti_unit_release(tutti_engine *e, tutti_unit *u)
     } else if (!u->keeps && --units->buffer[u->buffer].units == 0)
         units->buffer[u->buffer].taken = 0;
     count_live(e, u, false);
-    u->apart = u->posted = u->filled = false;
+    u->apart = u->posted = u->filled = u->failed = false;
     u->values = NULL;
 }
 
@@ -82,18 +82,29 @@ static tutti_status read_ends(tutti_engine *e, const tutti_unit *u, tutti_error 
     return TUTTI_OK;
 }
 
+/* A failure is kept: the client may do something else while gathers are waited for (settle). */
+static tutti_status await_gather(tutti_engine *e, tutti_unit *u, tutti_error *err)
+{
+    tutti_error why = { 0 };
+    const tutti_status status = tutti_job_wait(tutti_units_of(e)->lane, &u->job, &why);
+
+    u->pending = false;
+    u->failed = status != TUTTI_OK;
+    tutti_by_piece_keep(e, status, &why);
+    if (status != TUTTI_OK && err != NULL)
+        *err = why;
+    return status;
+}
+
 /* An exchange was not begun because another has failed: returns that failure. It is either a
-   gather that has not been waited for, or a piece's exchange. */
+   gather that has not been waited for, or one that was kept. */
 static tutti_status what_failed(tutti_engine *e, tutti_error *err)
 {
     tutti_units *units = tutti_units_of(e);
 
     for (int i = 0; i < e->layout.n_units; i++) {
         tutti_unit *u = &units->unit[i];
-        tutti_status status = TUTTI_OK;
-        if (u->pending)
-            status = tutti_job_wait(units->lane, &u->job, err);
-        u->pending = false;
+        const tutti_status status = u->pending ? await_gather(e, u, err) : TUTTI_OK;
         if (status != TUTTI_OK && status != TUTTI_CLOSED)
             return status;
     }
@@ -109,11 +120,10 @@ tutti_status tutti_unit_await(tutti_engine *e, tutti_unit *u, tutti_error *err)
     if (u->posted)
         return read_ends(e, u, err);
     if (!u->pending)
-        return TUTTI_OK;
+        return u->failed ? tutti_by_piece_kept(e, err) : TUTTI_OK;
     was = tutti_engine_expose(e);
-    status = tutti_job_wait(units->lane, &u->job, err);
+    status = await_gather(e, u, err);
     tutti_engine_doing(e, was);
-    u->pending = false;
     if (status == TUTTI_OK && u->is_timed) {
         e->clock.comm_ns += u->job.ended_ns - u->job.started_ns;
         tutti_engine_mark(e, "gather", u->job.index, units->overlaps, u->job.started_ns,

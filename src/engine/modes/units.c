@@ -139,12 +139,20 @@ static tutti_status guess_order(tutti_engine *e, tutti_error *err)
     return TUTTI_OK;
 }
 
+/* Its jobs look for this facility and for the shards. */
+static void stop(void *self)
+{
+    tutti_units *s = self;
+
+    tutti_lane_close(s->lane);
+    s->lane = NULL;
+}
+
 static void close_units(void *self)
 {
     tutti_units *s = self;
     tutti_engine *e = s->e;
 
-    tutti_lane_close(s->lane);
     for (int k = 0; s->io != NULL && k < e->layout.n_pieces; k++) {
         /* their memory is about to be freed */
         tutti_io *const one = &s->io[k];
@@ -618,6 +626,7 @@ const tutti_facility_ops tutti_units_mode = { .close = close_units,
                                               .values_replaced = values_replaced,
                                               .begin_pass = begin_pass,
                                               .acquire = acquire,
+                                              .stop = stop,
                                               .release = release_unit,
                                               .end_pass = end_pass,
                                               .start_piece = tutti_units_start_piece,
