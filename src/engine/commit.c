@@ -22,7 +22,8 @@
    The price: pieces are not updated while others are exchanged, and updated shards are gathered
    before the step is over, not during the next one. Sums stay in g, which is there anyway. Client
    state is kept twice; shards have a second copy of their slots, and where gradients are held by
-   piece there is one of all values (modes/shards_whole.c). */
+   piece there is one of all values, or where these are held by unit, of the shards' values
+   (modes/shards_whole.c). */
 #include "engine_internal.h"
 #include "engine/refuse.h"
 #include "hooks.h"
@@ -31,7 +32,7 @@ tutti_status tutti_engine_commit_declare(tutti_engine *e, tutti_error *err)
 {
     static const tutti_conflict apart = {
         TUTTI_ASKED_COMMIT, "changes what it keeps before all exchanges of a step are over", NULL,
-        ", or take ddp, bytescheduler(tune=off) or zero(stage=1|2)"
+        ", or take ddp, bytescheduler(tune=off) or zero"
     };
     static const tutti_conflict codec = {
         TUTTI_ASKED_CODEC, "makes its steps as a whole or not at all here (commit)",

@@ -116,10 +116,8 @@ enum {
 static unsigned zero_traits(const void *self)
 {
     const zero *z = self;
-    /* stage 3 would gather the values for each pass of a share, and groups sum inside them first */
-    const bool logical = z->stage != VALUES && strcmp(z->group, "none") == 0;
-    const unsigned without = (logical ? 0 : (unsigned)TUTTI_LOGICAL_SHARES) |
-                             (z->stage != VALUES ? 0 : (unsigned)TUTTI_WHOLE_STEPS);
+    /* groups sum inside them first */
+    const unsigned without = strcmp(z->group, "none") == 0 ? 0 : (unsigned)TUTTI_LOGICAL_SHARES;
 
     return (TRAITS & ~without) | (z->stage == VALUES ? TUTTI_SHARDED_PARAMETERS : 0);
 }
@@ -137,7 +135,7 @@ static const char *const zero_constraints[] = {
     "several groups are of a power of two of workers that divides all of them: other sums would "
     "have other bits",
     "a lost worker ends the run (exit code 3): no other worker has its shard of the optimiser's "
-    "buffers, but with --workers (stages 1 and 2), where each has copies of the next one's",
+    "buffers, but with --workers, where each has copies of the next one's",
     NULL
 };
 

@@ -96,8 +96,8 @@ const tutti_option tutti_train_options[] = {
     { "elastic-shares", TUTTI_INT, AT(elastic_shares), 0, 0, 1024, NULL,
       "shares into which each step is cut, of `batch` samples a pass each, at least as many as "
       "workers: a worker computes several, and results have the same bits with any number of "
-      "workers, also when a run is resumed with another; ddp, bytescheduler, zero(stage=1|2); 0: a "
-      "share is a worker" },
+      "workers, also when a run is resumed with another; ddp, bytescheduler, zero; 0: a share is a "
+      "worker" },
     { "partition", TUTTI_SPEC, AT(partition), 0, 0, 0, "iid",
       "which worker has which samples: iid (all draw from all), dirichlet(alpha=A), class(k=K), "
       "shard(k=K); docs/DATA.md" },

@@ -214,7 +214,7 @@ static tutti_status check(const tutti_train_config *c, tutti_error *err)
                           "method '%.120s' may be within a step when a worker is lost, and what it "
                           "keeps is then of no step, so that no worker can go on with it; take a "
                           "method that makes each step as a whole or not at all: ddp, "
-                          "bytescheduler(tune=off), zero(stage=1|2) or local-sgd",
+                          "bytescheduler(tune=off), zero or local-sgd",
                           c->method);
     return TUTTI_OK;
 }

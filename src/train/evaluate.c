@@ -217,25 +217,30 @@ static uint64_t begin_of(const tutti_run *run, const evaluation *e, int index)
 }
 
 /* The sums over all samples, with logical shares: each share is a part by itself, whichever worker
-   evaluates it. e->sums of index 0 has them, of the others 0. Collective. */
+   evaluates it. e->sums of index 0 has them, of the others 0. With by_unit all workers evaluate as
+   many parts as worker 0, which has the most, some of them empty. Collective. */
 static tutti_status evaluate_shares(tutti_run *run, evaluation *e, const part *mine, float *logits,
                                     tutti_error *err)
 {
     const tutti_share blocks = tutti_share_in_blocks(&run->share);
     const uint64_t shares = (uint64_t)blocks.logical;
     double *sums = tutti_alloc((size_t)shares, 3 * sizeof *sums);
-    int n;
+    int n, most;
     const int first = tutti_share_logical(&blocks, run->rank, &n);
     tutti_status status = sums != NULL
                               ? TUTTI_OK
                               : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
                                            "memory for the losses of %d shares", (int)shares);
 
-    for (int v = first; v < first + n && status == TUTTI_OK; v++) {
+    tutti_share_logical(&blocks, 0, &most);
+    for (int i = 0; i < (run->by_unit ? most : n) && status == TUTTI_OK; i++) {
+        const uint64_t v = (uint64_t)(first + (i < n ? i : 0));
+        double nothing[3] = { 0 };
         part one = *mine;
-        one.at = e->total * (uint64_t)v / shares;
-        one.end = e->total * ((uint64_t)v + 1) / shares;
-        status = my_part(run, &one, e->least, sums + 3 * v, logits, err);
+        one.at = e->total * v / shares;
+        one.end = i < n ? e->total * (v + 1) / shares : one.at;
+        one.largest = (e->total + shares - 1) / shares;
+        status = my_part(run, &one, e->least, i < n ? sums + 3 * v : nothing, logits, err);
         logits += logits != NULL ? one.end - one.at : 0;
     }
     if (status == TUTTI_OK)

@@ -93,8 +93,8 @@ static tutti_status check_method(const tutti_train_config *c, tutti_error *err)
     return why == NULL ? TUTTI_OK
                        : tutti_fail(err, TUTTI_ERR_USAGE, 0,
                                     "workers is '%.40s', so that workers may come and go, but "
-                                    "method '%.120s' %s; or take ddp, zero(stage=1|2), local-sgd "
-                                    "or bytescheduler(tune=off), or a fixed number of workers and "
+                                    "method '%.120s' %s; or take ddp, zero, local-sgd or "
+                                    "bytescheduler(tune=off), or a fixed number of workers and "
                                     "checkpoints",
                                     c->workers, c->method, why);
 }

@@ -39,6 +39,7 @@ class Elastic(Case):
         for k, (n, more) in enumerate((
                 (5, ("--method", "zero(bucket_mb=0.01,first_bucket_mb=0.01)")),
                 (5, ("--method", "zero(stage=2,bucket_mb=0.01,first_bucket_mb=0.01)")),
+                (5, ("--method", "zero(stage=3,bucket_mb=0.01,first_bucket_mb=0.01)")),
                 (4, ("--method", "bytescheduler(partition_mb=0.01,cross_barrier=off)")),
                 (4, ("--transport", "tcp")), (3, ("--nonfinite", "skip", "--lane", "off")),
                 (5, ("--loss-scale", "dynamic(init=256,interval=4)")))):
@@ -74,7 +75,9 @@ class Elastic(Case):
                      "--elastic-shares", "5", "--report-every", "1", "--checkpoint-every", "1"]
         whole = self.train("whole", *arguments, "-n", 1)
         self.same(self.train("three", *arguments, "-n", 3), whole, 3)
-        self.same(self.train("held", *arguments, "-n", 3, "--method", "zero(stage=2)"), whole, "held by piece")
+        for stage in (2, 3):
+            held = self.train("s%d" % stage, *arguments, "-n", 3, "--method", "zero(stage=%d)" % stage)
+            self.same(held, whole, stage)
         first = os.path.join(whole, "checkpoints", "step-00000001")
         out = self.train("resumed", *arguments, "-n", 4, "--resume", first)
         self.assertEqual(self.model(out), self.model(whole))
@@ -83,7 +86,7 @@ class Elastic(Case):
         """4, 3, 2, then 6 workers, from checkpoints in the middle of an epoch."""
         arguments = [*COMMON, "--data", self.data, "--lr-schedule", "constant", "--checkpoint-every", "6"]
         whole = self.train("whole", *arguments, "-n", 1, "--steps", "30")
-        for method in ("ddp", "zero", "zero(stage=2)"):
+        for method in ("ddp", "zero", "zero(stage=2)", "zero(stage=3)"):
             out = self.train(method, *arguments, "-n", 4, "--steps", "6", "--method", method)
             for steps, n in ((12, 3), (18, 2), (30, 6)):
                 done = tutti("train", "--resume", out, "--steps", steps, "-n", n)

@@ -26,6 +26,9 @@ class JoinShares(ElasticRuns):
     def test_gradients_held_by_piece_have_the_bits_of_stage_1_too(self):
         self.a_part_of_the_state(2)
 
+    def test_values_held_by_unit_have_the_bits_of_stage_1_too(self):
+        self.a_part_of_the_state(3)
+
     def test_a_shard_that_is_lost_with_its_copy_ends_the_run(self):
         zero = ["--method", "zero", "--optimizer", "adamw(lr=0.01)", "--checkpoint-every", "2"]
         run, out = self.begin("lost", 60, "--workers", "1:6", "-n", "5", "--restarts", "0", "--workers-timeout", "4",

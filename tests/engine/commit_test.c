@@ -66,11 +66,29 @@ static void fill(void *user, int tensor, float *values)
         values[i] = rough(3, (uint64_t)tensor, i);
 }
 
+/* Where they are held by unit no worker has them now: 0. */
 static uint64_t hash_values(const rank_state *r)
 {
     const tutti_method *m = tutti_engine_method(r->e);
 
-    return tutti_hash(m->x, m->layout->used * sizeof(float));
+    return m->x == NULL ? 0 : tutti_hash(m->x, m->layout->used * sizeof(float));
+}
+
+static int unit_of(int tensor)
+{
+    return TENSORS - 1 - tensor;
+}
+
+/* Acquires all units, one after the other. hash: NULL, or of their values. */
+static tutti_status forward(tutti_engine *e, uint64_t *hash, tutti_error *err)
+{
+    for (int k = TENSORS - 1; k >= 0; k--) {
+        TUTTI_TRY(tutti_engine_unit_acquire(e, unit_of(k), false, err));
+        if (hash != NULL)
+            *hash = *hash * 1099511628211u ^ tutti_hash(tutti_engine_values(e, k), count[k] * sizeof(float));
+        TUTTI_TRY(tutti_engine_unit_release(e, unit_of(k), false, err));
+    }
+    return TUTTI_OK;
 }
 
 static bool quits(const rank_state *r, uint64_t step, int at)
@@ -136,9 +154,12 @@ static tutti_status one_pass(rank_state *r, tutti_engine *e, const tutti_pass *p
 
     for (int i = 0; i < OWN && p->samples > 0; i++)
         own[i] = 0.75f * own[i] + 0.25f * rough(p->epoch, p->position, 5000 + (size_t)i);
+    TUTTI_TRY(forward(e, NULL, err));
     for (int k = 0; k < TENSORS; k++) {
-        float held[ROWS * COLS] = { 0 }, *const whole = tutti_engine_gradient(e, k),
-              *const g = whole != NULL ? whole : held;
+        float held[ROWS * COLS] = { 0 }, *whole, *g;
+        TUTTI_TRY(tutti_engine_unit_acquire(e, unit_of(k), true, err));
+        whole = tutti_engine_gradient(e, k);
+        g = whole != NULL ? whole : held;
         if (p->index == r->j->quits_pass && quits(r, step, k))
             return leave(err);
         compute(p, k, g, ids, &n);
@@ -146,6 +167,7 @@ static tutti_status one_pass(rank_state *r, tutti_engine *e, const tutti_pass *p
             g[0] = INFINITY;
         TUTTI_TRY(whole == NULL ? tutti_engine_grad_ready_from(e, k, held, TUTTI_F32, err)
                   : k == 0      ? tutti_engine_grad_ready_rows(e, k, ids, n, err) : tutti_engine_grad_ready(e, k, err));
+        TUTTI_TRY(tutti_engine_unit_release(e, unit_of(k), true, err));
     }
     return tutti_engine_pass_end(e, 1, err);
 }
@@ -171,6 +193,7 @@ static tutti_status evaluate(const rank_state *r, tutti_error *err)
     if (quits(r, steps - 1, AT_EVALUATION))
         return leave(err);
     TUTTI_TRY(tutti_engine_eval_begin(r->e, err));
+    TUTTI_TRY(forward(r->e, NULL, err));
     return tutti_engine_eval_end(r->e, err);
 }
 
@@ -206,15 +229,17 @@ static tutti_status hash_state(tutti_engine *e, uint64_t *hash, uint64_t *shards
     return TUTTI_OK;
 }
 
-static void take_figures(const rank_state *r)
+static tutti_status take_figures(const rank_state *r, tutti_error *err)
 {
     tutti_figures figures;
 
     tutti_engine_figures(r->e, &figures);
-    r->j->x[r->rank] = hash_values(r);
+    r->j->x[r->rank] = 0;
+    TUTTI_TRY(forward(r->e, &r->j->x[r->rank], err));
     r->j->bytes[r->rank] = figures.bytes_sent;
     if (strncmp(r->j->options.method, "zero", 4) == 0)
         r->j->updated[r->rank] = tutti_shards_count(tutti_engine_method(r->e), r->rank);
+    return TUTTI_OK;
 }
 
 static void look_beside(job *j, int rank, tutti_engine *e)
@@ -241,8 +266,8 @@ static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
     tutti_status status;
 
     for (int k = 0; k < TENSORS; k++)
-        params[k] = (tutti_param){ .name = names[k], .dims = 1, .dim = { count[k] }, .unit = TENSORS - 1 - k };
-    params[0] = (tutti_param){ .name = names[0], .dims = 2, .dim = { count[0] / COLS, COLS }, .unit = TENSORS - 1,
+        params[k] = (tutti_param){ .name = names[k], .dims = 1, .dim = { count[k] }, .unit = unit_of(k) };
+    params[0] = (tutti_param){ .name = names[0], .dims = 2, .dim = { count[0] / COLS, COLS }, .unit = unit_of(0),
                                .row_sparse = true };
     options.initial = fill;
     options.user = &r;
@@ -264,7 +289,7 @@ static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
     if (status == TUTTI_OK)
         status = tutti_engine_finish(e, err);
     if (status == TUTTI_OK)
-        take_figures(&r);
+        status = take_figures(&r, err);
     else if (e != NULL) { /* also on the worker that leaves, for those that it leaves */
         tutti_error none;
         uint64_t shards;
@@ -280,7 +305,7 @@ static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
 static job job_of(const char *method, int shares)
 {
     return (job){ .options = { .method = method, .optimizer = "adamw(lr=0.01)", .batch = 2, .data_samples = SAMPLES,
-                               .seed = 3, .elastic_shares = shares },
+                               .seed = 3, .elastic_shares = shares, .needs = true, .same_order = true },
                   .commit = true, .quits_rank = -1, .bad_step = -1 };
 }
 
@@ -345,22 +370,28 @@ static void lose_one(const job *reference, int n, int rank, int step, int at)
     assert_beside(reference, &j, n, at == AT_COMMIT ? -1 : rank);
 }
 
-enum { DDP, ZERO, HELD = 3 };
+enum { DDP, ZERO, HELD = 3, VALUES };
 static const char *const methods[] = { "ddp(bucket_mb=0.001,first_bucket_mb=0.0005)",
                                        "zero(bucket_mb=0.001,first_bucket_mb=0.0005)",
                                        "bytescheduler(partition_mb=0.0005,credit_mb=0.002,fuse_mb=0.0002)",
-                                       "zero(stage=2,bucket_mb=0.001,first_bucket_mb=0.0005)" };
+                                       "zero(stage=2,bucket_mb=0.001,first_bucket_mb=0.0005)",
+                                       "zero(stage=3,bucket_mb=0.001,first_bucket_mb=0.0005,persist=40)" };
+
+static bool is_held(size_t m)
+{
+    return m == HELD || m == VALUES;
+}
 
 static bool is_zero(size_t m)
 {
-    return m == ZERO || m == HELD;
+    return m == ZERO || is_held(m);
 }
 
 static job varied(size_t m, int variant)
 {
     job j = job_of(methods[m], variant % 2 == 0 ? 0 : 6);
 
-    j.options.accumulate = m == HELD && j.options.elastic_shares > 0 ? 1 : 1 + variant % 3 / 2;
+    j.options.accumulate = is_held(m) && j.options.elastic_shares > 0 ? 1 : 1 + variant % 3 / 2;
     j.options.clip_norm = variant % 3 == 1 ? 0.5 : 0;
     j.options.lane = variant == 5 ? -1 : variant % 3; /* 0: the method's */
     if (variant == 4 && !is_zero(m))
@@ -394,12 +425,13 @@ static void a_model_with_fewer_parts_than_workers_has_whole_steps(void **state)
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(small); k++)
         for (int n = 2; n <= RANKS; n++)
-            for (int variant = 0; variant < 8; variant++) {
-                const size_t m = variant < 4 ? ZERO : HELD;
+            for (int variant = 0; variant < 12; variant++) {
+                const size_t m = variant < 4 ? ZERO : variant < 8 ? HELD : VALUES;
                 static job a;
                 memcpy(count, small[k], sizeof count);
                 a = varied(m, variant % 4);
-                a.options.method = n % 2 == 0 ? (m == HELD ? "zero(stage=2)" : "zero") : methods[m];
+                if (n % 2 == 0)
+                    a.options.method = m == ZERO ? "zero" : m == HELD ? "zero(stage=2)" : "zero(stage=3)";
                 run_whole(&a, n);
                 for (int at = 0; at < MOMENTS; at++)
                     lose_one(&a, n, (at + variant) % n,
@@ -427,18 +459,20 @@ static void a_run_that_commits_has_the_bits_of_one_that_does_not(void **state)
         }
 }
 
-/* In a step a worker sends its shard's gradient to one more worker, where the optimiser has slots;
-   and it updates that of the next worker, too. */
+/* In a step a worker sends its shard's gradient to one more worker, where the optimiser has slots,
+   or values are in shards; and it updates that of the next worker, too. */
 static void copies_of_shards_cost_one_value_for_each_of_them(void **state)
 {
     static const char *const optimizers[] = { "sgd(lr=0.1)", "sgd(lr=0.1,momentum=0.9)", "adamw(lr=0.01)" };
 
     (void)state;
     for (size_t o = 0; o < TUTTI_LENGTH(optimizers); o++)
-        for (int k = 1; k <= 2 * RANKS; k++) {
-            const int n = (k + 1) / 2;
+        for (int k = 0; k < 3 * RANKS; k++) {
+            static const size_t stage[] = { ZERO, HELD, VALUES };
+            const size_t m = stage[k % 3];
+            const int n = 1 + k / 3;
             static job with, without;
-            with = job_of(methods[k % 2 == 0 ? HELD : ZERO], n % 2 == 0 ? 6 : 0);
+            with = job_of(methods[m], n % 2 == 0 ? 6 : 0);
             with.options.optimizer = optimizers[o];
             with.options.clip_norm = 0.5;
             without = with;
@@ -446,7 +480,7 @@ static void copies_of_shards_cost_one_value_for_each_of_them(void **state)
             run_whole(&with, n);
             run_whole(&without, n);
             for (int r = 0; r < n; r++) {
-                const bool copies = o > 0 && n > 1;
+                const bool copies = (o > 0 || m == VALUES) && n > 1;
                 const size_t mine = without.updated[r], next = without.updated[(r + 1) % n];
                 assert_int_equal(with.bytes[r] - without.bytes[r], copies ? STEPS * sizeof(float) * mine : 0);
                 assert_int_equal(with.updated[r], mine + (copies ? next : 0));
@@ -498,7 +532,7 @@ static void what_cannot_is_refused(void **state)
 {
     static const struct { const char *method, *codec, *says; } cases[] = {
         { "local-sgd", "", "is to be made as a whole or not at all (commit), but method 'local-sgd' changes" },
-        { "zero(stage=3)", "", "but method 'zero' changes what it keeps before all exchanges of a step are over" },
+        { "zero-infinity", "", "but method 'zero-infinity' changes what it keeps before all exchanges of a step are" },
         { "bytescheduler(cross_barrier=on)", "", "but method 'bytescheduler' updates each piece as soon as" },
         { "ddp", "ef(topk(ratio=0.1))", "makes its steps as a whole or not at all here (commit)" },
     };

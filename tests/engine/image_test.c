@@ -44,14 +44,18 @@ static tutti_status begin(leg *l, tutti_engine *e, tutti_error *err)
 
 static tutti_status end(leg *l, tutti_engine *e, tutti_error *err)
 {
-    const int rank = tutti_engine_method(e)->rank;
+    const tutti_method *m = tutti_engine_method(e);
+    const int rank = m->rank;
+    float x[SIZE];
 
     TUTTI_TRY(tutti_engine_image(e, "{\"a\":1}", &l->image[rank], err));
     if (l->directory != NULL)
         TUTTI_TRY(tutti_engine_save(e, l->directory, "{\"a\":1}", 0, err));
     TUTTI_TRY(tutti_engine_finish(e, err));
+    if (rank < m->workers)
+        TUTTI_TRY(job_values(e, x, err));
     if (rank == 0)
-        memcpy(l->x, tutti_engine_method(e)->x, sizeof l->x);
+        memcpy(l->x, x, sizeof l->x);
     if (rank == 0 && l->j.options.own_values > 0)
         memcpy(l->own, tutti_engine_client_state(e), sizeof l->own);
     return TUTTI_OK;
@@ -216,6 +220,8 @@ static void images_of_all_ranks_are_the_checkpoint(void **state)
         { "ddp", NULL, 3, SHARES }, { "bytescheduler(partition_mb=0.0005)", NULL, 2, 0 },
         { "zero", NULL, 4, SHARES }, { "zero(group=2)", NULL, 4, 0 }, { "ddp", "ef(sign)", 3, 0 },
         { "zero(stage=2)", NULL, 4, SHARES }, { "zero(stage=2)", NULL, 3, SHARES, true },
+        { "zero(stage=3)", NULL, 4, SHARES }, { "zero(stage=3)", NULL, 3, SHARES, true },
+        { "zero(stage=3,group=2)", NULL, 4, 0, true },
         { "zero", NULL, 4, SHARES, true }, { "zero", NULL, 2, 0, true }, { "zero(group=2)", NULL, 4, 0, true },
         { "powersgd", NULL, 2, 0 }, { "local-sgd(period=2)", NULL, 3, 0 }, { "d-psgd", NULL, 4, 0 },
     };
@@ -250,8 +256,11 @@ enum { ZERO = 1, COPIES = 3 };
 static const char *const methods[] = {
     "ddp(bucket_mb=0.001,first_bucket_mb=0.0005)", "zero(bucket_mb=0.001,first_bucket_mb=0.0005)",
     "bytescheduler(partition_mb=0.0005,credit_mb=0.002,fuse_mb=0.0002)",
-    "zero(bucket_mb=0.001,first_bucket_mb=0.0005)", "zero(stage=2,bucket_mb=0.001,first_bucket_mb=0.0005)"
+    "zero(bucket_mb=0.001,first_bucket_mb=0.0005)", "zero(stage=2,bucket_mb=0.001,first_bucket_mb=0.0005)",
+    "zero(stage=3,bucket_mb=0.001,first_bucket_mb=0.0005)",
+    "zero(stage=3,bucket_mb=0.001,first_bucket_mb=0.0005,persist=40)"
 };
+enum { VALUES = 5 };
 
 /* The run that nobody leaves or joins. */
 static leg *undisturbed(int shares, int workers)
@@ -356,12 +365,13 @@ static void assert_same_image(const tutti_image *a, const tutti_image *b)
 static void a_lost_shard_is_at_the_worker_before_it(void **state)
 {
     (void)state;
-    for (int n = 1; n <= 5; n++) {
+    for (int k = 0; k < 15; k++) {
+        const int n = 1 + k / 3;
         leg *l = test_calloc(1, sizeof *l);
         tutti_image *all;
-        l->j = job_of(methods[ZERO], SHARES);
+        l->j = job_of(methods[k % 3 == 0 ? ZERO : VALUES], SHARES);
         l->j.options.own_values = OWN;
-        l->j.options.optimizer = "adamw(lr=0.01)";
+        l->j.options.optimizer = k % 3 == 1 ? "sgd(lr=0.1)" : "adamw(lr=0.01)"; /* values, but no slots */
         l->j.options.commit = always;
         l->until = 3;
         go(l, n);

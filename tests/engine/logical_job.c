@@ -1,4 +1,5 @@
 #include <math.h>
+#include <string.h>
 #include "logical_job.h"
 #include "rough.h"
 
@@ -9,6 +10,32 @@ static void fill(void *user, int tensor, float *values)
     (void)user;
     for (size_t i = 0; i < count[tensor]; i++)
         values[i] = (float)tutti_uniform((tutti_rng){ 9, 100 + (uint64_t)tensor, 0 }, i) - 0.5f;
+}
+
+static int unit_of(int tensor)
+{
+    return TENSORS - 1 - tensor;
+}
+
+tutti_status job_values(tutti_engine *e, float x[SIZE], tutti_error *err)
+{
+    const tutti_layout *layout = tutti_engine_method(e)->layout;
+
+    for (int k = TENSORS - 1; k >= 0; k--) {
+        TUTTI_TRY(tutti_engine_unit_acquire(e, unit_of(k), false, err));
+        memcpy(x + layout->tensor[k].first, tutti_engine_values(e, k), count[k] * sizeof *x);
+        TUTTI_TRY(tutti_engine_unit_release(e, unit_of(k), false, err));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status forward(tutti_engine *e, tutti_error *err)
+{
+    for (int u = 0; u < TENSORS; u++) {
+        TUTTI_TRY(tutti_engine_unit_acquire(e, u, false, err));
+        TUTTI_TRY(tutti_engine_unit_release(e, u, false, err));
+    }
+    return TUTTI_OK;
 }
 
 static tutti_status announce(job *j, tutti_engine *e, const tutti_pass *p, int k, tutti_error *err)
@@ -47,8 +74,12 @@ tutti_status job_step(job *j, tutti_engine *e, tutti_error *err)
             float *own = tutti_engine_client_state(e);
             own[i] = job_moves(own[i], p.epoch, p.position, i);
         }
-        for (int k = 0; k < TENSORS; k++)
+        TUTTI_TRY(forward(e, err));
+        for (int k = 0; k < TENSORS; k++) {
+            TUTTI_TRY(tutti_engine_unit_acquire(e, unit_of(k), true, err));
             TUTTI_TRY(announce(j, e, &p, k, err));
+            TUTTI_TRY(tutti_engine_unit_release(e, unit_of(k), true, err));
+        }
         TUTTI_TRY(tutti_engine_pass_end(e, (double)p.samples, err));
     }
     return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
@@ -61,7 +92,7 @@ tutti_status job_open(tutti_engine **e, tutti_world *world, job *j, tutti_error 
     tutti_engine_options options = j->options;
 
     for (int k = 0; k < TENSORS; k++)
-        params[k] = (tutti_param){ .name = names[k], .dims = 1, .dim = { count[k] }, .unit = TENSORS - 1 - k };
+        params[k] = (tutti_param){ .name = names[k], .dims = 1, .dim = { count[k] }, .unit = unit_of(k) };
     options.initial = fill;
     options.user = j;
     return tutti_engine_open(e, world, params, TENSORS, &options, err);
@@ -70,6 +101,7 @@ tutti_status job_open(tutti_engine **e, tutti_world *world, job *j, tutti_error 
 job job_of(const char *method, int shares)
 {
     return (job){ .options = { .method = method, .optimizer = "sgd(lr=0.1,momentum=0.9)", .batch = 2,
-                               .data_samples = SAMPLES, .seed = 3, .elastic_shares = shares },
+                               .data_samples = SAMPLES, .seed = 3, .elastic_shares = shares,
+                               .needs = true, .same_order = true },
                   .bad_position = -1, .bad_step = -1 };
 }

@@ -28,4 +28,6 @@ float job_moves(float own, uint64_t epoch, uint64_t position, size_t i);
 /* Opens the engine of the job; j stays until it is closed. */
 tutti_status job_open(tutti_engine **e, tutti_world *world, job *j, tutti_error *err);
 tutti_status job_step(job *j, tutti_engine *e, tutti_error *err);
+/* x := all values, unit by unit. Collective over the workers. */
+tutti_status job_values(tutti_engine *e, float x[SIZE], tutti_error *err);
 #endif

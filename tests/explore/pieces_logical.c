@@ -23,12 +23,43 @@ static const char *const names[TENSORS] = { "c", "b", "a" };
 static const char *const methods[] = { "ddp(bucket_mb=0.0005,first_bucket_mb=0.0002)",
                                        "zero(bucket_mb=0.0005,first_bucket_mb=0.0002)",
                                        "bytescheduler(partition_mb=0.0003,credit_mb=0.0008,fuse_mb=0.0001)" };
-/* Gradients are held by piece: a share of it is one pass. */
-static const char held[] = "zero(stage=2,bucket_mb=0.0005,first_bucket_mb=0.0002)";
+/* Gradients are held by piece, and of the second values by unit: a share of it is one pass. */
+static const char *const held[] = { "zero(stage=2,bucket_mb=0.0005,first_bucket_mb=0.0002)",
+                                    "zero(stage=3,bucket_mb=0.0005,first_bucket_mb=0.0002)" };
 
 static bool draws_held(const explore_case *c)
 {
     return explore_draw(c, "held", 3) == 0;
+}
+
+static bool draws_values(const explore_case *c)
+{
+    return explore_draw(c, "values", 2) == 0;
+}
+
+static const char *method_of(const explore_case *c)
+{
+    return draws_held(c) ? held[draws_values(c)] : methods[explore_draw(c, "method", TUTTI_LENGTH(methods))];
+}
+
+static int unit_of(int tensor)
+{
+    return TENSORS - 1 - tensor;
+}
+
+/* Of all units, one after the other. x: NULL, or gets the values. */
+static tutti_status forward(tutti_engine *e, float *x, tutti_error *err)
+{
+    const tutti_method *const m = tutti_engine_method(e);
+
+    for (int k = TENSORS - 1; k >= 0; k--) {
+        const tutti_tensor *const t = &m->layout->tensor[k];
+        TUTTI_TRY(tutti_engine_unit_acquire(e, unit_of(k), false, err));
+        if (x != NULL)
+            memcpy(x + t->first, tutti_engine_values(e, k), t->count * sizeof *x);
+        TUTTI_TRY(tutti_engine_unit_release(e, unit_of(k), false, err));
+    }
+    return TUTTI_OK;
 }
 
 /* Of one sample. Sums of these depend on the order of adding. */
@@ -98,23 +129,36 @@ static tutti_status announce(tutti_engine *e, const tutti_pass *p, int k, tutti_
                          : tutti_engine_grad_ready_from(e, k, own, TUTTI_F32, err);
 }
 
+static tutti_status backward(tutti_engine *e, const tutti_pass *p, tutti_error *err)
+{
+    const bool by_unit = tutti_engine_method(e)->held == TUTTI_HELD_BY_UNIT;
+
+    if (by_unit)
+        TUTTI_TRY(forward(e, NULL, err));
+    for (int k = 0; k < TENSORS; k++) {
+        if (by_unit)
+            TUTTI_TRY(tutti_engine_unit_acquire(e, unit_of(k), true, err));
+        TUTTI_TRY(announce(e, p, k, err));
+        if (by_unit)
+            TUTTI_TRY(tutti_engine_unit_release(e, unit_of(k), true, err));
+    }
+    return tutti_engine_pass_end(e, 0, err);
+}
+
 static tutti_status one_step(tutti_engine *e, tutti_error *err)
 {
     tutti_pass p;
     tutti_status status;
 
-    while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
-        for (int k = 0; k < TENSORS; k++)
-            TUTTI_TRY(announce(e, &p, k, err));
-        TUTTI_TRY(tutti_engine_pass_end(e, 0, err));
-    }
+    while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK)
+        TUTTI_TRY(backward(e, &p, err));
     return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
 }
 
 static tutti_status train(tutti_engine *e, const tutti_share *shares, tutti_error *err)
 {
     const tutti_method *const m = tutti_engine_method(e);
-    float x[SIZE] = { 0 };
+    float x[SIZE] = { 0 }, found[SIZE] = { 0 };
 
     for (uint64_t s = 0; s < STEPS; s++) {
         TUTTI_TRY(one_step(e, err));
@@ -122,9 +166,10 @@ static tutti_status train(tutti_engine *e, const tutti_share *shares, tutti_erro
             x[i] -= mean_gradient(shares, s, i);
     }
     TUTTI_TRY(tutti_engine_finish(e, err));
+    TUTTI_TRY(forward(e, found, err));
     for (size_t i = 0; i < SIZE; i++)
-        EXPLORE_EXPECT(m->x[i] == x[i], "%s, %d shares: worker %d of %d has x[%zu] = %.9g instead of %.9g",
-                       m->ops->name, shares->workers, m->rank, m->workers, i, (double)m->x[i], (double)x[i]);
+        EXPLORE_EXPECT(found[i] == x[i], "%s, %d shares: worker %d of %d has x[%zu] = %.9g instead of %.9g",
+                       m->ops->name, shares->workers, m->rank, m->workers, i, (double)found[i], (double)x[i]);
     return TUTTI_OK;
 }
 
@@ -133,7 +178,7 @@ static tutti_status logical_shares(tutti_world *world, explore_case *c, tutti_er
     const int shares = c->ranks + (int)explore_draw(c, "shares", (uint64_t)(SHARES - c->ranks + 1));
     const bool by_piece = draws_held(c);
     const tutti_engine_options options = {
-        .method = by_piece ? held : methods[explore_draw(c, "method", TUTTI_LENGTH(methods))],
+        .method = method_of(c), .needs = by_piece && draws_values(c), .same_order = true,
         .optimizer = "sgd(lr=1)", .batch = 2, .data_samples = SAMPLES, .elastic_shares = shares,
         .accumulate = by_piece ? 1 : 1 + (int64_t)explore_draw(c, "passes", 2),
         .lane = (int)explore_draw(c, "lane", 3), /* 0: the method's */
@@ -145,7 +190,7 @@ static tutti_status logical_shares(tutti_world *world, explore_case *c, tutti_er
     tutti_status status;
 
     for (int k = 0; k < TENSORS; k++)
-        params[k] = (tutti_param){ .name = names[k], .dims = 1, .dim = { count[k] }, .unit = TENSORS - 1 - k };
+        params[k] = (tutti_param){ .name = names[k], .dims = 1, .dim = { count[k] }, .unit = unit_of(k) };
     status = tutti_engine_open(&e, world, params, TENSORS, &options, err);
     if (status == TUTTI_OK)
         status = train(e, &alone, err);
@@ -161,6 +206,7 @@ typedef struct whole {
     tutti_engine *e;
     bool refuses;           /* this rank does not make step `last` */
     bool rounds;            /* passes change values: a step is a round */
+    bool small;             /* a tensor has one element */
     uint64_t last, commits;
     uint64_t state, values; /* hashes, when the step began */
 } whole;
@@ -169,7 +215,7 @@ static uint64_t values_of(const whole *w)
 {
     const tutti_method *const m = tutti_engine_method(w->e);
 
-    return tutti_hash(m->x, m->layout->used * sizeof(float));
+    return m->x == NULL ? 0 : tutti_hash(m->x, m->layout->used * sizeof(float)); /* held by unit: no worker has them */
 }
 
 static tutti_status hash_state(const whole *w, uint64_t *hash, tutti_error *err)
@@ -202,9 +248,7 @@ static tutti_status whole_pass(const whole *w, const tutti_pass *p, tutti_error 
 
     for (int k = 0; k < OWN && own != NULL; k++)
         own[k] = 0.75f * own[k] + pull(p->position, SIZE + (size_t)k);
-    for (int k = 0; k < TENSORS; k++)
-        TUTTI_TRY(announce(w->e, p, k, err));
-    return tutti_engine_pass_end(w->e, 0, err);
+    return backward(w->e, p, err);
 }
 
 /* Every step, and an evaluation after every other one. */
@@ -224,6 +268,8 @@ static tutti_status whole_run(whole *w, tutti_error *err)
             continue;
         TUTTI_TRY(tutti_engine_eval_begin(w->e, err));
         explore_dawdle(200);
+        if (tutti_engine_method(w->e)->held == TUTTI_HELD_BY_UNIT)
+            TUTTI_TRY(forward(w->e, NULL, err));
         TUTTI_TRY(tutti_engine_eval_end(w->e, err));
     }
     return tutti_engine_finish(w->e, err);
@@ -252,7 +298,7 @@ static tutti_status whole_with(tutti_world *world, explore_case *c, const tutti_
     tutti_status status;
 
     for (int k = 0; k < TENSORS; k++)
-        params[k] = (tutti_param){ .name = names[k], .dims = 1, .dim = { count[k] }, .unit = TENSORS - 1 - k };
+        params[k] = (tutti_param){ .name = names[k], .dims = 1, .dim = { count[k] }, .unit = unit_of(k) };
     mine.user = &w;
     status = tutti_engine_open(&w.e, world, params, TENSORS, &mine, err);
     if (status == TUTTI_OK)
@@ -269,7 +315,7 @@ static tutti_status whole_steps(tutti_world *world, explore_case *c, tutti_error
 {
     const bool logical = explore_draw(c, "logical", 2) > 0, by_piece = draws_held(c);
     const tutti_engine_options options = {
-        .method = by_piece ? held : methods[explore_draw(c, "method", TUTTI_LENGTH(methods))],
+        .method = method_of(c), .needs = by_piece && draws_values(c), .same_order = true,
         .optimizer = "adam(lr=0.5)", .batch = 2, .data_samples = SAMPLES,
         .accumulate = by_piece && logical ? 1 : 1 + (int64_t)explore_draw(c, "passes", 2),
         .elastic_shares = logical ? c->ranks + (int)explore_draw(c, "shares", 3) : 0,
@@ -325,13 +371,18 @@ static tutti_engine_options copies_options(const explore_case *c, int epoch)
 {
     static const char *const cuts[] = { "zero(bucket_mb=0.0005,first_bucket_mb=0.0002)",
                                         "zero(bucket_mb=0.0008,first_bucket_mb=0.0004)", "zero" },
-                      *const pieces[] = { held, "zero(stage=2,bucket_mb=0.0008,first_bucket_mb=0.0004)",
-                                          "zero(stage=2)" };
-    const bool any = draws_held(c), by_piece = any && explore_draw(c, "held-in", 3) != (uint64_t)epoch;
+                      *const pieces[] = { "zero(stage=2,bucket_mb=0.0005,first_bucket_mb=0.0002)",
+                                          "zero(stage=2,bucket_mb=0.0008,first_bucket_mb=0.0004)", "zero(stage=2)" },
+                      *const units[] = { "zero(stage=3,bucket_mb=0.0005,first_bucket_mb=0.0002)",
+                                         "zero(stage=3,bucket_mb=0.0008,first_bucket_mb=0.0004,persist=70)",
+                                         "zero(stage=3)" };
+    const bool any = draws_held(c), by_unit = draws_values(c),
+               by_piece = any && explore_draw(c, "held-in", 3) != (uint64_t)epoch;
     const uint64_t cut = (explore_draw(c, "cut", TUTTI_LENGTH(cuts)) + (uint64_t)epoch) % TUTTI_LENGTH(cuts);
 
     return (tutti_engine_options){
-        .method = by_piece ? pieces[cut] : cuts[cut], .optimizer = "adam(lr=0.5)", .batch = 2,
+        .method = !by_piece ? cuts[cut] : by_unit ? units[cut] : pieces[cut],
+        .needs = by_piece && by_unit, .same_order = true, .steps = STEPS + 2, .optimizer = "adam(lr=0.5)", .batch = 2,
         .accumulate = any ? 1 : 1 + (int64_t)explore_draw(c, "passes", 2),
         .data_samples = SAMPLES, .elastic_shares = 6 + (int)explore_draw(c, "shares", 3),
         .clip_norm = (double)explore_draw(c, "clip", 2) / 4,
@@ -439,6 +490,14 @@ static tutti_status copies_keep(const whole *w, uint64_t began, copies_of *left,
     return tutti_engine_image_beside(w->e, &left->beside, err);
 }
 
+static void copies_initial(void *user, int tensor, float *values)
+{
+    const whole *const w = user;
+
+    for (size_t i = 0; i < (w->small ? 1 : count[tensor]); i++)
+        values[i] = pull((uint64_t)tensor, SIZE + i);
+}
+
 /* Opens the engine with the state that the epoch begins with, and trains until its end. */
 static tutti_status copies_train(whole *w, tutti_world *world, copies_epoch *epoch, tutti_error *err)
 {
@@ -450,8 +509,10 @@ static tutti_status copies_train(whole *w, tutti_world *world, copies_epoch *epo
 
     for (int k = 0; k < TENSORS; k++)
         params[k] = (tutti_param){ .name = names[k], .dims = 1, .dim = { epoch->small ? 1 : count[k] },
-                                   .unit = TENSORS - 1 - k };
+                                   .unit = unit_of(k) };
     mine.user = w;
+    mine.initial = copies_initial;
+    w->small = epoch->small;
     w->commits = began;
     status = tutti_engine_open(&w->e, world, params, TENSORS, &mine, err);
     if (status != TUTTI_OK)
@@ -465,7 +526,7 @@ static tutti_status copies_train(whole *w, tutti_world *world, copies_epoch *epo
         status = copies_step(w, err);
     if (status == TUTTI_OK || status == TUTTI_ERR_PEER) {
         const tutti_status kept = copies_keep(w, began, &epoch->left[tutti_world_rank(world)], err);
-        status = kept != TUTTI_OK ? kept : status;
+        EXPLORE_EXPECT(kept == TUTTI_OK, "what a rank has after %d steps cannot be copied", (int)w->commits);
     }
     return status;
 }

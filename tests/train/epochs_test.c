@@ -311,14 +311,17 @@ static void members_of_zero_come_and_go(void **state)
     assert_as_undisturbed(configured("zero(stage=1)", "zero-whole"), cut);
 }
 
-/* Gradients are held by piece: the bits are those of stage 1. */
-static void members_of_stage_2_of_zero_come_and_go(void **state)
+/* Gradients are held by piece, and values by unit: the bits are those of stage 1. */
+static void members_of_stages_2_and_3_of_zero_come_and_go(void **state)
 {
-    job *cut = disturbed("zero(stage=2)", "held-cut", come_and_go, TUTTI_LENGTH(come_and_go));
+    static const char *const stage[] = { "zero(stage=2)", "zero(stage=3)" };
 
     (void)state;
-    cut->config.checkpoint_every = 1;
-    assert_as_undisturbed(configured("zero(stage=1)", "held-whole"), cut);
+    for (size_t k = 0; k < TUTTI_LENGTH(stage); k++) {
+        job *cut = disturbed(stage[k], k == 0 ? "held-cut" : "values-cut", come_and_go, TUTTI_LENGTH(come_and_go));
+        cut->config.checkpoint_every = 1;
+        assert_as_undisturbed(configured("zero(stage=1)", k == 0 ? "held-whole" : "values-whole"), cut);
+    }
 }
 
 static void a_run_whose_first_epoch_makes_no_step_begins_in_the_next(void **state)
@@ -497,8 +500,8 @@ static void what_cannot_go_on_with_other_workers_is_refused(void **state)
     j->config.trace = true;
     refuse(j, TUTTI_ERR_USAGE, "trace is given");
     j = disturbed("ddp", "refused-method", alone, 1);
-    j->config.method = "zero(stage=3)";
-    refuse(j, TUTTI_ERR_USAGE, "method 'zero(stage=3)' may be within a step when a worker is lost");
+    j->config.method = "powersgd";
+    refuse(j, TUTTI_ERR_USAGE, "method 'powersgd' may be within a step when a worker is lost");
 }
 
 /* Process 2 comes to the state of step 2 with that of step 1. */
@@ -520,7 +523,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(members_of_ddp_come_and_go),
         cmocka_unit_test(members_of_zero_come_and_go),
-        cmocka_unit_test(members_of_stage_2_of_zero_come_and_go),
+        cmocka_unit_test(members_of_stages_2_and_3_of_zero_come_and_go),
         cmocka_unit_test(a_run_whose_first_epoch_makes_no_step_begins_in_the_next),
         cmocka_unit_test(events_of_earlier_epochs_are_kept),
         cmocka_unit_test(the_regret_is_that_of_all_epochs),

@@ -590,6 +590,7 @@ static void a_run_of_zero_whose_members_die_is_as_if_none_had(void **state)
     (void)state;
     kill_in_runs("zero(stage=1)", "zero");
     kill_in_runs("zero(stage=2)", "zero-held");
+    kill_in_runs("zero(stage=3)", "zero-values");
 }
 
 /* A step is a round of local steps. */
@@ -633,6 +634,7 @@ static void a_loss_after_the_last_step_takes_no_result(void **state)
     (void)state;
     kill_at_the_end("ddp", "ddp-end");
     kill_at_the_end("zero(stage=1)", "zero-end");
+    kill_at_the_end("zero(stage=3)", "zero-values-end");
 }
 
 static job *with_target(const char *out)

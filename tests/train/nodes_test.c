@@ -194,7 +194,7 @@ static tutti_status newcomer_main(void *arg, tutti_error *err)
 
 static void configure(job *j, const char *method, const char *out)
 {
-    snprintf(j->out, sizeof j->out, "%s/%s-%.4s", epochs_folder, out, method);
+    snprintf(j->out, sizeof j->out, "%s/%s-%s", epochs_folder, out, method);
     epochs_configure(&j->config, method, j->out);
     j->config.steps = STEPS;
     j->config.report_every = 7;
@@ -255,6 +255,7 @@ static void members_of_zero_come_die_and_leave(void **state)
 {
     (void)state;
     come_die_and_leave("zero(stage=1)");
+    come_die_and_leave("zero(stage=3)");
 }
 
 /* All nodes answer, and the last member comes back. */
@@ -282,6 +283,7 @@ static void a_connection_that_breaks_ends_an_epoch(void **state)
     (void)state;
     break_a_connection("ddp");
     break_a_connection("zero(stage=1)");
+    break_a_connection("zero(stage=3)");
 }
 
 /* The first has copies of the second's part of the state, and both end: they wait until the third

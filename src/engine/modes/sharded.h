@@ -67,19 +67,21 @@ typedef struct tutti_shards {
                                     NULL, and they are in m->g */
     size_t *at;                  /* [n_pieces]: the offset of each shard in such a concatenation */
     /* With options.commit (shards_whole.c): */
-    tutti_range *copied;         /* [n_pieces]: the shards of the worker after this one, whose slots
-                                    this worker has too; NULL: it has no copies */
+    tutti_range *copied;         /* [n_pieces]: the shards of the worker after this one, which this
+                                    worker has copies of; NULL: it has none */
     tutti_range *both;           /* [n_pieces][2]: `mine` and `copied`, ascending */
+    size_t *copied_at;           /* [n_pieces]: as `at`, of `copied` */
     size_t *sent;                /* [n_pieces][2][team]: elements of this worker's gradient that are
                                     sent to each, and of theirs that come from each */
-    float *before;               /* declared, slots x (elements that have some): the slots at
-                                    that step; NULL: no options.commit */
-    uint64_t beside;             /* steps done at which the slots were, or will be, those of
-                                    `before`; TUTTI_NO_STEP: unknown */
+    float *before;               /* declared, vectors x elements of each: those at that step (the
+                                    slots, and values that are held by unit); NULL: no
+                                    options.commit */
+    uint64_t beside;             /* `before` is of the state after that number of steps;
+                                    TUTTI_NO_STEP: unknown */
     float *fresh;                /* declared with `before`: the new values of one shard */
     size_t most;                 /* its elements */
-    float *next;                 /* declared, if gradients are held by piece: the new values of all
-                                    workers; else they are gathered in m->g */
+    float *next;                 /* declared, if only gradients are held by piece: the new values of
+                                    all workers; else they are gathered in m->g, or not at all */
     float *copied_g;             /* declared, likewise: the gradient of `copied`; else in m->g */
     /* The norm of the gradient, with clip-norm. A block (norm.c) may have elements of several
        shards: the worker with its first element adds up all of it. */
@@ -111,9 +113,9 @@ typedef struct tutti_unit {
     bool posted;                 /* the shards are in `values` or being read, and the gather has
                                     not begun */
     bool pending;                /* the gather was started and not yet waited for */
+    bool failed;                 /* it has failed: `values` are not those of the unit */
     bool is_timed;               /* the gather's time counts as the method's */
     tutti_engine *engine;
-    bool failed;                 /* it has failed: `values` are not those of the unit */
     tutti_job job;               /* the gather */
     tutti_group group;           /* its group */
     uint32_t turn;               /* sequence number in the key of the group of the next gather */
@@ -125,8 +127,9 @@ typedef struct tutti_units {
     bool drives;                 /* the units are those of stages (drive.c), gathered for
                                     evaluations only */
     const char *more_name;       /* the arena's name for memory that is taken when it is needed */
-    float *x;                    /* declared: this worker's shards, concatenated, at the offsets
-                                    shards.at; NULL: they are in a tier without addresses */
+    float *x;                    /* declared: this worker's shards, and its copies of others,
+                                    concatenated (tutti_shards_value_at); NULL: they are in a tier
+                                    without addresses */
     float *kept;                 /* declared: the memory of units that keep their values */
     float *memory;               /* declared: the buffers, contiguous */
     tutti_place place;           /* with offload, declared in place of x: the shards in a tier */
@@ -240,13 +243,13 @@ tutti_driven *tutti_drive_of(const tutti_engine *e);
 /* Within declare(): adds the mode, so that pieces may be in flight when the next step begins
    (m->overlaps_steps). */
 tutti_status tutti_by_piece_overlap(tutti_method *m, tutti_error *err);
-/* Waits for all pieces and unit gathers in flight. Returns the first failure of them, in every
-   call from then on. */
-tutti_status tutti_by_piece_rest(tutti_engine *e, tutti_error *err);
 /* Keeps the first failure of a piece's exchange or a unit's gather, for tutti_by_piece_rest. */
 void tutti_by_piece_keep(tutti_engine *e, tutti_status status, const tutti_error *why);
 /* Returns what was kept, without waiting. */
 tutti_status tutti_by_piece_kept(tutti_engine *e, tutti_error *err);
+/* Waits for all pieces and unit gathers in flight. Returns the first failure of them, in every
+   call from then on. */
+tutti_status tutti_by_piece_rest(tutti_engine *e, tutti_error *err);
 
 /* ---- shards.c ---- */
 
@@ -261,7 +264,7 @@ float *tutti_shard_gradient(const tutti_engine *e, int piece);
 #define TUTTI_NO_STEP UINT64_MAX
 /* Within tutti_shards_declare, before the optimiser is declared: which copies this worker has. */
 tutti_status tutti_shards_whole_cut(tutti_shards *s, tutti_error *err);
-/* After that: declares the second copy of the slots. */
+/* After that: declares the second copy of the slots, and of values that are held by unit. */
 void tutti_shards_whole_declare(tutti_shards *s);
 void tutti_shards_whole_close(tutti_shards *s);
 /* In a step's last pass: sends the exchanged gradient of this worker's shard to the worker before
@@ -271,8 +274,12 @@ tutti_status tutti_shards_whole_exchange(tutti_engine *e, tutti_piece *p, tutti_
 /* Within step(), after the checks: makes the update, or none of it. */
 tutti_status tutti_shards_whole_update(tutti_shards *s, const tutti_rate *rate,
                                        const tutti_engine_verdict *found, tutti_error *err);
-/* Is this range of slots a copy of another worker's? */
+/* Is this range of slots or values a copy of another worker's? */
 bool tutti_shards_whole_is_copy(const tutti_shards *s, tutti_range r);
+/* The offset of this worker's shard of piece k in a vector of all its ranges (`both`, or `mine`),
+   and the offset of its copy. */
+size_t tutti_shards_value_at(const tutti_shards *s, size_t k);
+size_t tutti_shards_copy_at(const tutti_shards *s, size_t k);
 /* Functions of facility.h. */
 int tutti_shards_whole_copies(const void *self);
 void *tutti_shards_whole_beside(const void *self, const void *memory, uint64_t *step);

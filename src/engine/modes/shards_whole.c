@@ -24,7 +24,12 @@
    the step would have had. These are the same slots that a worker which has made the step has,
    since to make it one needs the new values of all.
 
-   Without slots (sgd) there is nothing to copy. Node groups are copies of each other. */
+   Where values are held by unit (units.c), this worker's shards of them are one vector more, kept,
+   copied and updated like the slots, and no values are gathered. A barrier ensures what the gather
+   does: all have updated their shards before one makes the step.
+
+   With neither slots (sgd) nor such values nothing is copied. Node groups are copies of each
+   other. */
 #include <errno.h>
 
 #include "sharded.h"
@@ -35,13 +40,51 @@ static size_t n_pieces(const tutti_shards *s)
     return (size_t)s->e->layout.n_pieces;
 }
 
+/* No worker has all values. */
+static bool has_units(const tutti_shards *s)
+{
+    return s->e->m.held == TUTTI_HELD_BY_UNIT;
+}
+
+/* The number of vectors that are in shards and copied: the slots, and values by unit. */
+static int vectors(const tutti_shards *s)
+{
+    const tutti_optim *o = s->e->m.optim;
+
+    return o->ops->slots(o->self) + (has_units(s) ? 1 : 0);
+}
+
+static float *vector(const tutti_shards *s, int i)
+{
+    return has_units(s) && i + 1 == vectors(s) ? tutti_units_of(s->e)->x : s->e->m.optim->slot[i];
+}
+
+/* Is the next worker's shard before this worker's? */
+static bool copy_is_first(const tutti_shards *s)
+{
+    return s->index + 1 == s->team;
+}
+
+size_t tutti_shards_value_at(const tutti_shards *s, size_t k)
+{
+    if (s->copied == NULL)
+        return s->at[k];
+    return s->at[k] + s->copied_at[k] + (copy_is_first(s) ? s->copied[k].count : 0);
+}
+
+size_t tutti_shards_copy_at(const tutti_shards *s, size_t k)
+{
+    return s->at[k] + s->copied_at[k] + (copy_is_first(s) ? 0 : s->mine[k].count);
+}
+
 void tutti_shards_whole_close(tutti_shards *s)
 {
     tutti_free(s->copied);
     tutti_free(s->both);
     tutti_free(s->sent);
+    tutti_free(s->copied_at);
     s->copied = s->both = NULL;
-    s->sent = NULL;
+    s->sent = s->copied_at = NULL;
 }
 
 static bool is_held(const tutti_shards *s)
@@ -72,8 +115,9 @@ static void cut_piece(tutti_shards *s, size_t k)
                                  s->counts[k * team + next] };
 
     s->copied[k] = copied;
-    s->both[2 * k] = next == 0 ? copied : s->mine[k];
-    s->both[2 * k + 1] = next == 0 ? s->mine[k] : copied;
+    s->copied_at[k] = k > 0 ? s->copied_at[k - 1] + s->copied[k - 1].count : 0;
+    s->both[2 * k] = copy_is_first(s) ? copied : s->mine[k];
+    s->both[2 * k + 1] = copy_is_first(s) ? s->mine[k] : copied;
     sent[last] = s->mine[k].count;
     sent[team + next] = copied.count;
 }
@@ -87,7 +131,8 @@ tutti_status tutti_shards_whole_cut(tutti_shards *s, tutti_error *err)
     s->copied = tutti_alloc(n, sizeof *s->copied);
     s->both = tutti_alloc(2 * n, sizeof *s->both);
     s->sent = tutti_alloc(2 * n * (size_t)s->team, sizeof *s->sent);
-    if (s->copied == NULL || s->both == NULL || s->sent == NULL)
+    s->copied_at = tutti_alloc(n, sizeof *s->copied_at);
+    if (s->copied == NULL || s->both == NULL || s->sent == NULL || s->copied_at == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the copies of %zu shards", n);
     for (size_t k = 0; k < n; k++)
         cut_piece(s, k);
@@ -97,10 +142,8 @@ tutti_status tutti_shards_whole_cut(tutti_shards *s, tutti_error *err)
 void tutti_shards_whole_declare(tutti_shards *s)
 {
     tutti_engine *e = s->e;
-    const tutti_optim *o = e->m.optim;
-    const size_t slots = (size_t)o->ops->slots(o->self);
 
-    if (slots == 0) /* there is nothing to copy */
+    if (vectors(s) == 0) /* nothing to copy */
         tutti_shards_whole_close(s);
     for (size_t k = 0; k < n_pieces(s); k++) {
         const size_t copied = s->copied != NULL ? s->copied[k].count : 0;
@@ -112,7 +155,7 @@ void tutti_shards_whole_declare(tutti_shards *s)
                   &(tutti_state){ .name = "shards.before",
                                   .keep = TUTTI_SCRATCH,
                                   .dtype = TUTTI_F32,
-                                  .count = slots * o->count },
+                                  .count = (size_t)vectors(s) * e->m.optim->count },
                   &s->before);
     tutti_declare(e->plan,
                   &(tutti_state){ .name = "shards.fresh",
@@ -120,7 +163,7 @@ void tutti_shards_whole_declare(tutti_shards *s)
                                   .dtype = TUTTI_F32,
                                   .count = s->most },
                   &s->fresh);
-    if (is_held(s))
+    if (is_held(s) && !has_units(s))
         tutti_declare_vector(e->plan, "shards.next", TUTTI_SCRATCH, &s->next);
     if (is_held(s) && s->copied != NULL)
         tutti_declare(e->plan,
@@ -147,26 +190,26 @@ tutti_status tutti_shards_whole_exchange(tutti_engine *e, tutti_piece *p, tutti_
 
 /* ---- a step ---- */
 
-static void keep_slots(const tutti_shards *s)
+static void keep_vectors(const tutti_shards *s)
 {
-    const tutti_optim *o = s->e->m.optim;
+    const size_t count = s->e->m.optim->count;
 
-    for (int i = 0; i < o->ops->slots(o->self); i++)
-        tutti_copy(s->e->m.device, o->count, o->slot[i], s->before + (size_t)i * o->count);
+    for (int i = 0; i < vectors(s); i++)
+        tutti_copy(s->e->m.device, count, vector(s, i), s->before + (size_t)i * count);
 }
 
-/* Exchanges the slots and s->before, by way of s->fresh. */
-static void swap_slots(const tutti_shards *s)
+/* Exchanges the vectors and s->before, by way of s->fresh. */
+static void swap_vectors(const tutti_shards *s)
 {
     tutti_device *d = s->e->m.device;
-    const tutti_optim *o = s->e->m.optim;
+    const size_t count = s->e->m.optim->count;
 
-    for (int i = 0; i < o->ops->slots(o->self); i++)
-        for (size_t at = 0, n; at < o->count; at += n) {
-            float *const slot = o->slot[i] + at, *const before = s->before + (size_t)i * o->count + at;
-            n = o->count - at < s->most ? o->count - at : s->most;
-            tutti_copy(d, n, slot, s->fresh);
-            tutti_copy(d, n, before, slot);
+    for (int i = 0; i < vectors(s); i++)
+        for (size_t at = 0, n; at < count; at += n) {
+            float *const now = vector(s, i) + at, *const before = s->before + (size_t)i * count + at;
+            n = count - at < s->most ? count - at : s->most;
+            tutti_copy(d, n, now, s->fresh);
+            tutti_copy(d, n, before, now);
             tutti_copy(d, n, s->fresh, before);
         }
 }
@@ -192,6 +235,34 @@ static void update_shards(const tutti_shards *s, const tutti_rate *rate)
         if (s->copied != NULL)
             update_range(s, &s->copied[k], copied_gradient(s, k), rate);
     }
+}
+
+/* Held by unit: the new values of this worker's shards, and of its copies. */
+static void update_values(const tutti_shards *s, const tutti_rate *rate)
+{
+    tutti_optim *o = s->e->m.optim;
+    float *const x = tutti_units_of(s->e)->x;
+
+    for (size_t k = 0; k < n_pieces(s); k++) {
+        tutti_update(o, s->mine[k].first, s->mine[k].count, x + tutti_shards_value_at(s, k),
+                     tutti_shard_gradient(s->e, (int)k), rate);
+        if (s->copied != NULL)
+            tutti_update(o, s->copied[k].first, s->copied[k].count, x + tutti_shards_copy_at(s, k),
+                         copied_gradient(s, k), rate);
+    }
+}
+
+/* Held by unit: in place of the gather, which ends when all have updated their shards. */
+static tutti_status all_have_updated(const tutti_shards *s, tutti_error *err)
+{
+    tutti_engine *e = s->e;
+    tutti_group g = tutti_group_keyed(&s->inside, tutti_port_of("shards updated", 0, 0),
+                                      (uint32_t)e->groups.steps);
+    const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
+    const tutti_status status = s->team > 1 ? tutti_barrier(&g, err) : TUTTI_OK;
+
+    tutti_engine_doing(e, was);
+    return status;
 }
 
 /* Gathers the new values of all workers. */
@@ -220,8 +291,11 @@ tutti_status tutti_shards_whole_update(tutti_shards *s, const tutti_rate *rate,
     const uint64_t done = e->counts.progress.step;
     tutti_status status = TUTTI_OK;
 
-    keep_slots(s);
-    if (!found->bad) {
+    keep_vectors(s);
+    if (!found->bad && has_units(s)) {
+        update_values(s, rate);
+        status = all_have_updated(s, err);
+    } else if (!found->bad) {
         update_shards(s, rate);
         status = gather_next(s, err);
     }
@@ -229,8 +303,8 @@ tutti_status tutti_shards_whole_update(tutti_shards *s, const tutti_rate *rate,
         status = tutti_engine_found(e, found, err);
     s->beside = status == TUTTI_OK ? done : done + 1;
     if (status != TUTTI_OK)
-        swap_slots(s);
-    for (size_t k = 0; k < n_pieces(s) && status == TUTTI_OK && !found->bad; k++)
+        swap_vectors(s);
+    for (size_t k = 0; k < n_pieces(s) && status == TUTTI_OK && !found->bad && !has_units(s); k++)
         tutti_copy(e->m.device, e->pieces[k].count, next_values(s, k), e->pieces[k].x);
     return status;
 }
@@ -262,13 +336,12 @@ int tutti_shards_whole_copies(const void *self)
 void *tutti_shards_whole_beside(const void *self, const void *memory, uint64_t *step)
 {
     const tutti_shards *s = self;
-    const tutti_optim *o = s->e->m.optim;
 
     if (s->beside == TUTTI_NO_STEP || s->before == NULL)
         return NULL;
     *step = s->beside;
-    for (int i = 0; i < o->ops->slots(o->self); i++)
-        if (memory == (const void *)o->slot[i])
-            return s->before + (size_t)i * o->count;
+    for (int i = 0; i < vectors(s); i++)
+        if (memory == (const void *)vector(s, i))
+            return s->before + (size_t)i * s->e->m.optim->count;
     return NULL;
 }

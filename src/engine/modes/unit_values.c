@@ -337,7 +337,8 @@ static tutti_status gather_unit(tutti_engine *e, tutti_unit *u, tutti_error *err
     for (int k = u->pieces.first; k < u->pieces.end; k++) {
         float *const mine = tutti_unit_shard(e, u, k);
         if (units->x != NULL)
-            tutti_copy(e->m.device, of->mine[k].count, units->x + of->at[k], mine);
+            tutti_copy(e->m.device, of->mine[k].count,
+                       units->x + tutti_shards_value_at(of, (size_t)k), mine);
         if (team > 1)
             TUTTI_TRY(tutti_allgather_v(
                 &u->group, of->counts + (size_t)k * (size_t)team,

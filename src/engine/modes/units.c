@@ -234,7 +234,8 @@ tutti_status tutti_units_declare(tutti_engine *e, size_t keep, tutti_error *err)
 {
     tutti_offload *offload = tutti_offload_of(e);
     tutti_shards *shards = tutti_shards_of(e);
-    const bool several = shards->team > 1; /* else this worker has all values */
+    const bool several = shards->team > 1, /* else this worker has all values */
+               copies = shards->copied != NULL;
     size_t kept = 0, count = 0;
     tutti_units *s;
 
@@ -259,14 +260,14 @@ tutti_status tutti_units_declare(tutti_engine *e, size_t keep, tutti_error *err)
     if (offload != NULL && strcmp(offload->options.tier, "host") != 0)
         s->room += TUTTI_FILE_BLOCK / sizeof(float); /* shift */
     for (int k = 0; k < e->layout.n_pieces; k++)
-        count += shards->mine[k].count;
+        count += shards->mine[k].count + (copies ? shards->copied[k].count : 0);
     tutti_declare(e->plan,
                   &(tutti_state){ .name = "x",
                                   .keep = TUTTI_SLICE,
                                   .dtype = TUTTI_F32,
                                   .count = count,
-                                  .ranges = shards->mine,
-                                  .n_ranges = (size_t)e->layout.n_pieces,
+                                  .ranges = copies ? shards->both : shards->mine,
+                                  .n_ranges = (size_t)e->layout.n_pieces * (copies ? 2 : 1),
                                   .placed = true,
                                   .tier = offload != NULL ? offload->options.tier : NULL },
                   offload != NULL ? (void *)&s->place : (void *)&s->x);
@@ -437,9 +438,11 @@ static tutti_status end_pass(void *self, tutti_error *err)
     return status == TUTTI_CLOSED ? TUTTI_OK : status; /* step() reports the failure */
 }
 
+/* May units of the next step be gathered now? With commit nothing is in flight between steps, where
+   a worker gives its state to others: a loss would fail it. */
 static bool goes_on(const tutti_engine *e)
 {
-    return e->m.steps > 0 && e->counts.progress.step + 1 < e->m.steps;
+    return e->m.steps > 0 && e->counts.progress.step + 1 < e->m.steps && e->options.commit == NULL;
 }
 
 /* The values present are those of before the update: drops them and starts at the first unit
@@ -521,6 +524,7 @@ static float *values_of(const void *self, int tensor)
     return u->values != NULL && u->needs > 0 ? u->values + (t->first - u->first) : NULL;
 }
 
+/* All values of the unit are there. */
 static tutti_status keep_shards(tutti_engine *e, const tutti_unit *u, tutti_error *err)
 {
     tutti_units *s = tutti_units_of(e);
@@ -529,7 +533,12 @@ static tutti_status keep_shards(tutti_engine *e, const tutti_unit *u, tutti_erro
     for (int k = u->pieces.first; k < u->pieces.end; k++) {
         tutti_io io = { 0 }, *const one = &io;
         if (s->x != NULL) {
-            tutti_copy(e->m.device, of->mine[k].count, tutti_unit_shard(e, u, k), s->x + of->at[k]);
+            tutti_copy(e->m.device, of->mine[k].count, tutti_unit_shard(e, u, k),
+                       s->x + tutti_shards_value_at(of, (size_t)k));
+            if (of->copied != NULL)
+                tutti_copy(e->m.device, of->copied[k].count,
+                           u->values + (of->copied[k].first - u->first),
+                           s->x + tutti_shards_copy_at(of, (size_t)k));
             continue;
         }
         if (of->mine[k].count > 0)
@@ -617,6 +626,7 @@ static size_t list_memory(const void *self, tutti_memory_record *records)
 }
 
 const tutti_facility_ops tutti_units_mode = { .close = close_units,
+                                              .stop = stop,
                                               .cut = cut,
                                               .begin = start_of_run,
                                               .arrive = units_arrive,
@@ -626,7 +636,6 @@ const tutti_facility_ops tutti_units_mode = { .close = close_units,
                                               .values_replaced = values_replaced,
                                               .begin_pass = begin_pass,
                                               .acquire = acquire,
-                                              .stop = stop,
                                               .release = release_unit,
                                               .end_pass = end_pass,
                                               .start_piece = tutti_units_start_piece,
