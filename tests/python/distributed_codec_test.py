@@ -1,11 +1,12 @@
-"""Codecs on groups of the backend 'tutti' of torch.distributed. What the cases are is in dist_codecs.py and
-dist_codec_training.py."""
+"""Codecs on groups of the backend 'tutti' of torch.distributed. What the cases are is in dist_codecs.py,
+dist_codec_axes.py and dist_codec_training.py."""
 
 import pytest
 
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
+import dist_codec_axes  # noqa: E402
 import dist_codec_training  # noqa: E402
 import dist_codecs  # noqa: E402
 from distributed_test import SLOW, nothing_wrong, on_ranks  # noqa: E402
@@ -94,6 +95,35 @@ def test_calls_with_a_codec_of_more_ranks(tmp_path, n, transport):
     *(pytest.param(n, dist_codecs.SPECS, marks=SLOW) for n in (2, 3, 4))])
 def test_a_reduce_scatter_is_an_all_reduce_of_each_part(tmp_path, n, specs):
     nothing_wrong(on_ranks(n, dist_codecs.every_codec, str(tmp_path), specs, timeout=300))
+
+
+# ---- axes of a mesh ----
+
+TOPK = dist_codec_axes.TOPK
+
+
+@pytest.mark.parametrize(("shape", "transport", "ways"), [
+    ((2, 2), "shm", [(TOPK, "fp16")]),
+    *(pytest.param(shape, transport, [("fp16", None), ("", "fp16"), (None, TOPK), (TOPK, ""), (TOPK, TOPK)], marks=SLOW)
+      for shape in ((2, 4), (4, 2)) for transport in ("shm", "tcp"))])
+def test_each_axis_of_a_mesh_has_a_codec_of_its_own(tmp_path, shape, transport, ways):
+    """Gradients and bytes are those by definition of the codec on the replicate axis, and of that on the shard axis."""
+    n = shape[0] * shape[1]
+    nothing_wrong(on_ranks(n, dist_codec_axes.axes, str(tmp_path), shape, ways, transport=transport, timeout=120))
+
+
+@SLOW
+@pytest.mark.parametrize(("shape", "transport", "lows"), [((4, 2), "shm", [1, 2]), ((4, 2), "tcp", [1, 2]),
+                                                          ((2, 4), "shm", [1])])
+def test_powersgd_on_the_replicate_axis_is_by_its_definition(tmp_path, shape, transport, lows):
+    nothing_wrong(on_ranks(8, dist_codec_axes.powersgd, str(tmp_path), shape, lows, transport=transport, timeout=120))
+
+
+@SLOW
+@pytest.mark.parametrize(("shape", "transport"), [((4, 2), "shm"), ((2, 4), "tcp")])
+def test_codecs_that_draw_give_replicas_the_same_bits(tmp_path, shape, transport):
+    ways = [("qsgd(coding=elias)", "sign-vote"), ("ef(randomk(ratio=0.1))", "qsgd(bits=4)"), ("sign-vote", "alq")]
+    nothing_wrong(on_ranks(8, dist_codec_axes.drawn, str(tmp_path), shape, ways, transport=transport, timeout=120))
 
 
 # ---- training ----
