@@ -36,7 +36,7 @@ def backward(model, x, y):
 
 
 def cut(grad, rows, shards=1):
-    """Parts of so many rows, flat and filled up with zeros: as FSDP2 sends them."""
+    """Flat parts of `rows` rows, padded with zeros: as FSDP2 sends them."""
     padded = grad.new_zeros(rows * shards, *grad.shape[1:])
     padded[:len(grad)] = grad
     return [part.flatten() for part in padded.split(rows)]
@@ -48,13 +48,13 @@ def rows_of(shards):
 
 
 class Axis:
-    """What the members of one group make of a call, of which each member keeps a residual."""
+    """The mean that the codec of one group gives. Each rank has a residual of each call."""
 
     def __init__(self, spec):
         self.spec, self.kept = spec, {}
 
     def mean(self, call, rows):
-        """call: what tells this group's calls from each other."""
+        """call: the key of the residuals."""
         if self.spec == "fp16":
             return torch.stack([x.half().float() for x in rows]).mean(0).half().float()
         if self.spec == TOPK:
@@ -231,3 +231,33 @@ def powersgd(rank, n, folder, shape, lows):
         dist.destroy_process_group(mesh.get_group("replicate"))
     dist.destroy_process_group()
     return wrong
+
+
+def with_tensor_parallelism(rank, n, folder):
+    """2 x 2 x 2, with PowerSGD on the replicate axis: the bytes of a step, and whether all replicas have one gradient.
+
+    The first layer's 48 rows are halved twice. Of the second, the columns and the rows are.
+    """
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    dist_cases.start(folder, rank, n, "gloo")
+    override = {"replicate": ("tutti", options(codec="ef(powersgd(rank=2))", minimum=1))}
+    names = ("replicate", "shard", "tensor")
+    mesh = init_device_mesh("cpu", (2, 2, 2), mesh_dim_names=names, backend_override=override)
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(16, 48), torch.nn.Tanh(), torch.nn.Linear(48, 32))
+    parallelize_module(model, mesh["tensor"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    for module in (model[0], model[2], model):
+        fully_shard(module, mesh=mesh["replicate", "shard"])
+    codec = codec_of(mesh.get_group("replicate"))
+    codec.use_shapes_of(model)
+    wrong = []
+    for step in range(LEARN + CODED):
+        before = codec.bytes_encoded
+        g = torch.Generator().manual_seed(100 * step + rank // 2)  # the same for those of one tensor group
+        backward(model, torch.randn(8, 16, generator=g), torch.randn(8, 32, generator=g))
+        wrong += unlike(model, (2, 4))
+    dist.barrier()
+    dist.destroy_process_group()
+    return [codec.bytes_encoded - before, codec.coded, wrong]

@@ -126,6 +126,14 @@ def test_codecs_that_draw_give_replicas_the_same_bits(tmp_path, shape, transport
     nothing_wrong(on_ranks(8, dist_codec_axes.drawn, str(tmp_path), shape, ways, transport=transport, timeout=120))
 
 
+@SLOW
+def test_powersgd_has_the_matrices_of_hsdp_with_tensor_parallelism(tmp_path):
+    """Of rank 2: a part of the first layer is 12 x 16 and its bias 12, of the second it is 16 x 24 and 16."""
+    step = 4 * (2 * (12 + 16) + 12 + 2 * (16 + 24) + 16)
+    answers = on_ranks(8, dist_codec_axes.with_tensor_parallelism, str(tmp_path), timeout=120)
+    assert answers == [[step, 2 * dist_codec_axes.CODED, []]] * 8
+
+
 # ---- training ----
 
 def learned(answers, far, calls):

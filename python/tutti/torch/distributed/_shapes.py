@@ -5,12 +5,8 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, cast
 
 import torch
-
-if TYPE_CHECKING:
-    from torch.distributed.tensor import Shard
 
 
 def _own(module: torch.nn.Module, seen: set[int]) -> Iterator[torch.nn.Parameter]:
@@ -34,8 +30,9 @@ def _local(p: torch.Tensor) -> tuple[int, int]:
     sizes = list(p.shape)
     if isinstance(p, DTensor):
         for k, placement in enumerate(p.placements):
-            if placement.is_shard():
-                dim = cast("Shard", placement).dim
+            # is_shard() is False of a dimension that tensor parallelism shards too (_StridedShard)
+            dim: int | None = getattr(placement, "dim", None)
+            if dim is not None:
                 sizes[dim] = -(-sizes[dim] // p.device_mesh.size(k))
     return (1, math.prod(sizes)) if len(sizes) < 2 else (sizes[0], math.prod(sizes[1:]))
 
