@@ -104,7 +104,7 @@ TOPK = dist_codec_axes.TOPK
 
 @pytest.mark.parametrize(("shape", "transport", "ways"), [
     ((2, 2), "shm", [(TOPK, "fp16")]),
-    *(pytest.param(shape, transport, [("fp16", None), ("", "fp16"), (None, TOPK), (TOPK, ""), (TOPK, TOPK)], marks=SLOW)
+    *(pytest.param(shape, transport, [("fp16", None), ("", TOPK), (TOPK, TOPK)], marks=SLOW)
       for shape in ((2, 4), (4, 2)) for transport in ("shm", "tcp"))])
 def test_each_axis_of_a_mesh_has_a_codec_of_its_own(tmp_path, shape, transport, ways):
     """Gradients and bytes are those by definition of the codec on the replicate axis, and of that on the shard axis."""
@@ -113,17 +113,16 @@ def test_each_axis_of_a_mesh_has_a_codec_of_its_own(tmp_path, shape, transport, 
 
 
 @SLOW
-@pytest.mark.parametrize(("shape", "transport", "lows"), [((4, 2), "shm", [1, 2]), ((4, 2), "tcp", [1, 2]),
-                                                          ((2, 4), "shm", [1])])
-def test_powersgd_on_the_replicate_axis_is_by_its_definition(tmp_path, shape, transport, lows):
-    nothing_wrong(on_ranks(8, dist_codec_axes.powersgd, str(tmp_path), shape, lows, transport=transport, timeout=120))
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_powersgd_on_the_replicate_axis_is_by_its_definition(tmp_path, transport):
+    wrong = on_ranks(8, dist_codec_axes.powersgd, str(tmp_path), (4, 2), [1, 2], transport=transport, timeout=120)
+    nothing_wrong(wrong)
 
 
 @SLOW
-@pytest.mark.parametrize(("shape", "transport"), [((4, 2), "shm"), ((2, 4), "tcp")])
-def test_codecs_that_draw_give_replicas_the_same_bits(tmp_path, shape, transport):
+def test_codecs_that_draw_or_vote_give_replicas_the_same_bits(tmp_path):
     ways = [("qsgd(coding=elias)", "sign-vote"), ("ef(randomk(ratio=0.1))", "qsgd(bits=4)"), ("sign-vote", "alq")]
-    nothing_wrong(on_ranks(8, dist_codec_axes.drawn, str(tmp_path), shape, ways, transport=transport, timeout=120))
+    nothing_wrong(on_ranks(8, dist_codec_axes.drawn, str(tmp_path), (4, 2), ways, transport="tcp", timeout=120))
 
 
 @SLOW

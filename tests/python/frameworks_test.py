@@ -83,9 +83,9 @@ class Runs:
         words = [processes.HERE / "gloo.py", *words] if over_gloo else words
         return self.runner(words[0], launcher=launcher, env=ENV, timeout=LIMIT_S, args=words[1:], **more)
 
-    def lines(self, scripts, launcher="torchrun", over_gloo=False):
+    def lines(self, scripts, launcher="torchrun", over_gloo=False, **more):
         """By the name of each script the lines that rank 0 has printed itself: not the frameworks' tables and times."""
-        said = self.result(scripts, launcher, over_gloo).ranks[0].last
+        said = self.result(scripts, launcher, over_gloo, **more).ranks[0].last
         theirs = re.compile(r"\W|[A-Z][\w ()-]*: +\d|$")
         return {name: [line for line in lines if not theirs.match(line)] for name, lines in said.items()}
 
@@ -535,3 +535,28 @@ def test_the_trainer_of_transformers_prints_the_figures_of_gloo(trainers_of_tutt
 def test_the_trainer_of_transformers_takes_a_codec(trainers_of_tutti):
     (line,) = trainers_of_tutti["coded"]
     assert [line] != trainers_of_tutti["wrapper_page"] and figure(line) < 5  # of 64 tokens by chance: 4.16
+
+
+# ---- three workers ----
+
+def near(ours, theirs):
+    """The figures of the last line: sums of more than two ranks have an order, so they are rounded otherwise."""
+    a, b = ([float(x) for x in re.findall(r"\d+\.\d+", lines[-1])] for lines in (ours, theirs))
+    return len(a) == len(b) > 0 and a == pytest.approx(b, rel=1e-3)
+
+
+def test_lightning_trains_to_the_figures_of_ddp_with_three_workers(runs):
+    needs("lightning", "torchmetrics")
+    scripts = {name: replaced(text, "devices=2", "devices=3") for name, text in (("fit", FIT), ("fabric", FABRIC))}
+    ours = runs.lines(scripts, n=3)
+    theirs = runs.lines({name: as_pytorch(text) for name, text in scripts.items()}, over_gloo=True, n=3)
+    assert all(near(ours[name], theirs[name]) for name in scripts), (ours, theirs)
+
+
+def test_accelerate_trains_to_the_figures_of_gloo_with_three_workers(runs):
+    needs("accelerate")
+    scripts = {"backend": LOOP, "wrapper": PLAIN_LOOP}
+    ours = unnumbered(runs.lines(reset(in_turn(scripts, OVER, END)), n=3))
+    gloo = {name: as_pytorch(text) for name, text in reset(in_turn({"backend": LOOP}, OVER, END)).items()}
+    theirs = unnumbered(runs.lines(gloo, over_gloo=True, n=3))["backend"]
+    assert near(ours["backend"], theirs) and near(ours["wrapper"], theirs), (ours, theirs)
