@@ -46,6 +46,14 @@ double tutti_date_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+int64_t tutti_processor_ns(void)
+{
+    struct timespec t = { 0 };
+
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
 void tutti_sleep_until(tutti_runtime *rt, int64_t time_ns)
 {
     rt->ops->sleep_until(rt->self, time_ns);

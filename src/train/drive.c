@@ -246,7 +246,7 @@ static tutti_status forward(void *self, int index, const tutti_pass *pass, const
     }
     s->slot[index].samples = pass->samples;
     s->slot[index].back = false;
-    run->computing_since_ns = tutti_now_ns(run->rt);
+    tutti_train_computes(run);
     tutti_train_meter_start(run, pass->samples);
     return computed(
         s, tutti_nn_stage_begin_forward(network, there, &samples, in, s->values, out, over, err),
@@ -278,7 +278,7 @@ static tutti_status backward(void *self, int index, const tutti_pass *pass, cons
         of->gradients[k] = place_of(s, k, &at) ? gradient + at : NULL;
     }
     of->back = true;
-    run->computing_since_ns = tutti_now_ns(run->rt);
+    tutti_train_computes(run);
     tutti_train_meter_start(run, pass->samples);
     status = tutti_nn_stage_begin_backward(network, there, slope, (double)pass->divisor, pass->keep,
                                            of->gradients, back, over, &of->loss, err);
@@ -293,7 +293,7 @@ static tutti_status continue_pass(void *self, int index, bool *over, double *los
     tutti_status status;
 
     *loss = 0;
-    s->run->computing_since_ns = tutti_now_ns(s->run->rt);
+    tutti_train_computes(s->run);
     status = tutti_nn_stage_go_on(network, there, over, err);
     return computed(s, status, index, *over, loss);
 }

@@ -342,7 +342,7 @@ tutti_status tutti_train_evaluate_held_out(void *user, double *loss, tutti_error
     *loss = 1 / (1 + (double)tutti_engine_method(run->engine)->step);
     if (run->dry != NULL)
         return TUTTI_OK;
-    run->computing_since_ns = run->slow > 1 ? tutti_now_ns(run->rt) : 0;
+    tutti_train_computes(run);
     tutti_train_meter_start(run, (int64_t)(end - begin));
     TUTTI_TRY(my_part(run, &held_out, NULL, sums, NULL, err));
     tutti_train_stretch(run);

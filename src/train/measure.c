@@ -109,11 +109,11 @@ static tutti_status once(tutti_run *run, const tutti_model *model, const bench *
                                      .seed = (uint64_t)run->config->seed };
     double loss;
 
-    run->computing_since_ns = tutti_now_ns(run->rt);
+    tutti_train_computes(run);
     tutti_train_meter_start_of(run, operations(model, 0, model->units) - model->units, samples);
     TUTTI_TRY(tutti_nn_stage_forward(b->stage, 0, &zeros, in, b->values, out, err));
     tutti_train_stretch(run);
-    run->computing_since_ns = tutti_now_ns(run->rt);
+    tutti_train_computes(run);
     TUTTI_TRY(tutti_nn_stage_backward(b->stage, 0, slope, (double)samples, false, b->gradients,
                                       back, &loss, err));
     tutti_train_stretch(run);

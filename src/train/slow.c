@@ -7,12 +7,19 @@
    Several are separated by commas and multiply. A slowed worker sleeps (factor - 1) times as long
    as it has just computed, layer by layer, so that its gradients become ready as late as those of
    a slow machine. In simulated runs the sleep is virtual. The draws are a function of seed, rank
-   and step: a resumed run is slowed in the same way. */
+   and step: a resumed run is slowed in the same way.
+
+   Computing is real time, so that workers which share a core are slowed by the same factor. But a
+   thread that was stopped, or not scheduled for long, did not compute: what is more than STALLED
+   times its processor time is not counted. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "train_internal.h"
 #include "base/numbers.h"
+#include "runtime/clock.h"
+
+enum { STALLED = 8 };
 
 enum { SLOW_STREAM = 0x736c6f77 }; /* "slow": independent of all other draws */
 
@@ -88,13 +95,26 @@ double tutti_train_slow_factor(const char *spec, uint64_t seed, int rank, uint64
     return product;
 }
 
+void tutti_train_computes(tutti_run *run)
+{
+    if (run->slow <= 1)
+        return;
+    run->computing.since_ns = tutti_now_ns(run->rt);
+    run->computing.processor_ns = tutti_processor_ns();
+}
+
 void tutti_train_stretch(tutti_run *run)
 {
+    int64_t now, took, most;
+
     tutti_train_meter_pay(run);
-    if (run->slow > 1) {
-        const int64_t now = tutti_now_ns(run->rt);
-        tutti_sleep_until(
-            run->rt, now + (int64_t)((run->slow - 1) * (double)(now - run->computing_since_ns)));
-        run->computing_since_ns = tutti_now_ns(run->rt);
-    }
+    if (run->slow <= 1)
+        return;
+    now = tutti_now_ns(run->rt);
+    took = now - run->computing.since_ns;
+    most = STALLED * (tutti_processor_ns() - run->computing.processor_ns);
+    if (took > most && !tutti_clock_is_common(run->rt))
+        took = most;
+    tutti_sleep_until(run->rt, now + (int64_t)((run->slow - 1) * (double)took));
+    tutti_train_computes(run);
 }

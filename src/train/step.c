@@ -29,8 +29,7 @@ static tutti_status on_need(void *user, int unit, bool backward, tutti_error *er
     if (run->regret_due) /* unit 0 is needed first */
         tutti_train_regret_add(run, tutti_engine_method(run->engine)->step);
     run->regret_due = false;
-    if (run->slow > 1)
-        run->computing_since_ns = tutti_now_ns(run->rt); /* waiting is not computing */
+    tutti_train_computes(run); /* waiting is not computing */
     return status;
 }
 
@@ -39,8 +38,7 @@ static tutti_status on_need_rows(void *user, int param, const uint32_t *ids, siz
 {
     tutti_run *run = user;
     const tutti_status status = tutti_engine_rows_acquire(run->engine, param, ids, n, err);
-    if (run->slow > 1)
-        run->computing_since_ns = tutti_now_ns(run->rt);
+    tutti_train_computes(run);
     return status;
 }
 
@@ -50,8 +48,7 @@ static tutti_status on_done(void *user, int unit, bool backward, tutti_error *er
     tutti_status status;
     tutti_train_stretch(run);
     status = tutti_train_unit_release(run, unit, backward, err);
-    /* what the engine did is not stretched */
-    run->computing_since_ns = run->slow > 1 ? tutti_now_ns(run->rt) : 0;
+    tutti_train_computes(run); /* what the engine did is not stretched */
     return status;
 }
 
@@ -63,7 +60,7 @@ static tutti_status on_ready(void *user, int param, tutti_error *err)
     status = run->hands_over ? tutti_engine_grad_ready_from(run->engine, param,
                                                             run->gradients[param], TUTTI_F32, err)
                              : tutti_engine_grad_ready(run->engine, param, err);
-    run->computing_since_ns = run->slow > 1 ? tutti_now_ns(run->rt) : 0;
+    tutti_train_computes(run);
     return status;
 }
 
@@ -79,7 +76,7 @@ static tutti_status on_ready_rows(void *user, int param, const uint32_t *ids, si
                        run->dry != NULL ? run->gradients[param] : tutti_nn_rows(run->nn, param),
                        TUTTI_F32, err)
                  : tutti_engine_grad_ready_rows(run->engine, param, ids, n, err);
-    run->computing_since_ns = run->slow > 1 ? tutti_now_ns(run->rt) : 0;
+    tutti_train_computes(run);
     return status;
 }
 
@@ -178,7 +175,7 @@ tutti_status tutti_train_step(tutti_run *run, tutti_error *err)
                                                 run->rank, m->rng.step);
         if (pass.samples > 0 && !pass.again)
             TUTTI_TRY(take_samples(run, &pass, &batch, err));
-        run->computing_since_ns = run->slow > 1 ? tutti_now_ns(run->rt) : 0;
+        tutti_train_computes(run);
         status = compute(run, &pass, &batch, &loss, err);
         if (status == TUTTI_CLOSED) /* the method restarts the step, from the middle of a pass */
             continue;

@@ -151,7 +151,10 @@ typedef struct tutti_run {
     double flop_ns;                  /* virtual time of a FLOP in this pass */
     double pending_ns;               /* virtual time that was counted and not slept yet */
     double slow;                     /* --slow: factor of this step; 1: not slowed; 0: not known */
-    int64_t computing_since_ns;      /* when the computation began that is not stretched yet */
+    struct {                         /* when the computation began that is not stretched yet */
+        int64_t since_ns;
+        int64_t processor_ns;        /* processor time of its thread by then */
+    } computing;
 
     float *optimum;                  /* [parameters]: optimum of the problem at a step (regret.c);
                                         NULL: the optimum is not known */
@@ -254,8 +257,11 @@ tutti_nn_options tutti_train_network(const tutti_train_config *c, int64_t batch,
 tutti_status tutti_train_check_slow(const char *spec, int64_t workers, tutti_error *err);
 /* Returns by what factor the worker is slowed in that step; 1: it is not. */
 double tutti_train_slow_factor(const char *spec, uint64_t seed, int rank, uint64_t step);
+/* Call where a part of the computation begins, on its thread. */
+void tutti_train_computes(tutti_run *run);
 /* Call whenever a part of the computation is done: sleeps for the virtual time that is pending
-   (--step-time), then, if run->slow > 1, so long that the part took run->slow times its time. */
+   (--step-time), then, if run->slow > 1, so long that the part took run->slow times its time. The
+   next part begins. */
 void tutti_train_stretch(tutti_run *run);
 
 /* ---- partition.c: --partition: each worker draws from its own part of the data ---- */
