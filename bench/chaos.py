@@ -26,7 +26,7 @@ pause       the time of the steps around a change, less the median step of the e
 newcomer    from the start of the process to the end of its first step, less the time of model.safetensors on its link
 
 goodput     steps times the time of an undisturbed step, over the time that they took"""
-import argparse, ctypes, json, os, random, re, shlex, signal, statistics, subprocess, sys, tempfile, time
+import argparse, collections, ctypes, json, os, random, re, shlex, signal, statistics, subprocess, sys, tempfile, time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 if __name__ == "__main__":
@@ -43,8 +43,9 @@ LATE = 5.0      # s before the last step: a newcomer that is started later may n
 WORKERS = 8
 RATE, LINK = "1gbit", 125e6  # the second in bytes a second
 TRAINED = ["--model", "mlp(hidden=128)", "--batch", "4", "--elastic-shares", "56", "--seed", "5", "--threads", "1",
-           "--optimizer", "adamw(lr=0.001)", "--report-every", "1", "--final-eval", "off"]
-SLOW = ["--slow", "*:100"]  # a step of 0.1 to 0.2 s
+           "--optimizer", "adamw(lr=0.001)", "--report-every", "1", "--final-eval", "off",
+           "--eval-every", "1000000"]
+SLOW = ["--slow", "*:50"]  # a step of 0.1 to 0.2 s
 EPOCH = re.compile(r"^epoch (\d+) of the members: (\d+) workers?, from step (\d+)$", re.M)
 PR_SET_PDEATHSIG = 1
 libc = ctypes.CDLL(None, use_errno=True)
@@ -87,8 +88,8 @@ class Disturbed:
         self.run, self.slots = None, {}
         self.steps, self.lost, self.workers = 0, 0, 0
         self.heard = 0    # bytes of the output that were looked at
-        self.zero = None  # what wall_seconds counts from, in our clock
-        self.kills, self.joins = [], []  # (moment, slot)
+        self.zeros = collections.deque(maxlen=100)  # what wall_seconds counts from, in our clock, by the last lines
+        self.kills, self.joins = [], []  # (moment in wall_seconds, slot)
 
     def __enter__(self):
         return self
@@ -124,10 +125,13 @@ class Disturbed:
             self.steps, self.workers = min(self.steps, int(step)), int(workers)
         if epochs or newest <= self.steps:
             return False
-        zero = time.monotonic() - wall
-        self.zero = zero if self.zero is None else min(zero, self.zero)
+        self.zeros.append(time.monotonic() - wall)
         self.steps = newest
         return True
+
+    def clock(self):
+        """Now, in wall_seconds."""
+        return time.monotonic() - min(self.zeros)
 
     def announced(self):
         """Epochs in the output of the workers since the last look."""
@@ -194,7 +198,7 @@ class Disturbed:
                 f.write("\n".join(lines) + "\n")
 
     def kill(self, slot):
-        self.kills.append((time.monotonic(), slot))
+        self.kills.append((self.clock(), slot))
         victim = self.slots.pop(slot)
         if isinstance(victim, subprocess.Popen):
             os.killpg(victim.pid, signal.SIGKILL)
@@ -203,7 +207,7 @@ class Disturbed:
             os.kill(victim, signal.SIGKILL)  # its launcher reaps it
 
     def join(self, slot):
-        self.joins.append((time.monotonic(), slot))
+        self.joins.append((self.clock(), slot))
         self.slots[slot] = self.popen(self.join_words(), slot)
 
     def go(self, steps, kills, away=AWAY):
@@ -243,7 +247,7 @@ class Disturbed:
         """All end by themselves, and none has failed. One that has come too late is asked to leave: it would ask for
         60 s to be admitted."""
         until = time.monotonic() + ENDS
-        late = next((self.slots.get(slot) for at, slot in self.joins[-1:] if at > until - ENDS - LATE), None)
+        late = next((self.slots.get(slot) for at, slot in self.joins[-1:] if at > self.clock() - LATE), None)
         joined = [p for p in self.slots.values() if isinstance(p, subprocess.Popen) and p is not late]
         for process in [self.run, *joined]:
             try:
@@ -282,44 +286,49 @@ class Course:
         return (self.wall[self.last] - self.wall[first]) / (self.last - first)
 
     def changes(self):
-        """[(first step after it, workers more or less, its pause, median step of its epoch)] of the epochs in which a
-        step was made."""
-        made = [e for k, e in enumerate(self.epochs) if k + 1 == len(self.epochs) or self.epochs[k + 1][0] > e[0]]
+        """[(first step after it, workers more or less, its pause, median step until the next one)]. Changes between
+        which no step was made have the pause of all of them."""
         begins, found = {step for step, _ in self.epochs}, []
-        for k in range(1, len(made)):
-            step, end = made[k][0], made[k + 1][0] if k + 1 < len(made) else self.last
+        usual = statistics.median(self.wall[s] - self.wall[s - 1] for s in self.steps)
+        for k in range(1, len(self.epochs)):
+            step, workers = self.epochs[k]
             if step == self.last:  # for the end only
                 continue
+            end = next((s for s, _ in self.epochs[k:] if s > step), self.last)
             times = [self.wall[s + 1] - self.wall[s] for s in range(step + 1, end - 1)]
-            median = statistics.median(times) if times else self.wall[step + 1] - self.wall[step]
+            median = statistics.median(times) if times else usual
             before = step
             while before in begins and before > 0:
                 before -= 1
             took = self.wall[step + 1] - self.wall[before]
-            found.append((step + 1, made[k][1] - made[k - 1][1], max(0.0, took - (step + 1 - before) * median), median))
+            found.append((step + 1, workers - self.epochs[k - 1][1], max(0.0, took - (step + 1 - before) * median),
+                          median))
         return found
 
 
-def change_after(changes, wall, moment, grows):
-    """The change that follows a moment of the run's clock; None: there is none."""
-    for change in changes:
-        if (change[1] > 0) == grows and change[1] != 0 and wall[change[0]] > moment:
-            return change
-    return None
+def changes_of(moments, changes, wall, grows):
+    """[(moment, change)]: the first change after each moment of the run that is not another worker's."""
+    free = [[change, abs(change[1])] for change in changes if change[1] != 0 and (change[1] > 0) == grows]
+    found = []
+    for moment, _ in moments:
+        place = next((place for place in free if place[1] > 0 and wall[place[0][0]] > moment), None)
+        if place:
+            place[1] -= 1
+            found.append((moment, place[0]))
+    return found
 
 
 def figures(run, course, undisturbed, link=None):
     """What is promised of a run; link: bytes a second, None: of no matter."""
     changes, begin = course.changes(), course.full(run.most)
-    at = lambda moments: [(moment - run.zero) for moment, _ in moments]
-    losses = [change_after(changes, course.wall, t, False) for t in at(run.kills)]
-    joins = [(t, change_after(changes, course.wall, t, True)) for t in at(run.joins)]
+    losses = changes_of(run.kills, changes, course.wall, False)
+    joins = changes_of(run.joins, changes, course.wall, True)
     model = os.path.getsize(os.path.join(run.out, "model.safetensors"))
     most = course.last - begin
     return {
         "hangs": 0, "lost steps": run.lost + (course.steps != list(range(1, course.last + 1))),
-        "loss": [1e3 * c[2] for c in losses if c], "join": [c[2] / c[3] for _, c in joins if c],
-        "newcomer": [course.wall[c[0]] - t - (model / link if link else 0) for t, c in joins if c],
+        "loss": [1e3 * c[2] for _, c in losses], "join": [c[2] / c[3] for _, c in joins],
+        "newcomer": [course.wall[c[0]] - t - (model / link if link else 0) for t, c in joins],
         "goodput": most * undisturbed / (course.wall[course.last] - course.wall[begin]),
         "kills": len(run.kills), "joins": len(run.joins), "steps": course.last, "step_ms": 1e3 * undisturbed,
         "epochs": len(course.epochs), "samples": course.summary["samples"],

@@ -72,31 +72,52 @@ class Chaos(Case):
         self.assertEqual([int(at // 15) for at, _ in kills], [0, 1, 2, 3])
         self.assertTrue(all(0 <= slot < chaos.WORKERS for _, slot in kills))
 
-    def test_figures_of_a_record(self):
-        """8 workers, a step of 0.1 s; one is lost in step 5, which takes 0.25 s more; one joins after 8, for 0.05 s."""
-        out = self.out("record")
+    def record(self, name, walls, epochs):
+        """A run of 8 workers whose steps ended then, as if it had been written. Its clock began at 100."""
+        out = self.out(name)
         os.makedirs(out, exist_ok=True)
-        wall, lines = 0.0, []
-        for step in range(1, 13):
-            wall += 0.1 + (0.25 if step == 5 else 0.05 if step == 9 else 0)
-            told = wall + (0.2 if step == 4 else 0)  # the line of step 4 is written again, after the loss
-            lines.append({"step": step, "train_loss": 1.0, "wall_seconds": told})
         with open(out + "/metrics.jsonl", "w") as f:
-            f.write("".join(json.dumps(line) + "\n" for line in lines))
-        epochs = [(0, 8), (4, 7), (8, 7), (8, 8)]  # no step was made in the third
+            for step, wall in enumerate(walls, 1):
+                f.write(json.dumps({"step": step, "train_loss": 1.0, "wall_seconds": wall}) + "\n")
         with open(out + "/summary.json", "w") as f:
             json.dump({"samples": 12, "events": [{"kind": "epoch", "step": step, "workers": n} for step, n in epochs]},
                       f)
         with open(out + "/model.safetensors", "wb") as f:
             f.write(bytes(1000))
         run = chaos.Disturbed(TUTTI, out, [], most=8)
-        run.zero, run.kills, run.joins = 100.0, [(100.42, 3)], [(100.9, 3)]
-        found = chaos.figures(run, chaos.Course(out), 0.1, link=1e4)
+        return run
+
+    def test_figures_of_a_record(self):
+        """8 workers, a step of 0.1 s; one is lost in step 5, which takes 0.25 s more; one joins after 8, for 0.05 s."""
+        wall, walls = 0.0, []
+        for step in range(1, 13):
+            wall += 0.1 + (0.25 if step == 5 else 0.05 if step == 9 else 0)
+            walls.append(wall + (0.2 if step == 4 else 0))  # the line of step 4 is written again, after the loss
+        run = self.record("record", walls, [(0, 8), (4, 7), (8, 7), (8, 8)])  # no step was made in the third
+        run.kills, run.joins = [(0.42, 3)], [(0.9, 3)]
+        found = chaos.figures(run, chaos.Course(run.out), 0.1, link=1e4)
         self.assertAlmostEqual(found["loss"][0], 250)
         self.assertAlmostEqual(found["join"][0], 0.5)
         self.assertAlmostEqual(found["newcomer"][0], 1.2 - 0.9 - 0.1)
         self.assertAlmostEqual(found["goodput"], 12 * 0.1 / 1.5)
         self.assertEqual((found["lost steps"], found["hangs"]), (0, 0))
+
+    def test_a_loss_after_which_no_step_is_made_before_one_joins_counts_as_both(self):
+        """Step 5 takes 1.5 s more, and one is lost and another joins in it; so it is once more, in step 10."""
+        walls = [0.1 * step + (1.5 if step >= 5 else 0) + (0.3 if step >= 10 else 0) for step in range(1, 13)]
+        run = self.record("both", walls, [(0, 8), (4, 7), (4, 8), (9, 7), (9, 8)])
+        run.kills, run.joins = [(0.42, 3), (2.45, 1)], [(1.42, 3), (2.55, 1)]
+        found = chaos.figures(run, chaos.Course(run.out), 0.1, link=1e4)
+        for pause, expected in zip(found["loss"], (1500, 300), strict=True):
+            self.assertAlmostEqual(pause, expected)
+        self.assertEqual([round(steps, 6) for steps in found["join"]], [15, 3])
+        self.assertEqual([round(s, 6) for s in found["newcomer"]], [0.48, 0.15])  # 2.0 - 1.42 - 0.1, and so on
+
+    def test_each_join_has_a_growth_of_its_own(self):
+        changes, wall = [(2, 1, "a", 0), (5, 2, "b", 0)], {2: 0.2, 5: 0.5}
+        moments = [(0.1, 0), (0.15, 1), (0.3, 2), (0.4, 3)]  # the last is in no epoch
+        self.assertEqual([(t, change[2]) for t, change in chaos.changes_of(moments, changes, wall, True)],
+                         [(0.1, "a"), (0.15, "b"), (0.3, "b")])
 
     def test_recovery_is_the_longest_time_without_a_new_step(self):
         """Workers 1 and 2 are left after 10.15; 4 comes for 3. Step 3 was made before, and is no progress."""
