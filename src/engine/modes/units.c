@@ -524,60 +524,6 @@ static float *values_of(const void *self, int tensor)
     return u->values != NULL && u->needs > 0 ? u->values + (t->first - u->first) : NULL;
 }
 
-/* All values of the unit are there. */
-static tutti_status keep_shards(tutti_engine *e, const tutti_unit *u, tutti_error *err)
-{
-    tutti_units *s = tutti_units_of(e);
-    const tutti_shards *of = tutti_shards_of(e);
-
-    for (int k = u->pieces.first; k < u->pieces.end; k++) {
-        tutti_io io = { 0 }, *const one = &io;
-        if (s->x != NULL) {
-            tutti_copy(e->m.device, of->mine[k].count, tutti_unit_shard(e, u, k),
-                       s->x + tutti_shards_value_at(of, (size_t)k));
-            if (of->copied != NULL)
-                tutti_copy(e->m.device, of->copied[k].count,
-                           u->values + (of->copied[k].first - u->first),
-                           s->x + tutti_shards_copy_at(of, (size_t)k));
-            continue;
-        }
-        if (of->mine[k].count > 0)
-            TUTTI_TRY(tutti_tier_write(s->place.tier, &io, s->place.at + of->at[k] * sizeof(float),
-                                       tutti_unit_shard(e, u, k), of->mine[k].count * sizeof(float),
-                                       err));
-        TUTTI_TRY(tutti_tier_wait(s->place.tier, &one, 1, err));
-    }
-    return TUTTI_OK;
-}
-
-/* Unit by unit, so no worker ever has all values. */
-static tutti_status initial(void *self, tutti_group *workers, bool *done, tutti_error *err)
-{
-    tutti_engine *e = ((tutti_units *)self)->e;
-
-    if (((tutti_units *)self)->drives) /* the stages do that */
-        return TUTTI_OK;
-    *done = true;
-    for (int i = 0; i < e->layout.n_units; i++) {
-        tutti_unit *u = &tutti_units_of(e)->unit[i];
-        if (u->count == 0)
-            continue;
-        TUTTI_TRY(tutti_unit_place(e, u, false, err));
-        tutti_fill(e->m.device, u->count, 0, u->values);
-        for (int k = 0; k < e->layout.n_tensors && e->m.rank == 0 && e->options.initial != NULL;
-             k++)
-            if (e->tensors[k].unit == i)
-                e->options.initial(e->options.user, k,
-                                   u->values + (e->tensors[k].first - u->first));
-        if (e->m.workers > 1)
-            TUTTI_TRY(
-                tutti_broadcast(workers, 0, tutti_f32(e->m.device, u->values, u->count), err));
-        TUTTI_TRY(keep_shards(e, u, err));
-        tutti_unit_release(e, u);
-    }
-    return TUTTI_OK;
-}
-
 size_t tutti_units_bytes(const tutti_method *m)
 {
     const tutti_engine *e = m->engine;
@@ -631,7 +577,7 @@ const tutti_facility_ops tutti_units_mode = { .close = close_units,
                                               .begin = start_of_run,
                                               .arrive = units_arrive,
                                               .settle = settle,
-                                              .initial = initial,
+                                              .initial = tutti_units_initial,
                                               .values = values_of,
                                               .values_replaced = values_replaced,
                                               .begin_pass = begin_pass,

@@ -30,6 +30,8 @@ void tutti_unit_release(tutti_engine *e, tutti_unit *u);
    any thread. */
 tutti_status tutti_units_compare(tutti_engine *e, int64_t what, uint32_t turn, int64_t *words,
                                  tutti_error *err);
+/* Function of facility.h: unit by unit, so no worker ever has all values. */
+tutti_status tutti_units_initial(void *self, tutti_group *workers, bool *done, tutti_error *err);
 /* Hooks of the facility (facility.h): order the exchanges of pieces relative to gathers, if the
    workers compare. begin_piece: on the thread of the exchange. */
 void tutti_units_start_piece(void *self, tutti_piece *p);
