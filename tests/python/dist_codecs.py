@@ -6,6 +6,8 @@ it is not known yet; LEARN has them.
 
 from __future__ import annotations
 
+import warnings
+
 import dist_cases
 import torch
 import torch.distributed as dist
@@ -311,6 +313,17 @@ def refused(wrong, n, rank):
     wrong.unless(x.tolist() == [n] * 3, "after what was refused")
 
 
+def unknown_shapes(wrong, n, rank):
+    group = coded_group(n, "ef(powersgd(rank=1))", minimum=1)
+    codec_of(group).shapes[60] = [(6, 10)]
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        in_steps(group, lambda step: [reduced(group, given(step, rank, size)) for size in (60, 70)], 2)
+    texts = [str(w.message) for w in seen]
+    wrong.unless(len(texts) == 1 and "of [60] elements are known, those of calls of [70] elements are not" in texts[0],
+                 texts)
+
+
 # ---- what it keeps ----
 
 def apart(wrong, n, rank):
@@ -371,7 +384,7 @@ def disagree(wrong, n, rank):
         wrong.unless(e.rank == (rank + 1) % n, e)
 
 
-CASES = (lossless, by_definition, uneven, feedback, stays_exact, refused, apart, saved)
+CASES = (lossless, by_definition, uneven, feedback, stays_exact, refused, unknown_shapes, apart, saved)
 
 
 def cases(rank, n, folder, names):

@@ -108,11 +108,21 @@ class Coder:
             shapes = [shapes_for(count, setting.shapes, whole) for count in site.counts]
             self._parts.append([_Part([next(number) for _ in s], s, sum(r * c for r, c in s)) for s in shapes])
         self._shapes = [shape for parts in self._parts for part in parts for shape in part.shapes]
+        if whole and setting.shapes:
+            self._warn_of_others(setting.shapes)
         self._loaded = self._if_ours(loaded)
         self._relay: ctypes.c_void_p | None = None
         self._parcels: list[ctypes.c_void_p] = []
         self._sum = _c.tutti_relay_begin.argtypes[3](self._sum_of)
         self._raised: BaseException | None = None
+
+    def _warn_of_others(self, shapes: dict[int, Shapes]) -> None:
+        """Of calls whose matrices are not known where those of others are."""
+        others = {count for site in self._sites for count in site.counts} - shapes.keys()
+        if others:
+            warnings.warn(f"codec '{self._spec}': the matrices of calls of {sorted(shapes)} elements are known, those "
+                          f"of calls of {sorted(others)} elements are not, and each of these is taken as one matrix, "
+                          "about square; give them in codec_of(group).shapes", stacklevel=2)
 
     # ---- states ----
 
