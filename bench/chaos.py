@@ -42,10 +42,10 @@ ENDS = 60.0     # s for all processes to end once the last step is made
 LATE = 5.0      # s before the last step: a newcomer that is started later may not be admitted
 WORKERS = 8
 RATE, LINK = "1gbit", 125e6  # the second in bytes a second
-TRAINED = ["--model", "mlp(hidden=128)", "--batch", "4", "--elastic-shares", "56", "--seed", "5", "--threads", "1",
+TRAINED = ["--model", "mlp(hidden=128)", "--batch", "64", "--elastic-shares", "56", "--seed", "5", "--threads", "1",
            "--optimizer", "adamw(lr=0.001)", "--report-every", "1", "--final-eval", "off",
            "--eval-every", "1000000"]
-SLOW = ["--slow", "*:50"]  # a step of 0.1 to 0.2 s
+SLOW = ["--slow", "*:26"]  # a step of 0.1 to 0.2 s
 EPOCH = re.compile(r"^epoch (\d+) of the members: (\d+) workers?, from step (\d+)$", re.M)
 PR_SET_PDEATHSIG = 1
 libc = ctypes.CDLL(None, use_errno=True)
@@ -354,7 +354,7 @@ def step_time(tutti, out, trained, o, hosts):
 def measure(tutti, folder, o):
     """The figures of one run. Raises Hang."""
     hosts = os.environ["NETLAB_HOSTS"].split(",") if o.lab else None
-    trained = [*TRAINED, "--data", small_mnist(folder + "/data", train=6000)]
+    trained = [*TRAINED, "--data", small_mnist(folder + "/data", train=60000)]
     before = step_time(tutti, folder + "/before", [*trained, *SLOW], o, hosts)
     steps = max(o.calm, int(o.seconds / before))
     with Disturbed(tutti, folder + "/run", [*trained, *SLOW], hosts=hosts) as run:
