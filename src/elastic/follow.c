@@ -96,6 +96,14 @@ bool tutti_follower_commit(tutti_follower *f, uint64_t step)
     return true;
 }
 
+bool tutti_follower_acts(tutti_follower *f)
+{
+    tutti_node_view view;
+
+    tutti_node_look(f->node, &view);
+    return view.acts && view.epoch == f->epoch;
+}
+
 /* turn->world NULL: the next epoch follows. */
 static tutti_status open_world(tutti_follower *f, const tutti_node_view *view, tutti_turn *turn,
                                tutti_error *err)

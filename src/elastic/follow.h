@@ -80,6 +80,10 @@ tutti_status tutti_follower_next(tutti_follower *f, tutti_turn *turn, tutti_erro
 /* May this step (from 0) be made? false: the epoch ends. All that the members send each other in
    the step has arrived. */
 bool tutti_follower_commit(tutti_follower *f, uint64_t step);
+/* Could one be made? false: the epoch of the last turn ends, so that computing a step would be in
+   vain. A change without a loss is agreed with the end of a step, and the member learns it
+   there. */
+bool tutti_follower_acts(tutti_follower *f);
 
 /* The client has closed the world of this turn. image: the state of a whole step that is left, or a
    part of it, which is given to those that need it; NULL: the turn's. beside: what it has of a

@@ -19,6 +19,13 @@ static bool commit(void *user, uint64_t step)
     return tutti_follower_commit(((node_trainer *)user)->follower, step);
 }
 
+/* Callback of the epoch. */
+static bool lasts(void *user, uint64_t step)
+{
+    (void)step;
+    return tutti_follower_acts(((node_trainer *)user)->follower);
+}
+
 static tutti_status train(node_trainer *t, tutti_error *err)
 {
     tutti_run *run = t->run;
@@ -57,7 +64,10 @@ static void note_epoch(tutti_run *run)
 static tutti_status train_in(node_trainer *t, const tutti_turn *turn, tutti_image **image,
                              tutti_image **beside, tutti_error *err)
 {
-    tutti_train_epoch epoch = { .number = turn->epoch, .commit = commit, .user = t };
+    tutti_train_epoch epoch = { .number = turn->epoch,
+                                .commit = commit,
+                                .lasts = lasts,
+                                .user = t };
     tutti_status status = TUTTI_OK;
     bool begun = false;
 

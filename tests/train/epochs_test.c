@@ -35,6 +35,7 @@ typedef struct plan {
     unsigned from;
     uint64_t until;
     bool stops;                      /* it has no end of its own: nothing is handed over */
+    bool changes;                    /* it does not last (tutti_train_epoch.lasts): as after a loss */
 } plan;
 
 /* The first member, which writes the files, leaves and comes back; at last there are newcomers
@@ -74,7 +75,14 @@ static bool ends(void *user, uint64_t step)
 {
     const plan *now = user;
 
-    return !now->stops && step == now->until;
+    return !now->stops && !now->changes && step == now->until;
+}
+
+static bool lasts(void *user, uint64_t step)
+{
+    const plan *now = user;
+
+    return !now->changes || step != now->until;
 }
 
 /* Callback of process.io. */
@@ -86,7 +94,19 @@ static int stop(void *user)
     return now->stops && tutti_engine_method(p->run.engine)->step == now->until;
 }
 
-/* The linker puts this in the place of the call. */
+/* The linker puts these in the place of the calls. */
+static _Atomic int begun;            /* steps, of all processes */
+
+tutti_status __real_tutti_engine_pass_begin(tutti_engine *e, tutti_pass *pass, tutti_error *err);
+tutti_status __wrap_tutti_engine_pass_begin(tutti_engine *e, tutti_pass *pass, tutti_error *err);
+tutti_status __wrap_tutti_engine_pass_begin(tutti_engine *e, tutti_pass *pass, tutti_error *err)
+{
+    const tutti_status status = __real_tutti_engine_pass_begin(e, pass, err);
+
+    begun += status == TUTTI_OK && pass->index == 0;
+    return status;
+}
+
 static int opening_ms;               /* that the record takes to open */
 
 tutti_status __real_tutti_record_rows_begin(tutti_record_rows **out, const tutti_record_place *in, bool keeps,
@@ -144,7 +164,10 @@ static tutti_status train_epoch(job *j, tutti_run *run, tutti_image **image, tut
     status = tutti_train_loop(run, err);
     if (status == TUTTI_CLOSED && j->plans[j->epoch].stops)
         return TUTTI_OK;
-    TUTTI_TRY(status);
+    if (j->plans[j->epoch].changes && status != TUTTI_ERR_PEER)
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "the epoch has not ended with step %llu",
+                          (unsigned long long)j->plans[j->epoch].until);
+    TUTTI_TRY(j->plans[j->epoch].changes ? TUTTI_OK : status);
     if (run->finished)
         return finish(run, err);
     if (!j->by_image || run->rank != 0)
@@ -157,7 +180,8 @@ static tutti_status member_main(tutti_world *world, void *arg, tutti_error *err)
     job *j = arg;
     const plan *const now = &j->plans[j->epoch];
     process *p = &j->of[now->member[tutti_world_rank(world)]];
-    tutti_train_epoch epoch = { .number = (uint64_t)j->epoch + 1, .ends = ends, .user = (void *)(uintptr_t)now };
+    tutti_train_epoch epoch = { .number = (uint64_t)j->epoch + 1, .ends = ends, .lasts = lasts,
+                                .user = (void *)(uintptr_t)now };
     tutti_image *image = NULL;
     tutti_status status = open_state(j, p, &epoch.from, err);
 
@@ -330,6 +354,27 @@ static void a_run_whose_first_epoch_makes_no_step_begins_in_the_next(void **stat
 
     (void)state;
     assert_as_undisturbed(configured("ddp", "idle-whole"), disturbed("ddp", "idle-cut", plans, TUTTI_LENGTH(plans)));
+}
+
+/* Nothing is computed in vain: 2 members begin 4 steps, 3 the others. */
+static void an_epoch_that_does_not_last_begins_no_step(void **state)
+{
+    static const plan plans[] = { { 2, { 0, 1 }, 0, 4, .changes = true }, { 3, { 0, 1, 2 }, 4, STEPS, false } };
+    job *whole = configured("ddp", "change-whole"),
+        *cut = disturbed("ddp", "change-cut", plans, TUTTI_LENGTH(plans));
+
+    (void)state;
+    cut->by_image = true;
+    epochs_undisturbed(&whole->config);
+    begun = 0;
+    train_in_epochs(cut);
+    close_all(cut);
+    assert_int_equal(begun, 2 * 4 + 3 * (STEPS - 4));
+    epochs_assert_same_model(whole->out, cut->out);
+    epochs_assert_same_lines(whole->out, cut->out);
+    assert_summary(cut);
+    test_free(whole);
+    test_free(cut);
 }
 
 /* Steps and kinds only: a text names the worker by its rank in the world. */
@@ -525,6 +570,7 @@ int main(void)
         cmocka_unit_test(members_of_zero_come_and_go),
         cmocka_unit_test(members_of_stages_2_and_3_of_zero_come_and_go),
         cmocka_unit_test(a_run_whose_first_epoch_makes_no_step_begins_in_the_next),
+        cmocka_unit_test(an_epoch_that_does_not_last_begins_no_step),
         cmocka_unit_test(events_of_earlier_epochs_are_kept),
         cmocka_unit_test(the_regret_is_that_of_all_epochs),
         cmocka_unit_test(losses_go_on_from_the_state_that_an_epoch_begins_with),
