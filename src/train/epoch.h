@@ -35,8 +35,9 @@ typedef struct tutti_train_epoch {
        is it to be made? false: it fails with TUTTI_ERR_PEER, as by a loss. It may block, and calls
        nothing of the run. NULL: yes. (tutti_engine_options.commit) */
     bool (*commit)(void *user, uint64_t step);
-    /* Asked before each step, from 0: does the epoch last, so that it may be made? false: training
-       ends with TUTTI_ERR_PEER, as by a loss, and computes nothing in vain. NULL: yes. */
+    /* Asked before each pass of a step, step from 0: does the epoch last, so that it may be made?
+       false: training ends with TUTTI_ERR_PEER, as by a loss, and computes no more in vain. NULL:
+       yes. */
     bool (*lasts)(void *user, uint64_t step);
     void *user;
 } tutti_train_epoch;

@@ -154,6 +154,19 @@ static tutti_status take_samples(tutti_run *run, const tutti_pass *pass, tutti_b
     return TUTTI_OK;
 }
 
+static tutti_status begin_pass(tutti_run *run, tutti_pass *pass, tutti_error *err)
+{
+    const tutti_train_epoch *epoch = &run->epoch;
+    const uint64_t step = tutti_engine_method(run->engine)->step;
+
+    if (epoch->lasts != NULL && !epoch->lasts(epoch->user, step))
+        return tutti_fail_rank(err, TUTTI_ERR_PEER, run->rank,
+                               "worker %d: step %llu is not computed, since the workers of the run "
+                               "change",
+                               run->rank, (unsigned long long)step);
+    return tutti_engine_pass_begin(run->engine, pass, err);
+}
+
 tutti_status tutti_train_step(tutti_run *run, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(run->engine);
@@ -166,7 +179,7 @@ tutti_status tutti_train_step(tutti_run *run, tutti_error *err)
     run->regret_due = m->overlaps_steps;
     if (!run->regret_due)
         tutti_train_regret_add(run, m->step);
-    while ((status = tutti_engine_pass_begin(run->engine, &pass, err)) == TUTTI_OK) {
+    while ((status = begin_pass(run, &pass, err)) == TUTTI_OK) {
         double loss;
         if (pass.samples == 0)
             batch = (tutti_batch){ 0 };

@@ -207,18 +207,6 @@ static tutti_status more_taken(tutti_run *run, uint64_t before, bool *more, bool
     return tutti_engine_more_samples(run->engine, run->samples_in_all, more, err);
 }
 
-static tutti_status check_epoch(const tutti_run *run, tutti_error *err)
-{
-    const tutti_train_epoch *epoch = &run->epoch;
-    const uint64_t step = tutti_engine_method(run->engine)->step;
-
-    if (epoch->lasts == NULL || epoch->lasts(epoch->user, step))
-        return TUTTI_OK;
-    return tutti_fail_rank(err, TUTTI_ERR_PEER, run->rank,
-                           "worker %d: step %llu is not begun, since the workers of the run change",
-                           run->rank, (unsigned long long)step);
-}
-
 /* Trains until the next meeting, `until` gradients, or, with variable batches, for one step.
    before: samples before it. *more: whether samples remain; *due: whether an evaluation is due,
    both only with variable batches. */
@@ -228,7 +216,6 @@ static tutti_status train_until(tutti_run *run, uint64_t until, uint64_t before,
     TUTTI_TRY(run->variable_batch ? more_taken(run, 0, more, due, err)
                                   : tutti_engine_more(run->engine, until, more, err));
     while (*more) {
-        TUTTI_TRY(check_epoch(run, err));
         TUTTI_TRY(run->staged != NULL ? tutti_engine_drive(run->engine, until, err)
                                       : tutti_train_step(run, err));
         TUTTI_TRY(tutti_train_watch(run, err));

@@ -36,6 +36,7 @@ typedef struct plan {
     uint64_t until;
     bool stops;                      /* it has no end of its own: nothing is handed over */
     bool changes;                    /* it does not last (tutti_train_epoch.lasts): as after a loss */
+    int passes;                      /* then: that it lasts in the step `until`, which is not made */
 } plan;
 
 /* The first member, which writes the files, leaves and comes back; at last there are newcomers
@@ -80,9 +81,10 @@ static bool ends(void *user, uint64_t step)
 
 static bool lasts(void *user, uint64_t step)
 {
+    static _Thread_local int asked; /* in that step; a member is a thread in each epoch */
     const plan *now = user;
 
-    return !now->changes || step != now->until;
+    return !now->changes || step != now->until || asked++ < now->passes;
 }
 
 /* Callback of process.io. */
@@ -356,25 +358,43 @@ static void a_run_whose_first_epoch_makes_no_step_begins_in_the_next(void **stat
     assert_as_undisturbed(configured("ddp", "idle-whole"), disturbed("ddp", "idle-cut", plans, TUTTI_LENGTH(plans)));
 }
 
-/* Nothing is computed in vain: 2 members begin 4 steps, 3 the others. */
-static void an_epoch_that_does_not_last_begins_no_step(void **state)
+/* Two members end the first epoch with 4 steps done, before the next one or within it, and three
+   make the others. `in_vain`: steps that are begun and not made. */
+static void change_after_4_steps(const char *name, const plan *plans, int in_vain)
 {
-    static const plan plans[] = { { 2, { 0, 1 }, 0, 4, .changes = true }, { 3, { 0, 1, 2 }, 4, STEPS, false } };
-    job *whole = configured("ddp", "change-whole"),
-        *cut = disturbed("ddp", "change-cut", plans, TUTTI_LENGTH(plans));
+    char undisturbed[32];
+    job *whole, *cut = disturbed("ddp", name, plans, 2);
 
-    (void)state;
+    snprintf(undisturbed, sizeof undisturbed, "%s-whole", name);
+    whole = configured("ddp", undisturbed);
     cut->by_image = true;
     epochs_undisturbed(&whole->config);
     begun = 0;
     train_in_epochs(cut);
     close_all(cut);
-    assert_int_equal(begun, 2 * 4 + 3 * (STEPS - 4));
+    assert_int_equal(begun, 2 * 4 + in_vain + 3 * (STEPS - 4));
     epochs_assert_same_model(whole->out, cut->out);
     epochs_assert_same_lines(whole->out, cut->out);
     assert_summary(cut);
     test_free(whole);
     test_free(cut);
+}
+
+static void an_epoch_that_does_not_last_begins_no_step(void **state)
+{
+    static const plan plans[] = { { 2, { 0, 1 }, 0, 4, .changes = true }, { 3, { 0, 1, 2 }, 4, STEPS, false } };
+
+    (void)state;
+    change_after_4_steps("change-before", plans, 0);
+}
+
+static void an_epoch_that_does_not_last_ends_between_two_passes(void **state)
+{
+    static const plan plans[] = { { 2, { 0, 1 }, 0, 4, .changes = true, .passes = 2 },
+                                  { 3, { 0, 1, 2 }, 4, STEPS, false } };
+
+    (void)state;
+    change_after_4_steps("change-within", plans, 2);
 }
 
 /* Steps and kinds only: a text names the worker by its rank in the world. */
@@ -571,6 +591,7 @@ int main(void)
         cmocka_unit_test(members_of_stages_2_and_3_of_zero_come_and_go),
         cmocka_unit_test(a_run_whose_first_epoch_makes_no_step_begins_in_the_next),
         cmocka_unit_test(an_epoch_that_does_not_last_begins_no_step),
+        cmocka_unit_test(an_epoch_that_does_not_last_ends_between_two_passes),
         cmocka_unit_test(events_of_earlier_epochs_are_kept),
         cmocka_unit_test(the_regret_is_that_of_all_epochs),
         cmocka_unit_test(losses_go_on_from_the_state_that_an_epoch_begins_with),
