@@ -275,8 +275,10 @@ class GoesOn(Running):
             self.assertLess(time.monotonic(), deadline, words)
             time.sleep(0.005)
         run.terminate()
-        said = self.ended(run, code=143).splitlines()[-1]
-        step, = [int(name[5:]) for name in list_of(os.path.join(out, "checkpoints")) if name.startswith("step-")]
+        told = self.ended(run, code=143)
+        steps = [int(name[5:]) for name in list_of(os.path.join(out, "checkpoints")) if name.startswith("step-")]
+        self.assertEqual(len(steps), 1, told)
+        said, step = told.splitlines()[-1], steps[0]
         self.assertIn("the newest checkpoint is %s/checkpoints/step-%08d; to continue from there: tutti train "
                       "--resume %s" % (out, step, out), said)
         return out, said.split("to continue from there: tutti ")[1], step
