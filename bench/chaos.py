@@ -21,7 +21,8 @@ lost steps  had a line in metrics.jsonl, so all members had made them, and were 
 
 pause       the time of the steps around a change, less the median step of the epoch that it begins, for each step. At a
             loss that includes the computation of the step in flight. The line of the last step before a change may be
-            written again after it, so the interval begins one step earlier
+            written again after it, so the interval begins one step earlier. worst_computes_ms: how much longer than
+            usual a member, whose passes --slow stretches, computed in the step after the longest pause
 
 newcomer    from the start of the process to the end of its first step, less the time of model.safetensors on its link
 
@@ -272,6 +273,8 @@ class Course:
             lines = [line for line in map(json.loads, f) if "train_loss" in line]
         self.steps = [line["step"] for line in lines]
         self.wall = {0: 0.0, **{line["step"]: line["wall_seconds"] for line in lines}}
+        self.computed = {line["step"]: max(filter(None, line.get("compute_seconds_by_worker", [])), default=0.0)
+                         for line in lines}
         self.last = max(self.steps)
         self.summary = summary(out)
         self.epochs = [(e["step"], e["workers"]) for e in self.summary["events"] if e["kind"] == "epoch"]
@@ -286,10 +289,12 @@ class Course:
         return (self.wall[self.last] - self.wall[first]) / (self.last - first)
 
     def changes(self):
-        """[(first step after it, workers more or less, its pause, median step until the next one)]. Changes between
-        which no step was made have the pause of all of them."""
+        """[(first step after it, workers more or less, its pause, median step until the next one, how much longer
+        than usual the slowest member computed in that first step)]. Changes between which no step was made have the
+        pause of all of them."""
         begins, found = {step for step, _ in self.epochs}, []
         usual = statistics.median(self.wall[s] - self.wall[s - 1] for s in self.steps)
+        computed = statistics.median(self.computed.values())
         for k in range(1, len(self.epochs)):
             step, workers = self.epochs[k]
             if step == self.last:  # for the end only
@@ -302,7 +307,7 @@ class Course:
                 before -= 1
             took = self.wall[step + 1] - self.wall[before]
             found.append((step + 1, workers - self.epochs[k - 1][1], max(0.0, took - (step + 1 - before) * median),
-                          median))
+                          median, self.computed[step + 1] - computed))
         return found
 
 
@@ -325,11 +330,13 @@ def figures(run, course, undisturbed, link=None):
     joins = changes_of(run.joins, changes, course.wall, True)
     model = os.path.getsize(os.path.join(run.out, "model.safetensors"))
     most = course.last - begin
+    worst = lambda found: [1e3 * max((c for _, c in found), key=lambda c: c[2])[4]] if found else []
     return {
         "hangs": 0, "lost steps": run.lost + (course.steps != list(range(1, course.last + 1))),
         "loss": [1e3 * c[2] for _, c in losses], "join": [c[2] / c[3] for _, c in joins],
         "newcomer": [course.wall[c[0]] - t - (model / link if link else 0) for t, c in joins],
         "goodput": most * undisturbed / (course.wall[course.last] - course.wall[begin]),
+        "worst_computes_ms": {"loss": worst(losses), "join": worst(joins)},
         "kills": len(run.kills), "joins": len(run.joins), "steps": course.last, "step_ms": 1e3 * undisturbed,
         "epochs": len(course.epochs), "samples": course.summary["samples"],
     }
@@ -418,7 +425,7 @@ class Chaos(Bench):
                 self.record.absent(f"{title}: {name}", "there was none")
                 continue
             row(f"{name}, worst of {len(values)} {what}", max(values), unit, median=statistics.median(values),
-                min=min(values), max=max(values))
+                min=min(values), max=max(values), worst_computes_ms=found["worst_computes_ms"].get(key))
         row("goodput", found["goodput"], "")
 
 
