@@ -202,7 +202,7 @@ class Roots(Case):
             twine="exit 0", mmdebstrap='echo "$@" >>build/said; exit 1',
             pyproject_build="mkdir dist; touch dist/tutti-1.tar.gz",
             auditwheel=f"touch dist/tutti-1-py3-none-${{TAG-manylinux_2_28_{HERE}}}.whl")
-        for name in ("licences", "wheel-root", "older-libm"):
+        for name in ("licences", "wheel-root", "wheel-shown", "older-libm"):
             shutil.copy("/bin/true", os.path.join(at, "tools", name))
         self.commit(at)
         return at
@@ -258,7 +258,8 @@ class Packages(Case):
         os.mkdir(os.path.join(at, "bin"))
         shutil.copy(os.path.join(SOURCE, "tools/packages"), os.path.join(at, "tools"))
         tools = {"tools/setup": f"exit {0 if cross else 1}", "tools/wheel": f"echo wheel $*; exit {code}",
-                 "tools/deb": "echo deb $*", "bin/uname": f"echo {machine}", "bin/id": f"echo {uid}"}
+                 "tools/deb": "echo deb $*", "tools/arm64-suites": "echo arm64", "bin/uname": f"echo {machine}",
+                 "bin/id": f"echo {uid}"}
         if roots:
             tools["bin/mmdebstrap"] = "exit 1"
         for name, body in tools.items():
@@ -273,7 +274,7 @@ class Packages(Case):
 
     def test_all_packages_are_made_and_tried(self):
         tried = "--try bullseye bookworm trixie forky\ndeb\n"
-        self.assertEqual(self.said(), "wheel --arch x86_64 --arch aarch64 " + tried)
+        self.assertEqual(self.said(), "arm64\nwheel --arch x86_64 --arch aarch64 " + tried)
         self.assertEqual(self.said("aarch64", cross=False), "wheel --arch aarch64 " + tried)
 
     def test_what_cannot_be_done_is_printed_as_skipped(self):
@@ -282,11 +283,12 @@ class Packages(Case):
             "(tools/setup --fresh)\n"
         self.assertEqual(self.said(cross=False),
                          arm64 + "wheel --arch x86_64 --try bullseye bookworm trixie forky\ndeb\n")
-        self.assertEqual(self.said(roots=False), roots + "wheel --arch x86_64 --arch aarch64\n")
+        self.assertEqual(self.said(roots=False), "arm64\n" + roots + "wheel --arch x86_64 --arch aarch64\n")
         self.assertEqual(self.said(uid=1000, cross=False), arm64 + roots + "wheel --arch x86_64\n")
 
     def test_wheel_that_fails_is_a_failure_of_all(self):
-        self.assertEqual(self.said(code=3), "wheel --arch x86_64 --arch aarch64 --try bullseye bookworm trixie forky\n")
+        self.assertEqual(self.said(code=3),
+                         "arm64\nwheel --arch x86_64 --arch aarch64 --try bullseye bookworm trixie forky\n")
 
 
 if __name__ == "__main__":
