@@ -73,7 +73,7 @@ class Chaos(Case):
         self.assertTrue(all(0 <= slot < chaos.WORKERS for _, slot in kills))
 
     def record(self, name, walls, epochs):
-        """A run of 8 workers whose steps ended then, as if it had been written. Its clock began at 100."""
+        """A run of 8 workers whose steps ended then, as if it had been written."""
         out = self.out(name)
         os.makedirs(out, exist_ok=True)
         with open(out + "/metrics.jsonl", "w") as f:
