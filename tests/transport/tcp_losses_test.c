@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <unistd.h>
 #include "tcp_help.h"
 #include "together.h"
 
@@ -492,6 +493,34 @@ static void meeting_place_declares_silent_ranks_lost_in_three_seconds(void **sta
     run_close(&run);
 }
 
+/* Closing an endpoint waits for bytes that are not acknowledged, and those never are. */
+static void a_connection_that_was_reset_has_no_backlog(void **state)
+{
+    static const char bytes[1 << 16];
+    struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t length = sizeof at;
+    const int listener = socket(AF_INET, SOCK_STREAM, 0), from = socket(AF_INET, SOCK_STREAM, 0);
+    tcp_backlog look;
+    int to;
+
+    assert_int_equal(bind(listener, (struct sockaddr *)&at, length), 0);
+    assert_int_equal(listen(listener, 1), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&at, &length), 0);
+    assert_int_equal(connect(from, (struct sockaddr *)&at, length), 0);
+    to = accept(listener, NULL, NULL);
+    assert_true(to >= 0);
+    while (send(from, bytes, sizeof bytes, MSG_DONTWAIT) > 0)
+        continue;
+    assert_true(tutti_tcp_backlog(from, &look) && look.queued > 0);
+    close(to); /* with bytes that it has not read */
+    for (int k = 0; k < 10000 && tutti_tcp_backlog(from, &look); k++)
+        pause_ms(*state, 1);
+    assert_false(tutti_tcp_backlog(from, &look));
+    assert_true(look.queued == 0);
+    close(from);
+    close(listener);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -499,6 +528,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(without_a_launcher_ranks_keep_the_larger_partition, setup, teardown),
         cmocka_unit_test_setup_teardown(of_two_disconnected_ranks_the_higher_is_expelled, setup, teardown),
         cmocka_unit_test_setup_teardown(a_silent_peer_is_lost_after_peer_timeout, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_connection_that_was_reset_has_no_backlog, setup, teardown),
         cmocka_unit_test_setup_teardown(a_congested_link_extends_peer_timeout_up_to_tenfold, setup, teardown),
         cmocka_unit_test_setup_teardown(accepted_bytes_of_a_large_send_count_as_progress, setup, teardown),
         cmocka_unit_test_setup_teardown(

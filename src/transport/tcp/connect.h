@@ -51,7 +51,9 @@ typedef struct tcp_backlog {
     uint64_t acked;              /* bytes acknowledged since the connection began */
     int64_t late_ns;             /* estimated time until a byte written now arrives */
 } tcp_backlog;
-bool tutti_tcp_backlog(int fd, tcp_backlog *out);      /* false: no TCP connection; *out is 0 */
+/* false: no TCP connection, or one that was reset, whose bytes the kernel counts for ever; *out
+   is 0 */
+bool tutti_tcp_backlog(int fd, tcp_backlog *out);
 /* Updates a running maximum of delays, once a TCP_TICK: *late_ns decays by 1/32 and is raised to
    seen_ns, but not above most_ns. */
 void tutti_tcp_update_late(int64_t *late_ns, int64_t seen_ns, int64_t most_ns);

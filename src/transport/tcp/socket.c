@@ -252,12 +252,14 @@ void tutti_tcp_tune(int fd, bool local, int64_t peer_timeout_ns)
    nothing of the link's rate. */
 bool tutti_tcp_backlog(int fd, tcp_backlog *out)
 {
+    enum { CLOSED = 7 }; /* TCP_CLOSE of netinet/tcp.h, which linux/tcp.h does not go with */
     struct tcp_info info = { 0 };
     socklen_t bytes = sizeof info;
     int queued = 0;
 
     *out = (tcp_backlog){ .queued = 0 };
-    if (fd < 0 || getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0)
+    if (fd < 0 || getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0 ||
+        info.tcpi_state == CLOSED)
         return false;
     if (ioctl(fd, SIOCOUTQ, &queued) == 0 && queued > 0)
         out->queued = (uint64_t)queued;

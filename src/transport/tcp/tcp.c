@@ -5,13 +5,11 @@
    piece and, above `eager`, two short control messages before its first byte. The measurements
    behind the defaults of the options are in docs/design/transports.md. */
 #include <errno.h>
-#include <linux/sockios.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 #include "tcp_internal.h"
 #include "../transport_internal.h"
@@ -224,15 +222,13 @@ static bool bytes_left(tcp_endpoint *e)
 {
     for (size_t i = 0; i < (size_t)e->size * (size_t)e->options.streams; i++) {
         tcp_link *l = &e->links[i];
-        int unsent = 0, domain = AF_UNIX;
-        socklen_t bytes = sizeof domain;
-        if (l->fd < 0 || l->read_ended ||
-            getsockopt(l->fd, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) != 0 || domain == AF_UNIX)
+        tcp_backlog look;
+        if (l->fd < 0 || l->read_ended || !tutti_tcp_backlog(l->fd, &look))
             continue;
         for (int k = 0; k < 64 && recv(l->fd, e->scratch, TCP_SCRATCH, 0) > 0;
              k++) /* no longer wanted */
             continue;
-        if (ioctl(l->fd, SIOCOUTQ, &unsent) == 0 && unsent > 0)
+        if (look.queued > 0)
             return true;
     }
     return false;
