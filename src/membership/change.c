@@ -18,6 +18,8 @@
    is also how members agree that do not suspect the same ones. */
 #include "membership_internal.h"
 
+enum { BOUNDARY_MOST = 20 };     /* times boundary_ns */
+
 static int owner_of(const tutti_membership *m, uint64_t ballot)
 {
     for (int i = 0; i < m->epoch.n; i++)
@@ -46,6 +48,16 @@ static int position(const tutti_membership *m)
     for (int i = 0; i < m->me; i++)
         before += !tutti_membership_is_suspected(m, i);
     return before;
+}
+
+/* How long a change without a loss waits for the end of a step, before which one more may have to
+   be made. */
+static int64_t boundary(const tutti_membership *m)
+{
+    const int64_t least = m->options.boundary_ns, most = BOUNDARY_MOST * least,
+                  steps = 3 * m->step_ns;
+
+    return steps < least ? least : steps > most ? most : steps;
 }
 
 static void wait_for_others(tutti_membership *m)
@@ -92,14 +104,14 @@ void tutti_membership_prepare(tutti_membership *m, uint64_t ballot, uint64_t ste
         return;
     if (from != m->me && ballot != pledged(m)) {
         wait_for_others(m);
-        m->patience_ns += step != 0 ? m->options.boundary_ns : 0;
+        m->patience_ns += step != 0 ? boundary(m) : 0;
     }
     if (m->promised != 0 || step <= m->step) {
         give_promise(m, ballot);
         return;
     }
     if (m->deferred == 0)
-        m->deferred_until_ns = m->now_ns + m->options.boundary_ns;
+        m->deferred_until_ns = m->now_ns + boundary(m);
     m->deferred = ballot;
     m->deferred_step = step;
 }

@@ -165,6 +165,7 @@ static void adopt(tutti_membership *m, const tutti_epoch *decided, int me)
     m->holds = m->epoch.members[me].holds;
     m->step = m->epoch.step;
     m->promised = m->accepted = m->deferred = m->round = 0;
+    m->stepped_ns = 0; /* the time of a change is none of a step */
     m->phase = IDLE;
     m->patience_ns = 0;
     m->peers[me].leaving = m->leaving;
@@ -294,6 +295,9 @@ bool tutti_membership_step(tutti_membership *m, int64_t now_ns, uint64_t step)
     m->now_ns = now_ns;
     if (!tutti_membership_acts(m) || step <= m->step)
         return false;
+    if (m->stepped_ns != 0)
+        m->step_ns = now_ns - m->stepped_ns;
+    m->stepped_ns = now_ns;
     m->step = m->peers[m->me].step = step;
     tutti_membership_change(m);
     return true;

@@ -55,8 +55,8 @@ typedef struct tutti_membership_options {
 
     /* Every heartbeat_ns something is sent to each member. A member not heard of for dead_ns is
        suspected. dead_ns >= 3 heartbeat_ns. A change that stands still for retry_ns is taken over
-       by another member. A change without a loss waits for the end of a step, boundary_ns at
-       most. */
+       by another member. A change without a loss waits for the end of a step: three times as long
+       as the last one took, boundary_ns at least, and 20 times that at most. */
     int64_t heartbeat_ns, dead_ns, retry_ns, boundary_ns;
 
     /* Sends one message. It may be lost, duplicated, and overtaken by others. `bytes` is valid

@@ -81,6 +81,7 @@ struct tutti_membership {
     uint64_t strangers;
     bool ready, leaving, holds;
     uint64_t step;               /* of the state that it holds */
+    int64_t stepped_ns, step_ns; /* when it has made one in this epoch, or 0; how long one takes */
     int me;                      /* MEMBER: its index in epoch */
     int n_contacts, n_newcomers;
 

@@ -219,6 +219,40 @@ static void a_single_founder_admits_those_that_are_ready(void **state)
     end(&w);
 }
 
+/* Of all that there are. */
+static void pass_time(world *w, int64_t ns)
+{
+    for (const int64_t until = w->now_ns + ns; w->now_ns < until; carry(w)) {
+        w->now_ns += 100 * MS;
+        for (int i = 0; i < MEMBERS; i++)
+            if (w->m[i] != NULL)
+                (void)tutti_membership_tick(w->m[i], w->now_ns);
+    }
+}
+
+/* They take four times boundary_ns. */
+static void a_change_waits_for_the_end_of_long_steps(void **state)
+{
+    world w;
+
+    (void)state;
+    found(&w, 2);
+    for (uint64_t step = 1; step <= 5; step++) {
+        pass_time(&w, 2000LL * MS);
+        for (int i = 0; i < 2; i++)
+            assert_true(tutti_membership_step(w.m[i], w.now_ns, step));
+        if (step == 3) {
+            join(&w, 2, 0);
+            tutti_membership_ready(w.m[2], w.now_ns);
+            carry(&w);
+        }
+    }
+    carry(&w);
+    assert_int_equal(tutti_membership_epoch(w.m[2])->number, 2);
+    assert_int_equal(tutti_membership_epoch(w.m[2])->step, 5);
+    end(&w);
+}
+
 /* Two places for three: the third one waits, and no epoch follows because of it. */
 static void a_full_run_lets_newcomers_wait(void **state)
 {
@@ -421,6 +455,7 @@ int main(void)
         cmocka_unit_test(two_majorities_always_meet),
         cmocka_unit_test(an_epoch_begins_at_a_step_that_is_safe_and_that_most_have),
         cmocka_unit_test(a_single_founder_admits_those_that_are_ready),
+        cmocka_unit_test(a_change_waits_for_the_end_of_long_steps),
         cmocka_unit_test(a_full_run_lets_newcomers_wait),
         cmocka_unit_test(a_leaver_goes_and_its_rank_with_it),
         cmocka_unit_test(all_leave_as_soon_as_each_wants_to_or_is_lost),
