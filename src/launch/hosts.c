@@ -326,7 +326,7 @@ static void read_signals(far_launcher *l)
             if (l->hosts[i].stage < RUNNING || l->hosts[i].job != NULL)
                 stop_all(l); /* not all have begun: there is no worker to end in order */
             else if (l->hosts[i].in >= 0 && write(l->hosts[i].in, "T", 1) != 1)
-                stop_all(l);
+                continue; /* it reads no more: its end is seen, or its workers' time is limited */
         }
         begin_grace(l, l->options->stop_ns > 0 ? l->options->stop_ns : l->options->grace_ns);
     }

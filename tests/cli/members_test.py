@@ -329,33 +329,40 @@ class GoesOn(Running):
         done = tutti("train", "--resume", out, "--steps", step + 20)
         self.assertEqual((done.returncode, summary(out)["workers"]), (0, 3), done.stderr)
 
+    def rank_of(self, out):
+        """The processes of workers, by rank, on all hosts of a run."""
+        found = {}
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                if ("--out=" + out).encode() in read("/proc/%s/cmdline" % pid).split(b"\0"):
+                    found.update((int(v[11:]), int(pid)) for v in read("/proc/%s/environ" % pid).split(b"\0")
+                                 if v.startswith(b"TUTTI_RANK="))
+            except OSError:
+                continue
+        return found
+
     def test_resumed_hosts_have_the_remaining_workers(self):
         """Which host has lost one is known by its rank. The launcher names the one killed: on a machine that has 20
         others to run, a silence of 3 s says little."""
-        def rank_of(out):
-            found = {}
-            for pid in filter(str.isdigit, os.listdir("/proc")):
-                try:
-                    if ("--out=" + out).encode() in read("/proc/%s/cmdline" % pid).split(b"\0"):
-                        found.update((int(v[11:]), int(pid)) for v in read("/proc/%s/environ" % pid).split(b"\0")
-                                     if v.startswith(b"TUTTI_RANK="))
-                except OSError:
-                    continue
-            return found
-
         here = "sh -c 'eval \"$1\"'"
         for lose, left in ((0, "127.0.0.2:2,127.0.0.3:1"), (2, "127.0.0.1:1,127.0.0.2:1,127.0.0.3:1")):
             words = ["--method", "d-psgd(graph=complete)", "-H", "127.0.0.1:1,127.0.0.2:2,127.0.0.3:1", "--rsh", here,
                      "--transport", "tcp(peer-timeout=30)"]
-            out, said, step = self.stopped("h%d" % lose, *words, lose=lose, rank_of=rank_of)
+            out, said, step = self.stopped("h%d" % lose, *words, lose=lose, rank_of=self.rank_of)
             self.assertEqual(said, "train --resume %s -H %s --rsh '%s'" % (out, left, here.replace("'", "'\\''")))
             done = self.shell("%s --steps %d" % (said, step + 40))
             self.assertEqual((done.returncode, done.stderr), (0, ""))
             self.assertEqual((summary(out)["steps"], summary(out)["workers"]), (step + 40, 3))
-        out, _, step = self.stopped("again", *words, lose=3, rank_of=rank_of)
+        out, _, step = self.stopped("again", *words, lose=3, rank_of=self.rank_of)
         done = tutti("train", *words, *self.WORDS, "--resume", "auto", "--out", out, "--steps", step + 40)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual((summary(out)["steps"], summary(out)["workers"]), (step + 40, 3))
+
+    def test_a_host_that_has_ended_does_not_keep_the_others_from_saving(self):
+        """The command by which it was reached reads no more, and has not ended, when the signal comes."""
+        self.stopped("ended", "--method", "d-psgd(graph=complete)", "-H", "127.0.0.1:1,127.0.0.2:3", "--rsh",
+                     "sh -c '(eval \"$1\"); exec <&-; sleep 2'", "--transport", "tcp(peer-timeout=30)", lose=0,
+                     rank_of=self.rank_of)
 
     def test_surplus_processes_of_another_launcher_exit(self):
         out, _, step = self.stopped("a", "--method", "ad-psgd", "-n", "4")
