@@ -257,8 +257,7 @@ tutti_status tutti_barrier(tutti_group *g, tutti_error *err);
 tutti_status tutti_reduce_double(tutti_group *g, tutti_reduction op, double *x, size_t n,
                                  tutti_error *err);
 
-/* ---- a process of a run whose workers come and go: one that `tutti run --workers` has started. It
-   works in one world after another, of the members of an epoch (docs/design/membership.md) ---- */
+/* ---- `tutti run --workers`: one world after another (docs/design/membership.md) ---- */
 typedef struct tutti_elastic tutti_elastic;
 typedef struct tutti_elastic_epoch {
     tutti_world *world;          /* the client's to close; NULL: this process has left the run */
@@ -275,6 +274,7 @@ tutti_status tutti_elastic_open(tutti_elastic **out, uint64_t most, const char *
    the facts differs, which is named. TUTTI_ERR_PEER: too few are left (`number` 0 too). Blocks. */
 tutti_status tutti_elastic_next(tutti_elastic *m, tutti_elastic_epoch *epoch, tutti_error *err);
 bool tutti_elastic_commit(tutti_elastic *m, uint64_t step); /* of engine_options.commit */
+bool tutti_elastic_acts(tutti_elastic *m); /* false: the epoch ends, and no step in it is made */
 /* The world is closed. state: that of a whole step, copied; NULL: the epoch's own. */
 tutti_status tutti_elastic_over(tutti_elastic *m, uint64_t step, const void *state, size_t bytes,
                                 tutti_error *err);

@@ -963,6 +963,7 @@ FUNCTIONS = {
     "tutti_codec_listed": (c_bool, [c_int, POINTER(tutti_codec_about)]),
     "tutti_dtype_bytes": (c_ulong, [c_int]),
     "tutti_dtype_name": (c_char_p, [c_int]),
+    "tutti_elastic_acts": (c_bool, [c_void_p]),
     "tutti_elastic_close": (None, [c_void_p, c_bool]),
     "tutti_elastic_commit": (c_bool, [c_void_p, c_ulong]),
     "tutti_elastic_fail": (None, [c_void_p]),

@@ -96,6 +96,10 @@ class Members(Owner):
     def commit(self, step: int) -> bool:
         return bool(_c.tutti_elastic_commit(self._at, step))
 
+    def acts(self) -> bool:
+        """False: the epoch ends, so that to compute a step of it would be in vain."""
+        return bool(_c.tutti_elastic_acts(self._at))
+
     def over(self, step: int, state: bytes | None) -> None:
         """The world of the last epoch is not used any more. state: that of a whole step that is left; None: the one
         with which the epoch began."""

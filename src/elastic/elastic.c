@@ -341,6 +341,11 @@ bool tutti_elastic_commit(tutti_elastic *m, uint64_t step)
     return tutti_follower_commit(m->follower, step);
 }
 
+bool tutti_elastic_acts(tutti_elastic *m)
+{
+    return tutti_follower_acts(m->follower);
+}
+
 tutti_status tutti_elastic_over(tutti_elastic *m, uint64_t step, const void *state, size_t bytes,
                                 tutti_error *err)
 {

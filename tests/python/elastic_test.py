@@ -420,6 +420,32 @@ def test_a_worker_that_gets_sigterm_leaves_and_no_step_is_lost(tmp_path, undistu
     assert_one_leaves(Elastic(tmp_path, "left", 2, delay=0.1), undisturbed)
 
 
+def test_where_a_worker_leaves_no_pass_is_computed_in_vain(tmp_path, undisturbed):
+    """A change without a loss ends with a step. The others are told of a leave with the step after it: both wait then,
+    until they know of the change."""
+    waits = """
+import signal
+from tutti.torch import _elastic
+acts, waited = _elastic.Elastic.acts, []
+def until_it_ends(self):
+    step = self.run.first + self.run.steps
+    if step == 5 and not waited and self.run.world.rank == 1:
+        os.kill(os.getpid(), signal.SIGTERM)
+    if step == 6 and not waited and not self.run.within:
+        waited.append(time.monotonic() + 60)
+        while acts(self) and time.monotonic() < waited[0]:
+            time.sleep(0.01)
+    return acts(self)
+_elastic.Elastic.acts = until_it_ends
+for epoch in range(epochs):
+"""
+    run = Elastic(tmp_path, "calm", 2, script=SCRIPT.replace("\nfor epoch in range(epochs):\n", waits))
+    text = run.end()
+    passes = [text.count(f"\nstep {pid} ") for pid in run.pids()]
+    assert sorted(passes) == [6 * 2, 6 * 2 + (STEPS - 6) * 4]
+    assert text.count("ended") == 1 and equal(run.model(), undisturbed)
+
+
 @pytest.mark.slow
 def test_without_a_majority_the_run_waits_and_ends(tmp_path):
     run = Elastic(tmp_path, "half", 2, delay=0.2, more=["--workers-timeout", "1", "--restarts", "0"])

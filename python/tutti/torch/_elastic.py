@@ -108,6 +108,8 @@ class ElasticRun(Run):
     def try_spans(self, epochs: int) -> list[tuple[int, int, int]] | None:
         """Begins the next pass, and returns its samples. None: the run has done that many epochs, or lost()."""
         found: list[list[tuple[int, int, int]]] = []
+        if self._lost is None and not self.elastic.acts():
+            self._lost = PeerError("the workers of the run change", -1)
         if self._lost is None:
             self._until_lost(lambda: found.append(self.spans()) if self.more_epochs(epochs) else None)
         return found[0] if found else None
@@ -485,6 +487,9 @@ class Elastic:
 
     def commit(self, step: int) -> bool:
         return self.members.commit(step - self.base)
+
+    def acts(self) -> bool:
+        return self.members.acts()
 
     def leave(self) -> NoReturn:
         """Between two steps, when all leave. SystemExit."""
