@@ -39,6 +39,7 @@ from net import NETLAB, ROOT, Bench  # noqa: E402
 EVERY = 15.0    # s between kills
 AWAY = 1.0      # s until the newcomer is started
 STILL = 30.0    # s without a step that are a hang
+STALL = 0.7     # s without a step after which `tutti why` says what each worker is in
 ENDS = 60.0     # s for all processes to end once the last step is made
 LATE = 5.0      # s before the last step: a newcomer that is started later may not be admitted
 WORKERS = 8
@@ -91,6 +92,7 @@ class Disturbed:
         self.heard = 0    # bytes of the output that were looked at
         self.zeros = collections.deque(maxlen=100)  # what wall_seconds counts from, in our clock, by the last lines
         self.kills, self.joins = [], []  # (moment in wall_seconds, slot)
+        self.stalls = []  # (moment in wall_seconds, what each worker is in)
 
     def __enter__(self):
         return self
@@ -153,10 +155,13 @@ class Disturbed:
         except (FileNotFoundError, IndexError, ValueError):
             return 0, 0.0
 
+    def why(self):
+        asked = subprocess.run([self.tutti, "why", self.out], capture_output=True, text=True, timeout=60)
+        return asked.stdout + asked.stderr
+
     def everyone(self):
-        why = subprocess.run([self.tutti, "why", self.out], capture_output=True, text=True, timeout=60)
         tail = "\n".join(line for line in self.said().splitlines()[-2000:] if not line.startswith("epoch 0"))
-        return f"{why.stdout}{why.stderr}\n--- last lines of all ---\n{tail[-6000:]}"
+        return f"{self.why()}\n--- last lines of all ---\n{tail[-6000:]}"
 
     # ---- what is done to it ----
     def begin(self):
@@ -216,11 +221,15 @@ class Disturbed:
         self.words += ["--steps", str(steps)]
         self.begin()
         begun = since = time.monotonic()
+        stalled = None
         due = sorted([(at, "kill", slot) for at, slot in kills] + [(at + away, "join", slot) for at, slot in kills])
         while self.steps < steps:
             since = time.monotonic() if self.look() else since
             if time.monotonic() - since > STILL:
                 raise Hang(f"no step was made for {STILL:g} s: {self.everyone()}")
+            if time.monotonic() - since > STALL and stalled != since:
+                stalled = since
+                self.stalls.append((self.clock(), self.why()))
             if self.has_ended() and self.seen() < steps:
                 raise RuntimeError(f"a worker has ended before the run: {self.everyone()}")
             if due and time.monotonic() - begun >= due[0][0]:
@@ -366,6 +375,9 @@ def measure(tutti, folder, o):
     steps = max(o.calm, int(o.seconds / before))
     with Disturbed(tutti, folder + "/run", [*trained, *SLOW], hosts=hosts) as run:
         run.go(steps, moments(o.seed, o.seconds, o.every))
+    for at, why in run.stalls:
+        before = max((kill for kill, _ in run.kills if kill < at), default=0.0)
+        print(f"no step for {STALL:g} s, {at - before:.2f} s after a kill:\n{why}", file=sys.stderr)
     after = step_time(tutti, folder + "/after", [*trained, *SLOW], o, hosts)
     found = figures(run, Course(run.out), (before + after) / 2, link=LINK if o.lab else None)
     found["calm_ms"] = [1e3 * before, 1e3 * after]

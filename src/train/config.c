@@ -191,7 +191,7 @@ const tutti_option tutti_train_options[] = {
       "in place of drawn ones: docs/PYTORCH-MODELS.md; a run that is resumed does not look at it" },
     { "slow", TUTTI_TEXT, AT(slow), 0, 0, 0, "",
       "emulate unequal workers: RANK:FACTOR, RANK:FACTOR:P, *:FACTOR:P (in a step with probability "
-      "P), by commas" },
+      "P), by commas; more than 8 times the processor time of a layer is not multiplied" },
     { "stream", TUTTI_TEXT, AT(stream), 0, 0, 0, "",
       "samples come at a rate, and a pass waits for its own: samples a second of every worker, or "
       "of each: R0:R1:...; docs/DATA.md" },
