@@ -28,6 +28,7 @@ newcomer    from the start of the process to the end of its first step, less the
 
 goodput     steps times the time of an undisturbed step, over the time that they took"""
 import argparse, collections, ctypes, json, os, random, re, shlex, signal, statistics, subprocess, sys, tempfile, time
+import typing
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 if __name__ == "__main__":
@@ -274,6 +275,15 @@ class Disturbed:
 
 
 # ---- figures ----
+class Change(typing.NamedTuple):
+    """What the workers that came or left with one epoch have cost."""
+    step: int        # the first one after it
+    workers: int     # more (less: negative)
+    pause: float     # s
+    usual: float     # median s of a step until the next change
+    computes: float  # s that the slowest member computed in that first step, less the run's median
+
+
 class Course:
     """The record of a run that has ended."""
 
@@ -298,9 +308,7 @@ class Course:
         return (self.wall[self.last] - self.wall[first]) / (self.last - first)
 
     def changes(self):
-        """[(first step after it, workers more or less, its pause, median step until the next one, how much longer
-        than usual the slowest member computed in that first step)]. Changes between which no step was made have the
-        pause of all of them."""
+        """[Change]. Those between which no step was made have the pause of all of them."""
         begins, found = {step for step, _ in self.epochs}, []
         usual = statistics.median(self.wall[s] - self.wall[s - 1] for s in self.steps)
         computed = statistics.median(self.computed.values())
@@ -315,17 +323,19 @@ class Course:
             while before in begins and before > 0:
                 before -= 1
             took = self.wall[step + 1] - self.wall[before]
-            found.append((step + 1, workers - self.epochs[k - 1][1], max(0.0, took - (step + 1 - before) * median),
-                          median, self.computed[step + 1] - computed))
+            found.append(Change(step + 1, workers - self.epochs[k - 1][1],
+                                max(0.0, took - (step + 1 - before) * median), median,
+                                self.computed[step + 1] - computed))
         return found
 
 
 def changes_of(moments, changes, wall, grows):
     """[(moment, change)]: the first change after each moment of the run that is not another worker's."""
-    free = [[change, abs(change[1])] for change in changes if change[1] != 0 and (change[1] > 0) == grows]
+    free = [[change, abs(change.workers)] for change in changes
+            if change.workers != 0 and (change.workers > 0) == grows]
     found = []
     for moment, _ in moments:
-        place = next((place for place in free if place[1] > 0 and wall[place[0][0]] > moment), None)
+        place = next((place for place in free if place[1] > 0 and wall[place[0].step] > moment), None)
         if place:
             place[1] -= 1
             found.append((moment, place[0]))
@@ -339,11 +349,11 @@ def figures(run, course, undisturbed, link=None):
     joins = changes_of(run.joins, changes, course.wall, True)
     model = os.path.getsize(os.path.join(run.out, "model.safetensors"))
     most = course.last - begin
-    worst = lambda found: [1e3 * max((c for _, c in found), key=lambda c: c[2])[4]] if found else []
+    worst = lambda found: [1e3 * max((c for _, c in found), key=lambda c: c.pause).computes] if found else []
     return {
         "hangs": 0, "lost steps": run.lost + (course.steps != list(range(1, course.last + 1))),
-        "loss": [1e3 * c[2] for _, c in losses], "join": [c[2] / c[3] for _, c in joins],
-        "newcomer": [course.wall[c[0]] - t - (model / link if link else 0) for t, c in joins],
+        "loss": [1e3 * c.pause for _, c in losses], "join": [c.pause / c.usual for _, c in joins],
+        "newcomer": [course.wall[c.step] - t - (model / link if link else 0) for t, c in joins],
         "goodput": most * undisturbed / (course.wall[course.last] - course.wall[begin]),
         "worst_computes_ms": {"loss": worst(losses), "join": worst(joins)},
         "kills": len(run.kills), "joins": len(run.joins), "steps": course.last, "step_ms": 1e3 * undisturbed,
@@ -376,8 +386,8 @@ def measure(tutti, folder, o):
     with Disturbed(tutti, folder + "/run", [*trained, *SLOW], hosts=hosts) as run:
         run.go(steps, moments(o.seed, o.seconds, o.every))
     for at, why in run.stalls:
-        before = max((kill for kill, _ in run.kills if kill < at), default=0.0)
-        print(f"no step for {STALL:g} s, {at - before:.2f} s after a kill:\n{why}", file=sys.stderr)
+        killed = max((kill for kill, _ in run.kills if kill < at), default=0.0)
+        print(f"no step for {STALL:g} s, {at - killed:.2f} s after a kill:\n{why}", file=sys.stderr)
     after = step_time(tutti, folder + "/after", [*trained, *SLOW], o, hosts)
     found = figures(run, Course(run.out), (before + after) / 2, link=LINK if o.lab else None)
     found["calm_ms"] = [1e3 * before, 1e3 * after]

@@ -114,10 +114,10 @@ class Chaos(Case):
         self.assertEqual([round(s, 6) for s in found["newcomer"]], [0.48, 0.15])  # 2.0 - 1.42 - 0.1, and so on
 
     def test_each_join_has_a_growth_of_its_own(self):
-        changes, wall = [(2, 1, "a", 0), (5, 2, "b", 0)], {2: 0.2, 5: 0.5}
+        changes, wall = [chaos.Change(2, 1, 0.1, 0, 0), chaos.Change(5, 2, 0.2, 0, 0)], {2: 0.2, 5: 0.5}
         moments = [(0.1, 0), (0.15, 1), (0.3, 2), (0.4, 3)]  # the last is in no epoch
-        self.assertEqual([(t, change[2]) for t, change in chaos.changes_of(moments, changes, wall, True)],
-                         [(0.1, "a"), (0.15, "b"), (0.3, "b")])
+        self.assertEqual([(t, change.pause) for t, change in chaos.changes_of(moments, changes, wall, True)],
+                         [(0.1, 0.1), (0.15, 0.2), (0.3, 0.2)])
 
     def test_recovery_is_the_longest_time_without_a_new_step(self):
         """Workers 1 and 2 are left after 10.15; 4 comes for 3. Step 3 was made before, and is no progress."""
