@@ -74,6 +74,7 @@ typedef struct tutti_record_place {
     unsigned forms;
     const char *port;            /* as tutti_record_port_check has it */
     struct tutti_record_port *opened; /* that port, if it is open already: taken */
+    bool anew;                   /* another process may still write: to files that are not these */
 } tutti_record_place;
 typedef struct tutti_record_rows tutti_record_rows;
 

@@ -239,10 +239,12 @@ static tutti_status read_back(tutti_file *file, uint64_t until, uint64_t *from, 
     }
 }
 
-/* Removes the lines after step `until` from the file: the resumed run writes them again. */
-static tutti_status keep_lines(tutti_runtime *rt, const char *folder, const char *path,
-                               uint64_t until, tutti_error *err)
+/* Removes the lines after step `until` from the file: the resumed run writes them again. The file
+   is then another one, of the same name, and with in->anew in any case. */
+static tutti_status keep_lines(const tutti_record_place *in, const char *path, uint64_t until,
+                               tutti_error *err)
 {
+    tutti_runtime *rt = in->rt;
     tutti_file *file;
     char *end = NULL, *text = NULL;
     uint64_t all, from = 0;
@@ -255,11 +257,12 @@ static tutti_status keep_lines(tutti_runtime *rt, const char *folder, const char
     tutti_file_close(file, NULL);
     if (status == TUTTI_OK)
         kept = only_those(end, (size_t)(all - from), until);
-    if (status == TUTTI_OK && from + kept < all) {
+    if (status == TUTTI_OK && (in->anew || from + kept < all)) {
         status = tutti_record_read(rt, path, SIZE_MAX / 2, &text, &bytes, err);
         if (status == TUTTI_OK) {
             memcpy(text + from, end, kept);
-            status = tutti_record_write(rt, folder, "metrics.jsonl", text, (size_t)from + kept, err);
+            status = tutti_record_write(rt, in->folder, "metrics.jsonl", text,
+                                        (size_t)from + kept, err);
         }
         tutti_free(text);
     }
@@ -383,9 +386,13 @@ static tutti_status end_opening(tutti_record_rows **out, tutti_record_rows *rows
 tutti_status tutti_record_rows_open(tutti_record_rows **out, const tutti_record_place *in,
                                     tutti_error *err)
 {
+    char path[PATH_BYTES];
     tutti_status status;
     tutti_record_rows *rows = new_rows(in, &status, err);
 
+    path_of(path, in->folder, "metrics.jsonl");
+    if (status == TUTTI_OK && in->anew && tutti_file_exists(in->rt, path))
+        status = keep_lines(in, path, UINT64_MAX, err);
     if (status == TUTTI_OK)
         status = open_all(rows, in, UINT64_MAX, err);
     return end_opening(out, rows, status);
@@ -425,7 +432,7 @@ static tutti_status cut(const tutti_record_place *in, bool keeps, uint64_t until
     path_of(path, in->folder, "metrics.jsonl");
     if (!keeps || !tutti_file_exists(in->rt, path))
         return tutti_record_rows_remove(in, err);
-    TUTTI_TRY(keep_lines(in->rt, in->folder, path, until, err));
+    TUTTI_TRY(keep_lines(in, path, until, err));
     return remove_forms(in, ~in->forms, err); /* they would not go on */
 }
 

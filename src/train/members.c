@@ -57,6 +57,7 @@ tutti_status tutti_train_regroup(tutti_run *run, tutti_error *err)
         run->all.index != 0 || run->metrics != NULL || run->figures_of == NULL)
         return TUTTI_OK;
     TUTTI_TRY(tutti_train_rows_place(run, true, &place, err));
+    place.anew = true; /* the last index 0 may be frozen, and write a line when it goes on */
     return tutti_record_rows_open(&run->metrics, &place, err);
 }
 

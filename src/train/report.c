@@ -39,6 +39,9 @@ tutti_status tutti_train_report_open(tutti_run *run, tutti_error *err)
     if (run->all.index != 0)
         return TUTTI_OK;
     TUTTI_TRY(tutti_train_rows_place(run, run->epoch.number > 1, &place, err));
+    /* another index 0 may be frozen, and write a line when it goes on */
+    place.anew = run->epoch.number > 1 && run->led + 1 != run->epoch.number;
+    run->led = run->epoch.number;
     return tutti_record_rows_begin(&run->metrics, &place, run->entered_step > 0, run->recorded,
                                    err);
 }

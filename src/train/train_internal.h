@@ -119,6 +119,7 @@ typedef struct tutti_run {
     uint64_t first_step;             /* step at which this process began: 0, or a checkpoint's */
     uint64_t entered_step;           /* step at which it began in this world */
     uint64_t recorded;               /* the last step whose report and evaluation are done here */
+    uint64_t led;                    /* the last epoch of the members in which this was index 0 */
     bool begun;                      /* tutti_train_loop has been called */
     bool finished;                   /* it has made the last step of the run */
     double steps_per_epoch;

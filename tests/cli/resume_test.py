@@ -343,8 +343,8 @@ class Resume(Case):
             whole = self.train("same%d" % k, *common, "--method", of(method, n), "-n", n, "--batch", 12 // n)
             half, ends = os.path.join(whole, "checkpoints", "step-00000003"), {n: self.model(whole)}
             for i, other in enumerate(methods):
-                # with as many workers, or with one more (after four one), in turn
-                for to in range(1, 5) if LONG else one_of(k + i, (n, n % 4 + 1)):
+                # every other number of workers; or as many, or one more (after four one), in turn
+                for to in range(1 + (k + i) % 2, 5, 2) if LONG else one_of(k + i, (n, n % 4 + 1)):
                     if other == "single" and to > 1:
                         continue
                     end = self.model(self.train("go%d-%d-%d" % (k, to, i), *common, "--method", of(other, to), "-n", to,

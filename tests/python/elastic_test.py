@@ -504,8 +504,8 @@ def test_a_loader_that_reads_ahead_is_refused(tmp_path):
     ({"sampler": None}, "needs sampler=tutti.torch.sampler"),
     ({"sampler": "placed"}, "without rank, workers, shares and parts"),
     ({"codec": "bf16"}, "codec= as yet"),
-    ({"trace": "runs"}, "trace= as yet"),
     ({"servers": 1}, "servers= as yet"),
+    ({"log_to": "csv"}, "name its folder, too: trace='runs/one'"),
     ({}, "start it by `tutti run --workers FEWEST:MOST"),
 ])
 def test_what_cannot_be_is_refused_in_a_sentence(wrong, why):

@@ -115,15 +115,22 @@ CASES = [  # launcher, method, who gets which signal, environment, code
 ]
 
 
-@functools.cache
-def undisturbed(method, folder):
-    """What the ranks print of a run that nobody has sent a signal."""
-    text = textwrap.dedent(inspect.getsource(script)) + "script()\n"
-    return [values(rank) for rank in forked.script(text, args=[folder, method, 0])]
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """By method what the ranks print of a run without a signal."""
+
+    @functools.cache
+    def of(method):
+        text = textwrap.dedent(inspect.getsource(script)) + "script()\n"
+        return [values(rank) for rank in forked.script(text, args=[tmp_path_factory.mktemp("whole"), method, 0])]
+
+    return of
 
 
 @pytest.mark.parametrize(("launcher", "method", "to", "number", "env", "code"), CASES)
-def test_a_signal_saves_at_one_step_and_the_same_line_continues(run, tmp_path, launcher, method, to, number, env, code):
+def test_a_signal_saves_at_one_step_and_the_same_line_continues(
+    run, tmp_path, undisturbed, launcher, method, to, number, env, code
+):
     line = {"launcher": launcher, "env": env}
     folder = tmp_path / "c"
     job = run.start(script, args=[folder, method, 0.05], **line)
@@ -139,7 +146,7 @@ def test_a_signal_saves_at_one_step_and_the_same_line_continues(run, tmp_path, l
     assert "Traceback" not in stopped.ranks[0].err + stopped.ranks[1].err
     again = run(script, args=[folder, method, 0], **line)
     assert f"from {min(last)}\n" in again.ranks[1].out
-    assert [values(rank) for rank in again.ranks] == undisturbed(method, tmp_path / "whole"), again
+    assert [values(rank) for rank in again.ranks] == undisturbed(method), again
 
 
 @pytest.mark.slow

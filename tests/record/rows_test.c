@@ -346,6 +346,31 @@ static void a_killed_run_that_goes_on_has_each_row_once(void **state)
 
 /* The write that fails is one of a file of a form, and names it. What the run then has it can go on
    from, once there is room. */
+/* What a frozen index 0 writes when it goes on is in none of the files of its successor. */
+static void another_index_0_writes_files_of_its_own(void **state)
+{
+    char folder[TUTTI_RECORD_PATH];
+    const tutti_record_place first = place_in(folder, "frozen");
+    tutti_record_place later = first;
+    tutti_record_rows *frozen, *second, *third;
+
+    (void)state;
+    later.anew = true;
+    assert_int_equal(tutti_record_rows_begin(&frozen, &first, false, 0, NULL), TUTTI_OK);
+    put(frozen, 1, 3);
+    assert_int_equal(tutti_record_rows_begin(&second, &later, true, 3, NULL), TUTTI_OK);
+    put(frozen, 4, 4);
+    put(second, 4, 5);
+    has_steps(folder, 5, 2);
+    assert_int_equal(tutti_record_rows_open(&third, &later, NULL), TUTTI_OK);
+    put(second, 6, 6);
+    put(third, 6, 7);
+    assert_int_equal(tutti_record_rows_close(frozen, NULL), TUTTI_OK);
+    assert_int_equal(tutti_record_rows_close(second, NULL), TUTTI_OK);
+    assert_int_equal(tutti_record_rows_close(third, NULL), TUTTI_OK);
+    has_table(folder, 7);
+}
+
 static void a_full_disk_leaves_files_that_go_on(void **state)
 {
     static const char *const files[] = { "events.out.tfevents.", "metrics.csv" };
@@ -620,6 +645,7 @@ int main(void)
         cmocka_unit_test(numbers_of_a_row_have_names),
         cmocka_unit_test(long_names_are_whole),
         cmocka_unit_test(a_killed_run_that_goes_on_has_each_row_once),
+        cmocka_unit_test(another_index_0_writes_files_of_its_own),
         cmocka_unit_test(a_full_disk_leaves_files_that_go_on),
         cmocka_unit_test(forms_may_change_when_a_run_is_resumed),
         cmocka_unit_test(a_later_file_has_a_later_name),

@@ -66,10 +66,21 @@ class ElasticRun(Run):
         self.elastic = elastic
         self._entered = epoch.step  # by the nodes' count, which a run that continues begins at 0
         self.first = elastic.base + epoch.step  # steps of the run before this epoch
+        self._number = epoch.number
+        self._needs_record = not epoch.state
         self._lost: PeerError | None = None  # why this epoch has ended
         self._agreed = 0  # steps of this epoch that all members are known to have made
         super().__init__(elastic.model, elastic.optimizer, elastic.method, world=epoch.world,
                          commit=elastic.commit, **options)
+
+    def _folder(self, trace: str | os.PathLike[str] | None, log_to: _log_to.LogTo) -> str:
+        if not self.elastic.folder or self._number == 0:  # 0: one that is left saves its last state
+            return ""
+        return os.path.join(self.elastic.folder, f"members-{self._number}")
+
+    def _ends_well(self) -> bool:
+        """The members of the next epoch go on with what these have done."""
+        return not self._failed
 
     def _resume(self, checkpoint: _preempt.Checkpoints) -> None:
         self.preempt = self.elastic.saves  # Elastic loads what there is
@@ -309,10 +320,14 @@ class Elastic:
         self.model, self.optimizer, self.method, self.sampler = model, optimizer, method, sampler
         options["elastic_shares"] = self._shares(options["elastic_shares"])
         del options["local_group"]
+        folder = _record.folder_of(options["trace"])
+        options["log_to"].check_folder(folder)
+        self.folder = folder and os.path.abspath(folder)  # in it each epoch has a record of its own
+        self._log_to = options["log_to"].in_parts()
         plan = options["checkpoint"]
         self.saves = None if plan is None else _elastic_saves.ElasticSaves(plan, self)
         self.base = 0  # steps of the checkpoint with which the run has begun
-        self._options = options | {"sampler": sampler}
+        self._options = options | {"sampler": sampler, "log_to": self._log_to}
         norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._NormBase)]
         self._counts = [m.num_batches_tracked for m in norms if m.num_batches_tracked is not None]
         self._counted = [int(t) for t in self._counts]
@@ -328,6 +343,7 @@ class Elastic:
         size = sum(t.numel() * t.element_size() for t in model.state_dict().values())
         facts = _facts.of(model, optimizer, method, sampler, options)
         facts["checkpoint"] = "" if self.saves is None else self.saves.fingerprint()
+        facts["record"] = _record.fingerprint(self.folder, self._log_to).strip() if self.folder else ""
         self.cut = {name: facts[name] for name in ("method", "elastic_shares", "sampler", "optimizer", "clip_norm")}
         self.members = Members(16 * size + 64 * _MIB, facts)
         Elastic._taken = True
@@ -354,12 +370,10 @@ class Elastic:
             raise ValueError("elastic=True takes a sampler without rank, workers, shares and parts: they would be by "
                              "worker")
         empty = {"codec": (None, "", "none"), "transport": (None,), "servers": (0,), "validation": (None,),
-                 "trace": (None,), "loss_scale": (None,), "local_group": (None,)}
+                 "loss_scale": (None,), "local_group": (None,)}
         for name, usual in empty.items():
             if options[name] not in usual:
                 raise ValueError(f"elastic=True does not go with {name}= as yet; leave it out")
-        if _record.folder_of(options["trace"]) or options["log_to"].asked:
-            raise ValueError("elastic=True makes no record as yet; leave TUTTI_TRACE_DIR, log_to and metrics_port out")
         if any(p.device.type != "cpu" for p in model.parameters()):
             raise ValueError("elastic=True trains on the CPU as yet; leave the model there")
         for name, m in model.named_modules():
@@ -411,8 +425,8 @@ class Elastic:
         """Waits for the next epoch, and opens its run."""
         try:
             self._open_next()
-        except BaseException:  # SystemExit too: signals are the script's again
-            self.close()
+        except BaseException as e:  # SystemExit too: signals are the script's again
+            self.close(ended=isinstance(e, SystemExit) and not e.code)
             raise
 
     def _open_next(self) -> None:
@@ -616,12 +630,14 @@ class Elastic:
         self.members.fail()
         self.close()
 
-    def close(self) -> None:
-        """This process takes part no more. The others go on as soon as its worlds are closed."""
+    def close(self, ended: bool = False) -> None:
+        """This process takes part no more. The others go on as soon as its worlds are closed. ended: it has left in
+        order."""
         self._listen_no_more()
         if self.saves is not None:
             self.saves.ends()
         self.members.close()
+        self._log_to.end(ended)
 
     def _failed(self, error: Exception) -> Exception:
         self.run.fail(error)
@@ -643,3 +659,4 @@ class Elastic:
         if self.saves is not None:
             self.saves.ends()
         self.members.end()
+        self._log_to.end(ended=True)

@@ -143,9 +143,33 @@ class LogTo:
         files."""
         return self if index == 0 else LogTo(self.files, [])
 
+    def in_parts(self) -> Parts:
+        """Of a run that has one record after another."""
+        return Parts(self.files, self._others, self.port)
+
     def begin(self, folder: str, facts: dict[str, Any]) -> Sender | None:
         """On rank 0, when the record is open. None: only the library has something to write."""
         return Sender(folder, facts, self._others) if self._others else None
+
+
+class Parts(LogTo):
+    """What begins at a package goes on in the next record of this process."""
+
+    _sent: PartSender | None = None
+
+    def begin(self, folder: str, facts: dict[str, Any]) -> Sender | None:
+        if not self._others:
+            return None
+        if self._sent is None:
+            self._sent = PartSender(folder, facts, self._others, os.path.dirname(folder))
+        else:
+            self._sent.follow(folder)
+        return self._sent
+
+    def end(self, ended: bool) -> None:
+        """After the last record of this process. ended: the run did not fail."""
+        if self._sent is not None:
+            self._sent.end(ended)
 
 
 def plan_of(log_to: Given, metrics_port: int | str | None = None) -> LogTo:
@@ -218,19 +242,25 @@ class Sender:
     """Gives the lines of a record, each once, to packages and objects. What fails is warned of once, and gets no more:
     the run goes on."""
 
-    def __init__(self, folder: str, facts: dict[str, Any], others: list[Any]):
+    def __init__(self, folder: str, facts: dict[str, Any], others: list[Any], name: str = ""):
+        """name: the folder by which a package calls the run; "": this one."""
         self._file: BinaryIO | None = None
         self._part = b""  # of a line that is not whole yet
         self._to: list[Any] = []
+        if not self._open(folder):
+            return
+        for one in others:
+            to = self._try(one, _MAKE[one], name or folder, facts) if isinstance(one, str) else one
+            if to is not None:
+                self._to.append(to)
+
+    def _open(self, folder: str) -> bool:
+        self._part = b""
         try:
             self._file = open(os.path.join(folder, "metrics.jsonl"), "rb")  # noqa: SIM115
         except OSError as e:
             _warn(f"log_to: nothing gets figures: {e}")
-            return
-        for one in others:
-            to = self._try(one, _MAKE[one], folder, facts) if isinstance(one, str) else one
-            if to is not None:
-                self._to.append(to)
+        return self._file is not None
 
     def _try(self, of: object, call: Callable[..., Any], *arguments: object) -> Any:
         try:
@@ -263,12 +293,30 @@ class Sender:
                 self._try(one, log if callable(log) else one, dict(figures), row["step"])
 
     def close(self, ended: bool) -> None:
-        """After the record's last line. Ends what has begun here; the objects of a script stay open."""
+        """After the record's last line."""
+        self._close_file()
+        self.end(ended)
+
+    def _close_file(self) -> None:
         self.send()
         if self._file is not None:
             self._file.close()
             self._file = None
+
+    def end(self, ended: bool) -> None:
+        """Ends what has begun here; the objects of a script stay open."""
         for one in list(self._to):
             if isinstance(one, (_Wandb, _Mlflow)):
                 self._try(one, one.close, ended)
         self._to = []
+
+
+class PartSender(Sender):
+    """The same for one record after another."""
+
+    def follow(self, folder: str) -> None:
+        """The next record is open."""
+        self._open(folder)
+
+    def close(self, ended: bool) -> None:
+        self._close_file()

@@ -87,18 +87,26 @@ def overwrites(overwrite: bool) -> bool:
 
 
 def open_record(
-    engine: Engine, folder: str, overwrite: bool, log_to: _log_to.LogTo, samples: bool, **facts: str
+    engine: Engine, folder: str, overwrite: bool, log_to: _log_to.LogTo, samples: bool, essential: bool = True,
+    **facts: str
 ) -> Record | None:
     """Opens the record, on all ranks; None: there is no folder. Closes the engine if it is refused.
 
-    samples: the engine counts the batches' samples. facts: of config.json."""
+    samples: the engine counts the batches' samples. essential: False: one that is refused, or cannot be written, is a
+    warning. facts: of config.json."""
     if not folder:
         return None
     try:
         return Record(engine, folder, overwrites(overwrite), log_to, samples, facts)
-    except ValueError as e:
+    except (ValueError, OSError) as e:
+        why = str(e).replace("(overwrite)", "(trace_overwrite=True)")
+        if not essential:
+            warnings.warn(f"these steps have no record: {why}", stacklevel=3)
+            return None
         engine.close()
-        raise ValueError(str(e).replace("(overwrite)", "(trace_overwrite=True)")) from None
+        if isinstance(e, ValueError):
+            raise ValueError(why) from None
+        raise
     except BaseException:
         engine.close()
         raise

@@ -100,6 +100,7 @@ class Run(Steps):
     """A run, from prepare() to close(). Its methods are called by Optimizer, by hooks, and by the sampler."""
 
     elastic: Elastic | None = None  # of a run whose workers come and go
+    _needs_record = True  # a record that is refused ends the run
     _apart = False  # the optimizer updates values elsewhere than in the engine's memory, and _bring() copies them
 
     def __init__(
@@ -152,11 +153,11 @@ class Run(Steps):
             _log.info("method '%s' makes the update itself, as %s", method, options["optimizer"])
         elif self._device is not None or self._apart:  # else the engine has what the optimizer has changed
             options |= {"values": self._bring, "keeps_gradients": self._device is not None}
-        folder = _record.folder_of(trace)
-        log_to.check_folder(folder)
+        folder = self._folder(trace, log_to)
         told = _record.fingerprint(folder, log_to) + _preempt.fingerprint(checkpoint)
         options["codec_cost"] = self._costs = _codec.cost(options["codec_cost"])
         self.world: World = world or _place.open_world(transport)
+        self.record: _record.Record | None = None
         try:
             if sampler is not None:
                 options |= sampler.options(self.world.size - self.servers)
@@ -179,11 +180,13 @@ class Run(Steps):
             )
             names = {"model": type(model).__name__, "optimizer": type(optimizer).__name__}
             counted = sampler is not None or options["batch"] > 1
-            self.record: _record.Record | None = _record.open_record(
-                self.engine, folder, trace_overwrite, log_to, counted, **names
+            self.record = _record.open_record(
+                self.engine, folder, trace_overwrite, log_to, counted, self._needs_record, **names
             )
             Copies(self.world).broadcast([t for _, t in self.binding.untrained()])
         except BaseException as e:
+            if self.record is not None:
+                self.record.close(ended=False)
             _place.give_up(self.world, e)
             raise
         self.only_serves: bool = self.world.rank >= self.world.size - self.servers
@@ -236,6 +239,12 @@ class Run(Steps):
         opened(self)
         if checkpoint is not None:
             self._resume(checkpoint)
+
+    def _folder(self, trace: str | os.PathLike[str] | None, log_to: _log_to.LogTo) -> str:
+        """Of the record; "": there is none."""
+        folder = _record.folder_of(trace)
+        log_to.check_folder(folder)
+        return folder
 
     def _check_checkpoint(self, traits: int) -> None:
         if traits & _abi.TUTTI_ASYNC:
@@ -492,10 +501,13 @@ class Run(Steps):
             self._values.close()
         self._own = None
         if self.record is not None:
-            self.record.close(ended=self.finished or not (self.needs_finish or self._failed or self._pass))
+            self.record.close(ended=self._ends_well())
         self.binding.detach()
         self.engine.close()
         self.world.close()
+
+    def _ends_well(self) -> bool:
+        return self.finished or not (self.needs_finish or self._failed or self._pass)
 
     def __del__(self) -> None:
         if not getattr(self, "_ended", True):

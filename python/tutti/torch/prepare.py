@@ -235,7 +235,8 @@ def prepare(model: nn.Module, optimizer: torch.optim.Optimizer, method: str = "d
     sampler: of tutti.torch.sampler(). batch, accumulate and seed are then the sampler's, gradients are weighted by
         their number of samples, and methods that assign samples do so through it. Methods that choose samples need it.
     trace: a folder for a trace of all ranks, figures and a summary, of which `tutti report DIR` makes a page. None:
-        TUTTI_TRACE_DIR; without that nothing is recorded. trace_overwrite: an earlier record there is removed.
+        TUTTI_TRACE_DIR; without that nothing is recorded. trace_overwrite: an earlier record there is removed. With
+        elastic=True there is one of each membership, trace/members-1 and so on.
     log_to: what else gets the figures of the record: "tensorboard", "csv" and "prometheus", files in its folder;
         "wandb", "mlflow"; an object with log(figures, step) or such a callable; or a list of them. On rank 0.
     metrics_port: a port where rank 0 answers GET /metrics with the latest figures, as Prometheus reads them: 9400, for
