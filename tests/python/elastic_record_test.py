@@ -1,6 +1,6 @@
-"""Goal: a script of prepare(elastic=True, trace=DIR) has a record of each membership, whose steps follow each other, and
-what gets its figures gets all of them; a record that cannot be does not end a run that has begun. Method: runs of `tutti
-run --workers` as in elastic_test.py, with a stand-in for W&B that notes its calls."""
+"""Goal: a script of prepare(elastic=True, trace=DIR) has a record of each membership, whose steps follow each other,
+and what gets its figures gets all of them; a record that cannot be does not end a run that has begun. Method: runs of
+`tutti run --workers` as in elastic_test.py, with a stand-in for W&B that notes its calls."""
 
 import json
 import os

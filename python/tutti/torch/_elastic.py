@@ -33,7 +33,7 @@ from torch import nn
 from .. import _abi
 from .._members import Epoch, Members
 from ..errors import PeerError, StateError
-from . import _elastic_saves, _facts, _record, _saved, _state
+from . import _elastic_saves, _facts, _log_to, _record, _saved, _state
 from ._run import Run, _traits, by_rounds, check, statistics_of
 
 if TYPE_CHECKING:
