@@ -22,7 +22,8 @@ lost steps  had a line in metrics.jsonl, so all members had made them, and were 
 pause       the time of the steps around a change, less the median step of the epoch that it begins, for each step. At a
             loss that includes the computation of the step in flight. The line of the last step before a change may be
             written again after it, so the interval begins one step earlier. worst_computes_ms: how much longer than
-            usual a member, whose passes --slow stretches, computed in the step after the longest pause
+            usual a member, whose passes --slow stretches, computed in the step after the longest pause. worst_took:
+            what a member took to close the old world, agree, meet the others, and open the new one (summary.json)
 
 newcomer    from the start of the process to the end of its first step, less the time of model.safetensors on its link
 
@@ -282,6 +283,7 @@ class Change(typing.NamedTuple):
     pause: float     # s
     usual: float     # median s of a step until the next change
     computes: float  # s that the slowest member computed in that first step, less the run's median
+    took: dict       # s that a member took to close, agree, meet and open; empty: it was not told
 
 
 class Course:
@@ -296,7 +298,9 @@ class Course:
                          for line in lines}
         self.last = max(self.steps)
         self.summary = summary(out)
-        self.epochs = [(e["step"], e["workers"]) for e in self.summary["events"] if e["kind"] == "epoch"]
+        told = [e for e in self.summary["events"] if e["kind"] == "epoch"]
+        self.epochs = [(e["step"], e["workers"]) for e in told]
+        self.took = [e.get("seconds", {}) for e in told]
 
     def full(self, n):
         """The step at which all n workers were there."""
@@ -325,7 +329,7 @@ class Course:
             took = self.wall[step + 1] - self.wall[before]
             found.append(Change(step + 1, workers - self.epochs[k - 1][1],
                                 max(0.0, took - (step + 1 - before) * median), median,
-                                self.computed[step + 1] - computed))
+                                self.computed[step + 1] - computed, self.took[k]))
         return found
 
 
@@ -349,13 +353,15 @@ def figures(run, course, undisturbed, link=None):
     joins = changes_of(run.joins, changes, course.wall, True)
     model = os.path.getsize(os.path.join(run.out, "model.safetensors"))
     most = course.last - begin
-    worst = lambda found: [1e3 * max((c for _, c in found), key=lambda c: c.pause).computes] if found else []
+    worst = lambda found: max((c for _, c in found), key=lambda c: c.pause)
     return {
         "hangs": 0, "lost steps": run.lost + (course.steps != list(range(1, course.last + 1))),
         "loss": [1e3 * c.pause for _, c in losses], "join": [c.pause / c.usual for _, c in joins],
         "newcomer": [course.wall[c.step] - t - (model / link if link else 0) for t, c in joins],
         "goodput": most * undisturbed / (course.wall[course.last] - course.wall[begin]),
-        "worst_computes_ms": {"loss": worst(losses), "join": worst(joins)},
+        "worst_computes_ms": {name: [1e3 * worst(of).computes] if of else []
+                              for name, of in (("loss", losses), ("join", joins))},
+        "worst_took": {name: worst(of).took if of else {} for name, of in (("loss", losses), ("join", joins))},
         "kills": len(run.kills), "joins": len(run.joins), "steps": course.last, "step_ms": 1e3 * undisturbed,
         "epochs": len(course.epochs), "samples": course.summary["samples"],
     }
@@ -447,7 +453,8 @@ class Chaos(Bench):
                 self.record.absent(f"{title}: {name}", "there was none")
                 continue
             row(f"{name}, worst of {len(values)} {what}", max(values), unit, median=statistics.median(values),
-                min=min(values), max=max(values), worst_computes_ms=found["worst_computes_ms"].get(key))
+                min=min(values), max=max(values), worst_computes_ms=found["worst_computes_ms"].get(key),
+                worst_took=found["worst_took"].get(key))
         row("goodput", found["goodput"], "")
 
 

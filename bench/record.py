@@ -5,8 +5,8 @@ A row: part, name, value, unit; ratio and against (what the ratio is to); its bo
 "more" or "less", of: "value" or "ratio", bound_since: the commit of the line, null if it is not committed) and met;
 command, commit, dirty (the tree had changes elsewhere than in docs and bench/results), versions, machine, date, load
 (processes that wanted to run when the part began, a minute's mean) and noisy (more than half of the cores: others were
-at work). How often it was measured is `seeds`, `pairs`, `runs` or `rounds`. bench/restamp adds measured_at where a
-commit is gone."""
+at work); stolen (the share of processor time since then that the host has given to other machines). How often it was
+measured is `seeds`, `pairs`, `runs` or `rounds`. bench/restamp adds measured_at where a commit is gone."""
 import json, os, platform, re, subprocess, time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -44,6 +44,18 @@ def machine():
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2 ** 30
     return {"cpu": cpu.group(1) if cpu else platform.machine(), "cores": len(os.sched_getaffinity(0)),
             "memory_gib": round(memory)}
+
+
+def processor_times():
+    """Of all cores since the start, in ticks: user, nice, system, idle, iowait, irq, softirq, steal."""
+    with open("/proc/stat") as f:
+        return [int(word) for word in f.readline().split()[1:9]]
+
+
+def stolen(since):
+    """The share of processor time since these times in which the host ran something else."""
+    times = [now - then for now, then in zip(processor_times(), since)]
+    return round(times[7] / max(1, sum(times)), 4)
 
 
 def met(value, bound, better):
@@ -121,6 +133,7 @@ class Recorder:
 
     def part(self, name):
         self.name, load = name, os.getloadavg()[0]
+        self.began = processor_times()
         self.load = dict(load=round(load, 2), noisy=load > len(os.sched_getaffinity(0)) / 2)
         print(f"\n{name}" + (f" (noisy: {load:.1f} processes were at work when it began)" if self.load["noisy"]
                              else ""), flush=True)
@@ -141,7 +154,7 @@ class Recorder:
         self.rows.append(dict(part=self.name, name=name, value=value, unit=unit, ratio=ratio, against=against,
                               **promise,
                               command=command, **more, **self.common,
-                              **{**self.load, "noisy": timed and self.load["noisy"]}))
+                              **{**self.load, "noisy": timed and self.load["noisy"], "stolen": stolen(self.began)}))
         if self.keep:
             os.makedirs(self.results, exist_ok=True)
             with open(os.path.join(self.results, self.name + ".jsonl"), "a") as f:

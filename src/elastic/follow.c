@@ -109,9 +109,10 @@ static tutti_status open_world(tutti_follower *f, const tutti_node_view *view, t
                                tutti_error *err)
 {
     tutti_error why = { .rank = -1 };
-    tutti_status status =
-        tutti_node_world(&turn->world, f->node, view->epoch, f->o.transport, &why);
+    tutti_status status;
 
+    turn->agreed_ns = tutti_node_now(f->node);
+    status = tutti_node_world(&turn->world, f->node, view->epoch, f->o.transport, &why);
     f->spent = view->epoch;
     f->spent_step = view->step;
     f->few = 0; /* there are enough */

@@ -69,6 +69,7 @@ typedef struct tutti_turn {
     tutti_world *world;       /* of the epoch's members, the client's to close; NULL: this process
                                     has left the run */
     uint64_t epoch, step;     /* the epoch, and the step at which it begins */
+    int64_t agreed_ns;        /* when this process had its state, and went to its meeting place */
     const tutti_image *image; /* the state of that step, until the first one is committed or
                                     tutti_follower_over; NULL: step 0 */
 } tutti_turn;

@@ -68,7 +68,11 @@ void tutti_record_events_add(json_t *to, json_t *seen, const json_t *from)
     size_t i;
 
     json_array_foreach(from, i, event) {
-        char *text = json_dumps(event, JSON_COMPACT);
+        json_t *same = json_copy(event); /* but for what it took each member */
+        char *text;
+        json_object_del(same, "seconds");
+        text = json_dumps(same, JSON_COMPACT);
+        json_decref(same);
         if (text != NULL && json_object_get(seen, text) == NULL) {
             json_object_set_new(seen, text, json_true());
             json_array_append(to, event);

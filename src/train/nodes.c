@@ -40,9 +40,24 @@ static tutti_status train(node_trainer *t, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* All members add the same event, so that it is not lost with one of them. */
-static void note_epoch(tutti_run *run)
+/* What the change took here, in seconds; NULL: this process was in no epoch before. */
+static json_t *change_of(const node_trainer *t)
 {
+    const int64_t now = tutti_now_ns(t->run->rt);
+
+    return t->failed_ns == 0
+               ? NULL
+               : json_pack("{s:f, s:f, s:f, s:f}", "close",
+                           (double)(t->closed_ns - t->failed_ns) * 1e-9, "agree",
+                           (double)(t->agreed_ns - t->closed_ns) * 1e-9, "meet",
+                           (double)(t->met_ns - t->agreed_ns) * 1e-9, "open",
+                           (double)(now - t->met_ns) * 1e-9);
+}
+
+/* All members add the event, so that it is not lost with one of them. */
+static void note_epoch(const node_trainer *t)
+{
+    tutti_run *run = t->run;
     const unsigned long long number = run->epoch.number, step = run->entered_step;
     json_t *event;
 
@@ -51,8 +66,8 @@ static void note_epoch(tutti_run *run)
     else
         tutti_train_say(run, 0, "epoch %llu of the members: %d worker%s, from step %llu", number,
                         run->workers, run->workers == 1 ? "" : "s", step);
-    event = json_pack("{s:I, s:s, s:I, s:i}", "step", (json_int_t)step, "kind", "epoch", "epoch",
-                      (json_int_t)number, "workers", run->workers);
+    event = json_pack("{s:I, s:s, s:I, s:i, s:o*}", "step", (json_int_t)step, "kind", "epoch",
+                      "epoch", (json_int_t)number, "workers", run->workers, "seconds", change_of(t));
     if (run->events_before == NULL)
         run->events_before = json_array();
     json_array_append_new(run->events_before, event);
@@ -80,8 +95,10 @@ static tutti_status train_in(node_trainer *t, const tutti_turn *turn, tutti_imag
     tutti_checkpoint_close(epoch.from);
     if (status == TUTTI_OK) {
         begun = true;
-        note_epoch(t->run);
+        note_epoch(t);
         status = train(t, err);
+        t->failed_ns = tutti_now_ns(t->run->rt);
+        t->closed_ns = 0;
     }
     if (status == TUTTI_ERR_PEER && begun) { /* without, nothing was changed yet */
         status = tutti_train_epoch_image(t->run, image, err);
@@ -106,6 +123,8 @@ static tutti_status train_epoch(node_trainer *t, const tutti_turn *turn, tutti_e
     const tutti_status status = train_in(t, turn, &image, &beside, &why);
 
     tutti_world_close(turn->world);
+    if (t->closed_ns == 0)
+        t->closed_ns = tutti_now_ns(t->run->rt);
     if (status == TUTTI_OK)
         return tutti_follower_over(t->follower, image, beside, err);
     (void)tutti_follower_over(t->follower, image, beside, NULL);
@@ -123,6 +142,8 @@ static tutti_status train_in_epochs(node_trainer *t, tutti_error *err)
         TUTTI_TRY(tutti_follower_next(t->follower, &turn, err));
         if (turn.world == NULL)
             return TUTTI_OK;
+        t->agreed_ns = turn.agreed_ns;
+        t->met_ns = tutti_now_ns(t->run->rt);
         TUTTI_TRY(train_epoch(t, &turn, err));
     } while (!t->ended);
     return TUTTI_OK;

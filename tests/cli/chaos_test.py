@@ -114,7 +114,7 @@ class Chaos(Case):
         self.assertEqual([round(s, 6) for s in found["newcomer"]], [0.48, 0.15])  # 2.0 - 1.42 - 0.1, and so on
 
     def test_each_join_has_a_growth_of_its_own(self):
-        changes, wall = [chaos.Change(2, 1, 0.1, 0, 0), chaos.Change(5, 2, 0.2, 0, 0)], {2: 0.2, 5: 0.5}
+        changes, wall = [chaos.Change(2, 1, 0.1, 0, 0, {}), chaos.Change(5, 2, 0.2, 0, 0, {})], {2: 0.2, 5: 0.5}
         moments = [(0.1, 0), (0.15, 1), (0.3, 2), (0.4, 3)]  # the last is in no epoch
         self.assertEqual([(t, change.pause) for t, change in chaos.changes_of(moments, changes, wall, True)],
                          [(0.1, 0.1), (0.15, 0.2), (0.3, 0.2)])

@@ -25,8 +25,12 @@ class Join(ElasticRuns):
                       % workers[0], self.said("cut"))
         self.assertIn("worker 2 has left the run", self.said("cut"))
         self.same_as_undisturbed(160, out)
-        epochs = [e["workers"] for e in summary(out)["events"] if e["kind"] == "epoch"]
-        self.assertEqual(epochs, [3, 4, 3, 2])
+        epochs = [e for e in summary(out)["events"] if e["kind"] == "epoch"]
+        self.assertEqual([e["workers"] for e in epochs], [3, 4, 3, 2])
+        self.assertNotIn("seconds", epochs[0])
+        for epoch in epochs[1:]:
+            self.assertEqual(sorted(epoch["seconds"]), ["agree", "close", "meet", "open"])
+            self.assertGreaterEqual(min(epoch["seconds"].values()), 0)
         self.assertFalse(os.path.exists(os.path.join(out, "join")), "the run has ended")
 
     def test_a_round_of_local_steps_is_made_as_a_whole(self):
