@@ -283,7 +283,7 @@ class Change(typing.NamedTuple):
     pause: float     # s
     usual: float     # median s of a step until the next change
     computes: float  # s that the slowest member computed in that first step, less the run's median
-    took: dict       # s that a member took to close, agree, meet and open; empty: it was not told
+    took: dict       # s that a member took to close, agree, meet and open; empty: unknown
 
 
 class Course:

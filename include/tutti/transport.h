@@ -42,8 +42,7 @@ typedef struct tutti_request {
     /* Valid once done. OK; CORRUPT: the payload is larger than the receive buffer, note.bytes is
        its size; PEER: a rank that it needs is lost; CLOSED: the transport was closed meanwhile. */
     tutti_status status;
-    /* With PEER: the lost rank, or the rank that caused the loss (the root). It is this rank
-       itself only if this rank was expelled, whichever rank others blame. */
+    /* With PEER: the rank that is lost or caused the loss; this rank only if it was expelled. */
     int rank;
     /* Stored with release by the thread that completes the request. An acquire load that returns
        true makes note, status and payload visible. */
@@ -68,6 +67,7 @@ typedef struct tutti_launch {
     const char *spec;         /* "shm" or "shm(option=...)" */
     char *const *environment; /* as environ */
     void *within;             /* for use by run(); NULL otherwise */
+    uint64_t run;             /* a number that its ranks have in common; 0: by the environment */
     tutti_runtime *rt;        /* the transport's own runtime (sim); NULL: the caller's */
     void (*waits)(void *user, const char *line);
     void *user;

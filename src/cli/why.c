@@ -51,12 +51,14 @@ static void print_table(const why_found *found)
     printf("%-5s %-9s %-8s %-9s %s\n", "rank", "process", "step", "for", "in");
     for (int k = 0; k < found->n; k++) {
         const why_rank *rank = &found->ranks[k];
-        char doing[WHY_TEXT], step[24] = "-";
+        char doing[WHY_TEXT], step[24] = "-", number[12] = "-";
         double seconds;
         tutti_why_describe(found, rank, doing, sizeof doing, &seconds);
         if (rank->view.n_now > 0 && rank->view.now[0].kind == TUTTI_ACTIVITY_CLIENT)
             snprintf(step, sizeof step, "%llu", (unsigned long long)step_of(rank));
-        printf("%-5d %-9ld %-8s %7.1f s %s%s\n", rank->view.about.rank, rank->process, step,
+        if (rank->view.about.rank >= 0)
+            snprintf(number, sizeof number, "%d", rank->view.about.rank);
+        printf("%-5s %-9ld %-8s %7.1f s %s%s\n", number, rank->process, step,
                seconds, doing, rank->state == 'T' ? " [stopped]" : "");
     }
     if (others > 0)
@@ -70,7 +72,8 @@ static json_t *json_of(const why_found *found, const why_rank *rank)
     double seconds;
 
     tutti_why_describe(found, rank, doing, sizeof doing, &seconds);
-    return json_pack("{s:i, s:I, s:s#, s:I, s:f, s:s, s:I}", "rank", rank->view.about.rank,
+    return json_pack("{s:o, s:I, s:s#, s:I, s:f, s:s, s:I}", "rank",
+                     rank->view.about.rank >= 0 ? json_integer(rank->view.about.rank) : json_null(),
                      "process", (json_int_t)rank->process, "state", &rank->state, rank->state != 0,
                      "step", (json_int_t)step_of(rank), "seconds", seconds, "in", doing, "events",
                      (json_int_t)rank->view.events_ever);

@@ -203,17 +203,45 @@ static bool is_asked(const why_rank *rank, const char *folder, long pid)
 
 static int by_rank(const void *a, const void *b)
 {
-    const why_rank *x = a, *y = b;
+    const tutti_activity_about *x = &((const why_rank *)a)->view.about,
+                               *y = &((const why_rank *)b)->view.about;
 
-    if (x->view.about.rank != y->view.about.rank)
-        return x->view.about.rank < y->view.about.rank ? -1 : 1;
-    return x->view.about.opened_ns < y->view.about.opened_ns
-               ? -1
-               : x->view.about.opened_ns > y->view.about.opened_ns;
+    if (x->rank != y->rank)
+        return (unsigned)x->rank < (unsigned)y->rank ? -1 : 1; /* -1 is last */
+    return x->opened_ns < y->opened_ns ? -1 : x->opened_ns > y->opened_ns;
 }
 
-/* Keeps the ranks of the run that was asked for: the newest world of that run, since a process may
-   have had several. Returns how many are left. */
+/* Does the process have a record in [0, n) that is (member) a member's, or else a rank's? */
+static bool has_record(const why_rank *ranks, int n, long process, bool member)
+{
+    for (int k = 0; k < n; k++)
+        if (ranks[k].process == process && (ranks[k].view.about.rank < 0) == member)
+            return true;
+    return false;
+}
+
+/* Keeps of each rank the newest record, since a process may have had several worlds, and of members
+   those that are in no world. Two members may be in worlds of two epochs, and have the same rank
+   there. Returns how many are left. */
+static int keep_one_each(why_found *found)
+{
+    const int n = found->n;
+    why_rank *const r = found->ranks;
+    int kept = 0;
+
+    for (int k = 0; k < n; k++) {
+        const bool member = has_record(r, n, r[k].process, true);
+        r[k].replaced = r[k].view.about.rank < 0 && has_record(r, n, r[k].process, false);
+        for (int i = k + 1; i < n && r[i].view.about.rank == r[k].view.about.rank; i++)
+            r[k].replaced = r[k].replaced || !member || r[i].process == r[k].process;
+    }
+    for (int k = 0; k < n; k++)
+        if (!r[k].replaced)
+            r[kept++] = r[k];
+    return kept;
+}
+
+/* Keeps what is of the run that was asked for: of the newest world, or the newest member. Returns how many are left. */
 static int keep_run(why_found *found, const char *folder, long pid)
 {
     const why_rank *of = NULL;
@@ -230,16 +258,9 @@ static int keep_run(why_found *found, const char *folder, long pid)
     for (int k = 0; k < found->n; k++)
         if (found->ranks[k].view.about.run == run)
             found->ranks[n++] = found->ranks[k];
-    qsort(found->ranks, (size_t)n, sizeof *found->ranks, by_rank);
     found->n = n;
-    n = 0;
-    for (int k = 0; k < found->n; k++) {
-        /* of a rank's several worlds the newest, which is the last */
-        if (n > 0 && found->ranks[n - 1].view.about.rank == found->ranks[k].view.about.rank)
-            n--;
-        found->ranks[n++] = found->ranks[k];
-    }
-    return n;
+    qsort(found->ranks, (size_t)n, sizeof *found->ranks, by_rank);
+    return keep_one_each(found);
 }
 
 static tutti_status none_of_process(const why_found *found, long pid, tutti_error *err)

@@ -5,16 +5,17 @@
 #include "cli_internal.h"
 #include "runtime/activity.h"
 
-/* A rank of this host, with its record. */
+/* A rank of this host, with its record; or a member of an elastic run that is in no world. */
 typedef struct why_rank {
-    tutti_activity_view view;
+    tutti_activity_view view;    /* about.rank -1: such a member */
     long process;                /* its number here, which in a container is another within */
     char state;                  /* of /proc/PID/stat: 'T': stopped; 0: not known */
+    bool replaced;               /* another record stands for it */
 } why_rank;
 
 typedef struct why_found {
     tutti_runtime *rt;           /* while it is open */
-    why_rank *ranks;             /* [n], those of one run, by rank */
+    why_rank *ranks;             /* [n], those of one run, by rank; then members without a world */
     int n, room;
     int64_t now_ns;              /* when they were read */
     int damaged;                 /* records that cannot be read */

@@ -259,8 +259,10 @@ static bool add_stopped(const why_found *found, char *text, size_t bytes)
         const why_rank *rank = &found->ranks[k];
         if (rank->state != 'T' && rank->state != 't' && rank->state != 'Z')
             continue;
-        add(text, bytes, "%srank %d: its process %ld is %s", any ? "; " : "", rank->view.about.rank,
-            rank->process, of_state(rank->state));
+        add(text, bytes, "%s", any ? "; " : "");
+        if (rank->view.about.rank >= 0)
+            add(text, bytes, "rank %d: its ", rank->view.about.rank);
+        add(text, bytes, "process %ld is %s", rank->process, of_state(rank->state));
         any = true;
     }
     return any;
@@ -319,6 +321,32 @@ static bool diagnose_message(const why_found *found, char *text, size_t bytes)
     return false;
 }
 
+/* What members of an elastic run are in that have no world: the one that has been in it longest. */
+static void add_members(const why_found *found, char *text, size_t bytes)
+{
+    const why_rank *oldest = NULL;
+    char doing[WHY_TEXT];
+    double longest = 0, seconds;
+    int n = 0;
+
+    for (int k = 0; k < found->n; k++) {
+        if (found->ranks[k].view.about.rank >= 0)
+            continue;
+        n++;
+        tutti_why_describe(found, &found->ranks[k], doing, sizeof doing, &seconds);
+        if (oldest == NULL || seconds > longest) {
+            oldest = &found->ranks[k];
+            longest = seconds;
+        }
+    }
+    if (oldest == NULL)
+        return;
+    tutti_why_describe(found, oldest, doing, sizeof doing, &seconds);
+    add(text, bytes, "%s%d process%s between two epochs of the members; %s%ld is in %s, for %.1f s",
+        text[0] != '\0' ? ". " : "", n, n == 1 ? " is" : "es are", n == 1 ? "" : "the slowest, ",
+        oldest->process, doing, longest);
+}
+
 void tutti_why_diagnose(const why_found *found, char *text, size_t bytes, bool *certain)
 {
     const why_rank *waiter = NULL;
@@ -334,7 +362,8 @@ void tutti_why_diagnose(const why_found *found, char *text, size_t bytes, bool *
     else if (call != NULL)
         add(text, bytes, "a collective has lasted for %.1f s",
             seconds_since(found, call->since_ns));
-    else
+    add_members(found, text, bytes);
+    if (text[0] == '\0')
         add(text, bytes,
             "no rank of this host has waited in a collective for a second: the run goes on");
     add(text, bytes, ".");

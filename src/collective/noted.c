@@ -1,7 +1,6 @@
 /* noted.c: what a rank notes of its collectives and waits in its record (runtime/activity.h), for
    `tutti why` and for the flight record. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "collective_internal.h"
@@ -28,13 +27,13 @@ static uint64_t run_of(char *const *environment, int size)
     return tutti_hash(words, sizeof words);
 }
 
-void tutti_noted_open(tutti_world *world, char *const *environment)
+void tutti_noted_open(tutti_world *world, const tutti_launch *launch)
 {
     tutti_activity_about about = { .rank = world->rank, .size = world->size };
 
     if (world->ops->simulated)
         return;
-    about.run = run_of(environment, world->size);
+    about.run = launch->run != 0 ? launch->run : run_of(launch->environment, world->size);
     snprintf(about.transport, sizeof about.transport, "%s", world->ops->name);
     for (int r = 0; r < world->size && r < TUTTI_ACTIVITY_RANKS; r++)
         if (tutti_world_host(world, r) == tutti_world_host(world, world->rank))
@@ -49,10 +48,7 @@ tutti_activity *tutti_world_activity(const tutti_world *world)
 
 void tutti_world_folder(tutti_world *world, const char *directory)
 {
-    char *path = realpath(directory, NULL);
-
-    tutti_activity_folder(world->activity, path != NULL ? path : directory);
-    free(path);
+    tutti_activity_folder(world->activity, directory);
 }
 
 /* Bit r: rank r is a member. 0: a rank is too high for it. */

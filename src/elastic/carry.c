@@ -84,25 +84,35 @@ bool tutti_carrier_post(tutti_carrier *c, uint64_t to, uint32_t kind, uint64_t t
            tutti_node_send(c->node, to, kind, tag, bytes, n, 0, NULL) != TUTTI_ERR_PEER;
 }
 
-static void remember(tutti_carrier *c, uint64_t asker, uint64_t step)
+/* What a process fetches is one step; members that are an epoch apart ask for different ones. */
+static void remember(tutti_carrier *c, uint64_t id, uint64_t step)
 {
-    if (c->asked_step != step)
-        c->n_askers = 0;
-    c->asked_step = step;
-    if (c->n_askers < TUTTI_MEMBERS_MAX && !is_among(c->askers, c->n_askers, asker))
-        c->askers[c->n_askers++] = asker;
+    int k = 0;
+
+    while (k < c->n_askers && c->askers[k].id != id)
+        k++;
+    if (k == TUTTI_MEMBERS_MAX)
+        return; /* it asks again */
+    c->askers[k] = (asker){ id, step };
+    if (k == c->n_askers)
+        c->n_askers++;
 }
 
+/* Those that ask for an earlier step than the one on offer learn that it is not to be had here. */
 static void answer_those_that_wait(tutti_carrier *c)
 {
     const offered *o = &c->main;
 
-    if (o->image == NULL || o->of.step != c->asked_step)
-        return;
-    for (int k = 0; k < c->n_askers; k++)
-        (void)tutti_carrier_post(c, c->askers[k], MANIFEST, o->of.step, o->manifest,
-                                 o->manifest_bytes);
-    c->n_askers = 0;
+    for (int k = c->n_askers; k-- > 0 && o->image != NULL;) {
+        const asker a = c->askers[k];
+        if (a.step > o->of.step)
+            continue;
+        if (a.step == o->of.step)
+            (void)tutti_carrier_post(c, a.id, MANIFEST, a.step, o->manifest, o->manifest_bytes);
+        else
+            (void)tutti_carrier_post(c, a.id, NONE, a.step, NULL, 0);
+        c->askers[k] = c->askers[--c->n_askers];
+    }
 }
 
 /* On failure the image stays the caller's. */

@@ -38,6 +38,9 @@ typedef struct offered {
     uint64_t version;            /* the manifest's */
 } offered;
 
+/* One that has asked for the manifest of a step before it was on offer. */
+typedef struct asker { uint64_t id, step; } asker;
+
 /* A holder whose manifest has come. */
 typedef struct listed { uint64_t id, version; } listed;
 
@@ -46,8 +49,7 @@ struct tutti_carrier {
     tutti_monitor *lock;         /* of all below */
     tutti_node *node;            /* NULL: nothing can be sent */
     offered main, beside;
-    /* Those that have asked for the manifest of a step before it was on offer. */
-    uint64_t askers[TUTTI_MEMBERS_MAX], asked_step;
+    asker askers[TUTTI_MEMBERS_MAX];
     int n_askers;
     tutti_fetch *fetch;          /* NULL: nothing is fetched */
     uint64_t step;               /* that is fetched */

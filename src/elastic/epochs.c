@@ -201,6 +201,7 @@ tutti_status tutti_node_world(tutti_world **out, tutti_node *n, uint64_t epoch, 
     launch.rank = n->view.index;
     launch.size = n->view.n;
     launch.within = &within;
+    launch.run = tutti_node_run(n);
     tutti_unlock(n->lock);
     if (status == TUTTI_OK)
         status = tutti_world_open_on(out, tutti_transport_find("tcp"), &launch, NULL, err);

@@ -111,6 +111,7 @@ static tutti_status open_world(tutti_follower *f, const tutti_node_view *view, t
     tutti_error why = { .rank = -1 };
     tutti_status status;
 
+    tutti_follower_note(f, "opening of a world", view->step);
     turn->agreed_ns = tutti_node_now(f->node);
     status = tutti_node_world(&turn->world, f->node, view->epoch, f->o.transport, &why);
     f->spent = view->epoch;
@@ -124,8 +125,10 @@ static tutti_status open_world(tutti_follower *f, const tutti_node_view *view, t
         tutti_follower_note_members(f);
         tutti_follower_write_pass(f);
         status = tutti_follower_find_image(f, view->step, &turn->image, &why);
-        if (status == TUTTI_OK)
+        if (status == TUTTI_OK) {
+            tutti_follower_note(f, "training", view->step);
             return TUTTI_OK;
+        }
         tutti_world_failure_report(turn->world, &why);
         tutti_world_close(turn->world);
     }
@@ -166,6 +169,7 @@ static tutti_status as_member(tutti_follower *f, const tutti_node_view *view, tu
         return open_world(f, view, turn, err);
     if (is_stuck(f, view))
         return come_back(f, err);
+    tutti_follower_note(f, "agreement on an epoch", view->step);
     tutti_follower_wait(f, view);
     return TUTTI_OK;
 }
@@ -191,6 +195,7 @@ static tutti_status as_newcomer(tutti_follower *f, const tutti_node_view *view, 
     const int64_t most = f->o.admission_ns != 0 ? f->o.admission_ns : ADMISSION_MS * FOLLOW_MS;
     char text[400];
 
+    tutti_follower_note(f, "wait for admission", view->step);
     if (f->o.fits != NULL && !f->fits)
         TUTTI_TRY(ask_what(f, err));
     else if (!f->ready) {
@@ -346,6 +351,16 @@ void tutti_follower_fail(tutti_follower *f)
 
 /* ---- all of it ---- */
 
+/* Without a record `tutti why` does not find this process while it has no world. */
+static void open_record(tutti_follower *f)
+{
+    const tutti_activity_about about = { .run = tutti_node_run(f->node), .rank = -1 };
+
+    f->record = tutti_activity_open(&about);
+    if (f->o.folder != NULL)
+        tutti_activity_folder(f->record, f->o.folder);
+}
+
 tutti_status tutti_follower_open(tutti_follower **out, tutti_runtime *rt,
                                  const tutti_follow_options *options, tutti_error *err)
 {
@@ -367,9 +382,10 @@ tutti_status tutti_follower_open(tutti_follower **out, tutti_runtime *rt,
         status = tutti_carrier_about(f->carrier, options->about, err);
     if (status == TUTTI_OK)
         status = open_node(f, options->founders, options->contacts, options->n, err);
-    if (status == TUTTI_OK)
+    if (status == TUTTI_OK) {
+        open_record(f);
         *out = f;
-    else
+    } else
         tutti_follower_close(f);
     return status;
 }
@@ -386,6 +402,7 @@ void tutti_follower_close(tutti_follower *f)
     }
     if (f->node != NULL)
         close_node(f);
+    tutti_activity_close(f->record);
     tutti_carrier_close(f->carrier);
     tutti_run_key_wipe(&f->o.node.key);
     tutti_free(f->newest);

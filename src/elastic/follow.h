@@ -39,6 +39,7 @@ typedef struct tutti_follow_options {
                           members from then on, and is removed when the run ends; NULL: none */
     bool pass_stays;   /* it is not removed */
     const char *about; /* sent to those that ask what is trained; NULL: nothing */
+    const char *folder; /* the run's directory, for `tutti why`; NULL: none */
     /* A newcomer, before it asks to be admitted: does it fit what a member has sent as its `about`?
        If not, tutti_follower_next fails as this does. NULL: it is not asked. */
     tutti_status (*fits)(void *user, const char *about, tutti_error *err);

@@ -2,6 +2,7 @@
 #ifndef TUTTI_ELASTIC_FOLLOW_INTERNAL_H
 #define TUTTI_ELASTIC_FOLLOW_INTERNAL_H
 #include "follow.h"
+#include "runtime/activity.h"
 
 #define FOLLOW_MS INT64_C(1000000)
 enum {
@@ -49,10 +50,14 @@ struct tutti_follower {
     bool ready, leaving; /* the node knows */
     bool pass_failed;    /* the pass could not be written, and a line was printed */
     bool fits;           /* a member has sent what is trained, and this process fits it */
+    tutti_activity *record; /* what it is in while it has no world, for `tutti why`; NULL: none */
+    const char *in;      /* the text that is there; NULL: none */
 };
 
 /* ---- follow_wait.c ---- */
 
+/* Notes in its record what it is in from now on: a constant. */
+void tutti_follower_note(tutti_follower *f, const char *what, uint64_t step);
 /* Waits a moment for another view. */
 void tutti_follower_wait(tutti_follower *f, const tutti_node_view *view);
 /* There are fewer workers than the run is to have. TUTTI_ERR_PEER: for too long. */

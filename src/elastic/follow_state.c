@@ -142,6 +142,7 @@ static tutti_status fetch(tutti_follower *f, const tutti_node_view *view, bool (
     tutti_error why = { .rank = -1 };
     tutti_status status;
 
+    tutti_follower_note(f, "fetch of the state", view->step);
     f->epoch = view->epoch;
     list_members(f, &what, holders, others);
     status = tutti_carrier_fetch(f->carrier, &what, image, &why);

@@ -15,6 +15,14 @@ static int64_t limit_of(const tutti_follower *f)
     return f->o.lack_ns != 0 ? f->o.lack_ns : LACK_MS * FOLLOW_MS;
 }
 
+void tutti_follower_note(tutti_follower *f, const char *what, uint64_t step)
+{
+    if (f->in != NULL && strcmp(f->in, what) == 0)
+        return;
+    f->in = what;
+    tutti_activity_client(f->record, what, -1, step);
+}
+
 void tutti_follower_wait(tutti_follower *f, const tutti_node_view *view)
 {
     tutti_node_view next;
@@ -112,6 +120,7 @@ tutti_status tutti_follower_wait_for_more(tutti_follower *f, const tutti_node_vi
     const int64_t now = tutti_node_now(f->node);
     char line[200];
 
+    tutti_follower_note(f, "wait for more workers", view->step);
     if (f->few != view->epoch) {
         if (f->few == 0 ||
             view->n > f->few_n) /* else others have only gone, as their waits ended */
@@ -206,6 +215,7 @@ tutti_status tutti_follower_wait_for_majority(tutti_follower *f, const tutti_nod
     char line[200];
     int failed;
 
+    tutti_follower_note(f, "wait for a majority", view->step);
     begin(&f->alone, f->few != 0        ? f->few_ns /* it has waited for others already */
                      : f->missing.lasts ? f->missing.since_ns
                                         : now);

@@ -320,6 +320,10 @@ tutti_status tutti_node_wait(tutti_node *n, uint64_t seen, int64_t deadline_ns,
 
 int64_t tutti_node_now(tutti_node *n) { return tutti_now_ns(n->rt); }
 uint64_t tutti_node_id(const tutti_node *n) { return n->id; }
+uint64_t tutti_node_run(const tutti_node *n)
+{
+    return tutti_hash(n->options.run.bytes, sizeof n->options.run.bytes);
+}
 const char *tutti_node_address(const tutti_node *n) { return n->address; }
 
 void tutti_node_epoch(tutti_node *n, tutti_epoch *epoch)

@@ -1,6 +1,7 @@
 /* activity.c: a rank's record of what it is in (activity.h): made once, then written by stores. */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -68,9 +69,13 @@ void tutti_activity_close(tutti_activity *a)
 
 void tutti_activity_folder(tutti_activity *a, const char *directory)
 {
+    char *path;
+
     if (a == NULL || atomic_load_explicit(&a->record->has_folder, memory_order_relaxed) != 0)
         return;
-    snprintf(a->record->folder, sizeof a->record->folder, "%s", directory);
+    path = realpath(directory, NULL);
+    snprintf(a->record->folder, sizeof a->record->folder, "%s", path != NULL ? path : directory);
+    free(path);
     /* release: publishes folder; the reader's pair is the acquire in tutti_activity_read */
     atomic_store_explicit(&a->record->has_folder, 1, memory_order_release);
 }

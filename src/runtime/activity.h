@@ -52,7 +52,8 @@ typedef struct tutti_activity_entry {
 typedef struct tutti_activity_about {
     int64_t process, opened_ns;
     uint64_t run;                /* equal for the ranks of a run on this host */
-    int32_t rank, size;
+    int32_t rank, size;          /* of a world; -1, 0: of a member of an elastic run, whose worlds
+                                    have records of their own */
     char transport[16];
     uint64_t here[TUTTI_ACTIVITY_RANKS / 64]; /* bit r: rank r is on this host */
 } tutti_activity_about;

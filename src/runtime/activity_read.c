@@ -40,7 +40,10 @@ static bool take(const activity_lock *first, const activity_lock *second, tutti_
 
 static bool is_sane(const tutti_activity_about *about)
 {
-    return about->size >= 1 && about->rank >= 0 && about->rank < about->size && about->process > 0;
+    const bool of_member = about->size == 0 && about->rank == -1;
+
+    return about->process > 0 &&
+           (of_member || (about->size >= 1 && about->rank >= 0 && about->rank < about->size));
 }
 
 /* Keeps the last events by their ends, oldest first. Those of one slot come in order and stay

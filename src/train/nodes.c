@@ -234,6 +234,7 @@ tutti_status tutti_train_by_nodes(tutti_run *run, const tutti_train_nodes *how, 
     status = tell_about(run, &about, err);
     options.most = most_bytes(run);
     options.about = about;
+    options.folder = run->config->out;
     options.leaves = leaves;
     options.listens = listens;
     options.say = say;

@@ -1,6 +1,6 @@
 """Too few workers, no majority of them, or a signal to all (train --workers): what is printed, how the run ends, and
 that it continues to the model of an undisturbed run."""
-import os, re, signal, unittest
+import json, os, re, signal, unittest
 from elastic_runs import *
 
 
@@ -10,6 +10,14 @@ class Quorum(ElasticRuns):
         run, out = self.begin("few", 60, "--workers", "2:3", "-n", "2", "--restarts", "0")
         os.kill(children_of(run.pid)[0], signal.SIGTERM)
         self.until(lambda: "fewer than 2: the run waits for others to join" in self.said("few"), "few")
+        for of in out, run.pid: # it has no world, and no rank in one
+            found = tutti("why", of, "--json")
+            self.assertEqual(found.returncode, 0, found.stderr)
+            found = json.loads(found.stdout)
+            self.assertEqual([(r["rank"], r["in"]) for r in found["ranks"]], [(None, "wait for more workers")], found)
+            self.assertRegex(found["diagnosis"], r"\A1 process is between two epochs of the members; %d is in wait for "
+                             r"more workers, for \d+\.\d s\.\Z" % found["ranks"][0]["process"])
+        self.assertRegex(tutti("why", out).stdout, r"\n-  +\d+ +\d+ +\d+\.\d s wait for more workers\n")
         joined = self.start("more", "join", out)
         self.ends(0, run, "few", "more")
         self.ends(0, joined, "few", "more")

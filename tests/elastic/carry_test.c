@@ -452,6 +452,37 @@ static void one_that_has_it_later_answers_then(void **state)
     stall_ns = 100 * MS;
 }
 
+/* As above. Meanwhile another process asks the holders for the step after, and one asks for the step before. */
+static bool others_ask_too(void *user)
+{
+    const tutti_elastic_state of = state_of_test();
+
+    for (int k = 0; k < FETCHES && *(int *)user == 2; k++) {
+        uint8_t ask[8 + 1 + 8] = { 0 };
+        for (int i = 0; i < 8; i++)
+            ask[i] = (uint8_t)((of.step + (k == 0 ? -1 : 1)) >> 8 * i);
+        assert_int_equal(tutti_node_send(peers[(k + 1) % FETCHES].node, tutti_node_id(peers[k].node), TUTTI_NODE_KINDS,
+                                         TUTTI_FETCH_MANIFEST, ask, sizeof ask, 0, NULL), TUTTI_OK);
+    }
+    return offers_later(user);
+}
+
+static void one_that_asked_is_answered_whatever_others_ask_for(void **state)
+{
+    tutti_error err = { .rank = -1 };
+    tutti_image *image;
+    int asked = 0;
+
+    (void)state;
+    for (int k = 0; k < FETCHES; k++)
+        offer(k, NULL);
+    stall_ns = 600000 * MS;
+    if (fetch(others_ask_too, &asked, &image, &err) != TUTTI_OK)
+        fail_msg("%s", err.text);
+    assert_arrived(image, SHARDS);
+    stall_ns = 100 * MS;
+}
+
 static bool at_once(void *user)
 {
     return ++*(int *)user > 3;
@@ -501,6 +532,7 @@ int main(void)
         cmocka_unit_test(one_that_has_left_is_needed_until_the_others_have_the_state),
         cmocka_unit_test_setup(states_that_differ_are_refused, begin_test),
         cmocka_unit_test_setup(one_that_has_it_later_answers_then, begin_test),
+        cmocka_unit_test_setup(one_that_asked_is_answered_whatever_others_ask_for, begin_test),
         cmocka_unit_test_setup(a_fetch_ends_when_it_is_not_needed, begin_test),
         cmocka_unit_test(a_process_is_told_what_run_it_is),
     };

@@ -225,7 +225,8 @@ static void damaged_bytes_are_refused_or_read_within_bounds(void **state)
             continue;
         }
         assert_true(view.n_now <= TUTTI_ACTIVITY_SLOTS && view.n_events <= TUTTI_ACTIVITY_EVENTS);
-        assert_true(view.about.rank >= 0 && view.about.rank < view.about.size);
+        assert_true(view.about.rank < view.about.size &&
+                    (view.about.rank >= 0 || (view.about.rank == -1 && view.about.size == 0)));
         assert_true(strnlen(view.folder, sizeof view.folder) < sizeof view.folder);
         for (int i = 0; i < view.n_now; i++) {
             assert_true(view.now[i].kind >= TUTTI_ACTIVITY_CLIENT && view.now[i].kind <= TUTTI_ACTIVITY_MESSAGE);
