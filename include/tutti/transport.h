@@ -50,8 +50,7 @@ typedef struct tutti_request {
     bool posted;           /* wait_some counts requests that are not posted as done */
     void *internal[8];
 } tutti_request;
-/* Is the request done? An acquire load of `done`, in every language. If true, all other members
-   of the request may be read. */
+/* Is it done? An acquire load of `done`, in every language: if true, the rest may be read. */
 static inline bool tutti_request_done(const tutti_request *r)
 {
     return __atomic_load_n((const bool *)(const void *)&r->done, __ATOMIC_ACQUIRE);
@@ -73,9 +72,8 @@ typedef struct tutti_launch {
     void *user;
 } tutti_launch;
 
-/* A change of a peer's state. LOST is permanent: the peer died, was silent for too long, or was
-   expelled by others. Messages that arrive from it afterwards are discarded. A peer that left in
-   order is not lost. SILENT is a warning, BACK withdraws it. */
+/* A change of a peer's state. LOST is permanent (it died, was silent for too long, or expelled):
+   later messages of it are discarded. Not for one that left in order. BACK withdraws SILENT. */
 typedef enum tutti_peer_change {
     TUTTI_PEER_LOST = 1,
     TUTTI_PEER_SILENT,

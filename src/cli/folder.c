@@ -137,14 +137,16 @@ void tutti_cli_print_resume(const tutti_cli_settings *s, FILE *out)
     left.n = tutti_train_savers(s->rt, s->out, &left.began, left.rank);
     fputs("tutti train --resume ", out);
     tutti_word_print(out, s->out);
-    if (left.n > 0 && left.n != c->n && c->hosts[0] == 0)
+    if (c->most > 0) {
+        fputs(" --workers ", out);
+        tutti_word_print(out, c->workers);
+    } else if (left.n > 0 && left.n != c->n && c->hosts[0] == 0)
         fprintf(out, " -n %d", left.n);
     for (const tutti_option *o = tutti_train_options; o->name != NULL; o++) {
         const char *value;
         bool skip = o->type != TUTTI_TEXT && o->type != TUTTI_SPEC;
         for (size_t i = 0; i < TUTTI_LENGTH(of_the_start); i++)
             skip = skip || strcmp(o->name, of_the_start[i]) == 0;
-        skip = skip || (c->most > 0 && strcmp(o->name, "meet") == 0); /* no other joins then */
         value = skip ? "" : *(const char *const *)(const void *)((const char *)c + o->offset);
         if (skip || tutti_cli_reach(o, value) == NULL)
             continue;

@@ -288,7 +288,8 @@ static tutti_status resolve_resume(tutti_cli_settings *s, bool *automatic, tutti
 }
 
 /* Sets s->savers from the checkpoint, if the user gives no number of workers, and always with
-   --resume auto, where the same command line begins a run and continues it. */
+   --resume auto, where the same command line begins a run and continues it. Workers that come and
+   go (--workers) are any number. */
 static void count_savers(tutti_cli_settings *s, bool automatic)
 {
     const char *where;
@@ -297,7 +298,7 @@ static void count_savers(tutti_cli_settings *s, bool automatic)
                           (from == TUTTI_FROM_FILE && s->file != NULL &&
                            strncmp(where, s->file, strlen(s->file)) == 0);
 
-    if (automatic || !is_given)
+    if (s->config.workers[0] == 0 && (automatic || !is_given))
         s->savers.n = tutti_train_savers(s->rt, s->config.resume, &s->savers.began, s->savers.rank);
 }
 

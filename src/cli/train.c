@@ -185,17 +185,22 @@ static tutti_status read_hosts(tutti_cli_settings *s, standing *at, int *workers
     return TUTTI_OK;
 }
 
+/* -n of the run that is resumed does not count. */
+static bool n_is_given(const tutti_cli_settings *s)
+{
+    const tutti_origin from = tutti_settings_origin(s->settings, "n", NULL);
+
+    return from != TUTTI_FROM_DEFAULT && (s->config.resume[0] == 0 || from != TUTTI_FROM_FILE);
+}
+
 /* A run whose workers come and go begins with the fewest, unless -n is given; one of them that is
-   resumed has a fixed number of workers. */
+   resumed has a fixed number of workers, unless --workers is given again. */
 static tutti_status read_workers(tutti_cli_settings *s, tutti_error *err)
 {
     static const char *const with_workers[] = { "restarts", "workers-timeout" };
     tutti_train_config *c = &s->config;
 
-    if (c->resume[0] != 0 && tutti_settings_origin(s->settings, "workers", NULL) == TUTTI_FROM_FILE)
-        c->workers = "";
-    if (c->workers[0] != 0 && tutti_settings_origin(s->settings, "n", NULL) == TUTTI_FROM_DEFAULT &&
-        atoi(c->workers) > 0)
+    if (c->workers[0] != 0 && atoi(c->workers) > 0 && !n_is_given(s))
         c->n = atoi(c->workers);
     /* a run that is resumed with a fixed number of workers has them in its file */
     for (size_t i = 0; i < TUTTI_LENGTH(with_workers) && c->workers[0] == 0; i++)

@@ -241,7 +241,8 @@ static int keep_one_each(why_found *found)
     return kept;
 }
 
-/* Keeps what is of the run that was asked for: of the newest world, or the newest member. Returns how many are left. */
+/* Keeps what is of the run that was asked for: of the newest world, or the newest member. Returns
+   how many are left. */
 static int keep_run(why_found *found, const char *folder, long pid)
 {
     const why_rank *of = NULL;

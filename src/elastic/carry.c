@@ -93,7 +93,7 @@ static void remember(tutti_carrier *c, uint64_t id, uint64_t step)
         k++;
     if (k == TUTTI_MEMBERS_MAX)
         return; /* it asks again */
-    c->askers[k] = (asker){ id, step };
+    c->askers[k] = (waiting){ id, step };
     if (k == c->n_askers)
         c->n_askers++;
 }
@@ -104,7 +104,7 @@ static void answer_those_that_wait(tutti_carrier *c)
     const offered *o = &c->main;
 
     for (int k = c->n_askers; k-- > 0 && o->image != NULL;) {
-        const asker a = c->askers[k];
+        const waiting a = c->askers[k];
         if (a.step > o->of.step)
             continue;
         if (a.step == o->of.step)

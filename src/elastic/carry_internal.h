@@ -39,7 +39,7 @@ typedef struct offered {
 } offered;
 
 /* One that has asked for the manifest of a step before it was on offer. */
-typedef struct asker { uint64_t id, step; } asker;
+typedef struct waiting { uint64_t id, step; } waiting;
 
 /* A holder whose manifest has come. */
 typedef struct listed { uint64_t id, version; } listed;
@@ -49,7 +49,7 @@ struct tutti_carrier {
     tutti_monitor *lock;         /* of all below */
     tutti_node *node;            /* NULL: nothing can be sent */
     offered main, beside;
-    asker askers[TUTTI_MEMBERS_MAX];
+    waiting askers[TUTTI_MEMBERS_MAX];
     int n_askers;
     tutti_fetch *fetch;          /* NULL: nothing is fetched */
     uint64_t step;               /* that is fetched */

@@ -3,7 +3,7 @@
    What it has of the run is one image, which its carrier has on offer: the state of the last step
    that it has made when an epoch ended, or one that it has fetched (follow_state.c). An epoch
    begins with that image on all members. At step 0 there is none: each makes the state of the
-   beginning by itself.
+   beginning by itself. Founders of a run that is resumed have one from the beginning.
 
      newcomer        asks what is trained, says that it is ready if it fits, waits
      member          without the state of its epoch   fetches it
@@ -365,6 +365,7 @@ tutti_status tutti_follower_open(tutti_follower **out, tutti_runtime *rt,
                                  const tutti_follow_options *options, tutti_error *err)
 {
     tutti_follower *f = tutti_alloc(1, sizeof *f);
+    tutti_image *const image = options->image;
     tutti_status status = TUTTI_OK;
 
     *out = NULL;
@@ -376,12 +377,17 @@ tutti_status tutti_follower_open(tutti_follower **out, tutti_runtime *rt,
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the members of a run");
     if (status == TUTTI_OK) {
         f->o = *options;
+        f->o.node.step = image != NULL ? image->step : 0;
         status = tutti_carrier_open(&f->carrier, rt, err);
     }
     if (status == TUTTI_OK && options->about != NULL)
         status = tutti_carrier_about(f->carrier, options->about, err);
     if (status == TUTTI_OK)
         status = open_node(f, options->founders, options->contacts, options->n, err);
+    if (status == TUTTI_OK && image != NULL)
+        status = tutti_follower_offer(f, image, err);
+    else
+        tutti_image_close(image);
     if (status == TUTTI_OK) {
         open_record(f);
         *out = f;

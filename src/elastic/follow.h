@@ -26,6 +26,9 @@ typedef struct tutti_follower tutti_follower;
 typedef struct tutti_follow_options {
     tutti_node_options node;     /* on_note and user are the follower's */
     tutti_world *founders;       /* a founder: the world of all of them; NULL: a newcomer, with */
+    /* A founder: the state of the step at which the run begins (--resume), with the same step on
+       all; the follower's, also on failure. NULL: step 0. */
+    tutti_image *image;
     const char *const *contacts; /* [n]: addresses of members, 1 to TUTTI_CONTACTS_MAX */
     int n;
     const char *transport; /* of the worlds of epochs: "tcp(...)"; NULL: "tcp" */

@@ -83,6 +83,8 @@ void tutti_follower_remove_pass(const tutti_follower *f);
 
 /* ---- follow_state.c ---- */
 
+/* Puts an image on offer, or closes it. */
+tutti_status tutti_follower_offer(tutti_follower *f, tutti_image *image, tutti_error *err);
 /* It has no state any more, or (keeps_part) only the part of one that others may lack. */
 tutti_status tutti_follower_drop(tutti_follower *f, bool keeps_part, tutti_error *err);
 /* The world of the epoch is open. */

@@ -1,12 +1,12 @@
 /* follow_state.c: what a process that follows its node has of the state of the run, and how it gets
    what it lacks.
 
-   Its carrier has on offer the image of the last step that it has made when an epoch ended, or one
-   that it has fetched. Where the method cuts its state over the workers (zero), that image is a
-   part: its shards, copies of the next worker's, and what all have. Then each member fetches the
-   rest from the others before the epoch begins, since the next cut is another one. The whole takes
-   the place of the part on offer, so that others can have it from there, until the first step of
-   the epoch is made.
+   Its carrier has on offer the image of the last step that it has made when an epoch ended, one
+   that it has fetched, or a founder's of the step at which the run begins. Where the method cuts
+   its state over the workers (zero), that image is a part: its shards, copies of the next worker's,
+   and what all have. Then each member fetches the rest from the others before the epoch begins,
+   since the next cut is another one. The whole takes the place of the part on offer, so that others
+   can have it from there, until the first step of the epoch is made.
 
    When a loss ends an epoch some members may have made a step that others have not. The next epoch
    begins with one of the two. Those that have the other one give their shards of that step
@@ -26,8 +26,7 @@ static tutti_elastic_state state_at(const tutti_follower *f, uint64_t step)
     return of;
 }
 
-/* Puts an image on offer, or closes it. */
-static tutti_status offer(tutti_follower *f, tutti_image *image, tutti_error *err)
+tutti_status tutti_follower_offer(tutti_follower *f, tutti_image *image, tutti_error *err)
 {
     const tutti_elastic_state of = state_at(f, image->step);
     const tutti_status status = tutti_carrier_offer(f->carrier, image, &of, err);
@@ -55,7 +54,7 @@ tutti_status tutti_follower_over(tutti_follower *f, tutti_image *image, tutti_im
     }
     if (status == TUTTI_OK && image != NULL) {
         f->rest = false;
-        return offer(f, image, err);
+        return tutti_follower_offer(f, image, err);
     }
     tutti_image_close(image);
     return status;
@@ -172,7 +171,7 @@ tutti_status tutti_follower_get_state(tutti_follower *f, const tutti_node_view *
         return TUTTI_OK;
     if (tutti_node_hold(f->node, image->step)) {
         f->rest = false;
-        return offer(f, image, err);
+        return tutti_follower_offer(f, image, err);
     }
     tutti_image_close(image);
     return TUTTI_OK;
@@ -201,7 +200,7 @@ tutti_status tutti_follower_get_rest(tutti_follower *f, const tutti_node_view *v
     if (image == NULL)
         return TUTTI_OK;
     f->rest = true;
-    return offer(f, image, err);
+    return tutti_follower_offer(f, image, err);
 }
 
 tutti_status tutti_follower_find_image(const tutti_follower *f, uint64_t step,

@@ -140,9 +140,10 @@ static tutti_status exchange(tutti_world *world, const founder *mine, founder *a
         (tutti_buffer){ NULL, all, n * sizeof own, TUTTI_U8 }, err);
 }
 
-static void write_epoch(tutti_epoch *e, const founder *all, int n)
+static void write_epoch(tutti_epoch *e, uint64_t step, const founder *all, int n)
 {
     e->number = 1;
+    e->step = step;
     e->n = n;
     e->next_rank = (uint32_t)n;
     for (int r = 0; r < n; r++) {
@@ -161,7 +162,7 @@ static tutti_status found(tutti_node *n, const founder *all, int size, tutti_err
 
     if (e == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for the members of a run");
-    write_epoch(e, all, size);
+    write_epoch(e, n->options.step, all, size);
     status = tutti_membership_found(&n->m, &o, e, tutti_now_ns(n->rt), err);
     tutti_free(e);
     return status == TUTTI_OK ? start(n, err) : status;

@@ -51,6 +51,7 @@ typedef struct tutti_node_options {
     /* As in tutti_membership_options. 0: 100 ms, 1 s, 500 ms, 500 ms. */
     int64_t heartbeat_ns, dead_ns, retry_ns, boundary_ns;
     int most;                    /* members of the run, as there */
+    uint64_t step;               /* of a founder: the step at which the run begins, equal on all */
     /* NULL: notes to this process are dropped. */
     void (*on_note)(void *user, const tutti_node_note *note);
     void *user;
@@ -63,7 +64,7 @@ tutti_status tutti_node_options_of(tutti_node_options *out, char *const *environ
 
 /* Opens the node of a founder. All ranks of the world call it, with equal run, key and times. The
    ids and addresses are exchanged over the world, which is that of epoch 1: rank r is member r, all
-   hold the state of step 0. Blocks for two all-gathers. The options are copied, the world is
+   hold the state of its step. Blocks for two all-gathers. The options are copied, the world is
    not kept. If it fails on one rank it fails on all, with a sentence that names the rank. */
 tutti_status tutti_node_found(tutti_node **out, tutti_world *world,
                               const tutti_node_options *options, tutti_error *err);

@@ -132,7 +132,8 @@ static tutti_status join(tutti_run *run, tutti_error *err)
     run->gone_bytes = fmax(0, run->told_bytes - sent);
     if (most[BEGUN] > 0)
         go_on(run, most, now);
-    return most[BEGUN] > 0 || run->entered_step > 0 ? TUTTI_OK : tutti_train_accept(run, err);
+    return most[BEGUN] > 0 || run->entered_step > run->resumed_step ? TUTTI_OK
+                                                                    : tutti_train_accept(run, err);
 }
 
 /* Adds events, JSON text, to those of earlier worlds. */
@@ -219,8 +220,9 @@ static tutti_status check(const tutti_train_config *c, tutti_error *err)
     return TUTTI_OK;
 }
 
-tutti_status tutti_train_epoch_open(tutti_run *run, tutti_world *world,
-                                    const tutti_train_epoch *epoch, tutti_error *err)
+/* Enters the world of an epoch with its state. */
+static tutti_status enter(tutti_run *run, tutti_world *world, const tutti_train_epoch *epoch,
+                          tutti_error *err)
 {
     TUTTI_TRY(check(run->config, err));
     run->epoch = *epoch;
@@ -236,7 +238,13 @@ tutti_status tutti_train_epoch_open(tutti_run *run, tutti_world *world,
     TUTTI_TRY(tutti_train_divide(run, err));
     TUTTI_TRY(tutti_train_sums_open(run, err));
     TUTTI_TRY(tutti_train_open(run, err));
-    TUTTI_TRY(tutti_train_sums_take(run, err));
+    return tutti_train_sums_take(run, err);
+}
+
+tutti_status tutti_train_epoch_open(tutti_run *run, tutti_world *world,
+                                    const tutti_train_epoch *epoch, tutti_error *err)
+{
+    TUTTI_TRY(enter(run, world, epoch, err));
     TUTTI_TRY(epoch->number == 1 ? tutti_train_accept(run, err) : join(run, err));
     TUTTI_TRY(tutti_train_report_open(run, err));
     if (epoch->number == 1)
@@ -247,10 +255,38 @@ tutti_status tutti_train_epoch_open(tutti_run *run, tutti_world *world,
     return TUTTI_OK;
 }
 
+/* recorded: its step may be recorded (run->recorded); else it is recorded again. */
+static tutti_status copy_state(tutti_run *run, bool recorded, tutti_image **image, tutti_error *err)
+{
+    char *const facts = tutti_train_facts(run, recorded);
+    const tutti_status status =
+        facts != NULL ? tutti_engine_image(run->engine, facts, image, err)
+                      : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for an image");
+
+    free(facts);
+    return status;
+}
+
+tutti_status tutti_train_epoch_resume(tutti_run *run, tutti_world *world, tutti_image **image,
+                                      tutti_error *err)
+{
+    const tutti_train_epoch epoch = { .number = 1 };
+    tutti_status status = enter(run, world, &epoch, err);
+
+    *image = NULL;
+    if (status == TUTTI_OK)
+        status = copy_state(run, true, image, err);
+    if (status == TUTTI_OK) {
+        run->resumed_step = run->entered_step;
+        run->events_before = tutti_train_events(run, false); /* checkpoints that were passed over */
+    } else
+        tutti_world_failure_report(world, err); /* the others may wait for this one */
+    tutti_train_leave(run);
+    return status;
+}
+
 tutti_status tutti_train_epoch_image(tutti_run *run, tutti_image **image, tutti_error *err)
 {
-    char *facts;
-    tutti_status status;
     uint64_t step;
 
     *image = NULL;
@@ -260,11 +296,7 @@ tutti_status tutti_train_epoch_image(tutti_run *run, tutti_image **image, tutti_
                           "step; begin with that of another member",
                           run->rank);
     tutti_engine_eval_end(run->engine, NULL); /* if one was cut short; else this does nothing */
-    facts = tutti_train_facts(run, false);
-    status = facts != NULL ? tutti_engine_image(run->engine, facts, image, err)
-                           : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for an image");
-    free(facts);
-    return status;
+    return copy_state(run, false, image, err);
 }
 
 tutti_status tutti_train_epoch_beside(tutti_run *run, tutti_image **image, tutti_error *err)

@@ -48,6 +48,11 @@ typedef struct tutti_train_epoch {
    members begin with states of different steps. Collective. Blocks. */
 tutti_status tutti_train_epoch_open(tutti_run *run, tutti_world *world,
                                     const tutti_train_epoch *epoch, tutti_error *err);
+/* Before the first epoch of a run with --resume: loads that checkpoint in a world of the founders,
+   and copies the state of this one (tutti_train_epoch_image), with which epoch 1 begins. Leaves the
+   world. Close the image with tutti_image_close. Collective. Blocks. */
+tutti_status tutti_train_epoch_resume(tutti_run *run, tutti_world *world,
+                                      struct tutti_image **image, tutti_error *err);
 /* Copies the state of this member, with which another epoch may begin: before close, when
    tutti_train_loop has returned, or when it or what follows it has failed by a loss. image->step:
    its step. Close it with tutti_image_close. TUTTI_ERR_STATE: it is not that of a whole

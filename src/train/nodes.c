@@ -177,16 +177,6 @@ static void say(void *user, const char *line)
         io->say(io->user, 3, line);
 }
 
-static tutti_status check(const tutti_train_config *c, tutti_error *err)
-{
-    if (c->resume[0] != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "resume is %.200s, but members that come get the state from the others, "
-                          "who would begin at step 0; begin without it",
-                          c->resume);
-    return TUTTI_OK;
-}
-
 /* The answer to newcomers: the options of config.json, and the directory of the results; then, each
    in a line of its own, the version of the library and the hash of the data. Engines compare these,
    too: by then the others wait. */
@@ -230,8 +220,13 @@ tutti_status tutti_train_by_nodes(tutti_run *run, const tutti_train_nodes *how, 
     tutti_status status;
 
     *ended = false;
-    TUTTI_TRY(check(run->config, err));
     status = tell_about(run, &about, err);
+    if (how->founders == NULL) { /* it gets the state from members, whatever they began with */
+        run->of_epoch = *run->config;
+        run->of_epoch.resume = "";
+        run->config = &run->of_epoch;
+    } else if (status == TUTTI_OK && run->config->resume[0] != 0)
+        status = tutti_train_epoch_resume(run, how->founders, &options.image, err);
     options.most = most_bytes(run);
     options.about = about;
     options.folder = run->config->out;

@@ -1,6 +1,6 @@
 /* nodes_wait.c: what becomes of a run that cannot go on, since too few others are left or all have
    been asked to leave (elastic/follow.h): its last state is written as the checkpoint of a run of
-   one worker, with which a run of a fixed number of workers goes on. */
+   one worker, with which another run goes on. */
 #include <errno.h>
 #include <string.h>
 
@@ -76,13 +76,13 @@ tutti_status tutti_node_trainer_save(void *user, const tutti_image *image, tutti
 }
 
 /* Writes the command that continues the run from a path; a path that is too long is described. */
-static void say_command(const char *path, const char *what, char *text, size_t bytes)
+static void say_command(const char *workers, const char *path, char *text, size_t bytes)
 {
     const bool fits = strlen(path) <= PATH_SHOWN;
 
     snprintf(text, bytes,
-             "continue with a fixed number of workers: tutti train --resume %.*s -n N%s%s", PATH_SHOWN,
-             fits ? path : "PATH", fits ? "" : ", where PATH is ", fits ? "" : what);
+             "continue by tutti train --resume %.*s --workers %.20s, or with -n N%s", PATH_SHOWN,
+             fits ? path : "PATH", workers, fits ? "" : ", where PATH is the run's folder (--out)");
 }
 
 void tutti_node_trainer_mends(void *user, bool saves, char *text, size_t bytes)
@@ -92,9 +92,9 @@ void tutti_node_trainer_mends(void *user, bool saves, char *text, size_t bytes)
     char found[4096];
 
     if (saves)
-        say_command(c->out, "the run's folder (--out)", text, bytes);
+        say_command(c->workers, c->out, text, bytes);
     else if (newest_checkpoint(t, found, sizeof found) > 0)
-        say_command(found, "the run's folder (--out)", text, bytes);
+        say_command(c->workers, found, text, bytes);
     else
         snprintf(text, bytes, "there is no checkpoint%s, so begin again",
                  tutti_node_trainer_saves(c) ? " yet" : ", since checkpoint-every is 0");

@@ -388,6 +388,12 @@ static tutti_status load(tutti_run *run, const char *path, tutti_error *err)
         status = load_state(run, checkpoint, err);
     if (status == TUTTI_OK)
         run->first_step = tutti_checkpoint_step(checkpoint);
+    if (status == TUTTI_OK && run->epoch.number > 0) {
+        tutti_free(run->resumed_facts);
+        run->resumed_facts = tutti_copy_text(tutti_checkpoint_facts(checkpoint));
+        if (run->resumed_facts == NULL)
+            status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "resuming %s", path);
+    }
     tutti_checkpoint_close(checkpoint);
     return status;
 }

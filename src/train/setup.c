@@ -190,7 +190,8 @@ static tutti_status open_engine_on(tutti_run *run, const tutti_param *params, si
              "s\nresume=%s\n",
              c->model, (unsigned long long)tutti_data_hash(run->data), c->partition,
              (long long)c->threads, tutti_train_precision_name(c), (long long)c->eval_every,
-             (long long)c->checkpoint_every, c->target, c->resume);
+             (long long)c->checkpoint_every, c->target,
+             run->epoch.number == 0 ? c->resume : ""); /* of members the founders alone load it */
     const tutti_engine_options options = {
         .method = c->method,
         .optimizer = c->optimizer,
@@ -465,5 +466,6 @@ void tutti_train_close_all(tutti_run *run)
     tutti_free(run->statistics);
     tutti_train_sums_close(run);
     tutti_free(run->passed_over);
+    tutti_free(run->resumed_facts);
     json_decref(run->events_before);
 }

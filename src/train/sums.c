@@ -225,9 +225,13 @@ tutti_status tutti_train_sums_take(tutti_run *run, tutti_error *err)
 
     memset(run->share_loss, 0, shares_of(run) * sizeof *run->share_loss);
     run->loss_sum = run->loss_samples = run->regret = 0;
-    if (run->epoch.from == NULL)
+    if (run->epoch.from == NULL && run->resumed_facts == NULL)
         return TUTTI_OK;
-    facts = json_loads(tutti_checkpoint_facts(run->epoch.from), 0, NULL);
+    facts = json_loads(run->epoch.from != NULL ? tutti_checkpoint_facts(run->epoch.from)
+                                               : run->resumed_facts,
+                       0, NULL);
+    tutti_free(run->resumed_facts);
+    run->resumed_facts = NULL;
     sums = json_object_get(facts, "since_report");
     if (sums != NULL)
         status = take(run, sums, err);

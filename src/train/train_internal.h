@@ -118,6 +118,8 @@ typedef struct tutti_run {
     uint64_t steps;                  /* of the whole run */
     uint64_t first_step;             /* step at which this process began: 0, or a checkpoint's */
     uint64_t entered_step;           /* step at which it began in this world */
+    uint64_t resumed_step;           /* of the checkpoint with which epoch 1 begins; 0: none */
+    char *resumed_facts;             /* that checkpoint's, until the sums are taken; NULL: none */
     uint64_t recorded;               /* the last step whose report and evaluation are done here */
     uint64_t led;                    /* the last epoch of the members in which this was index 0 */
     bool begun;                      /* tutti_train_loop has been called */

@@ -10,9 +10,6 @@
 /* Options about the members and their places. NULL: all well. */
 static const char *against_places(const tutti_train_config *c)
 {
-    if (c->resume[0] != 0)
-        return "resume is given, but those who join get the state from members, who would begin at "
-               "step 0; resume with a fixed number of workers";
     if (c->servers > 0)
         return "servers are given, and a server's slice of the model would be lost with it; leave "
                "servers at 0";

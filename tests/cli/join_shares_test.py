@@ -38,10 +38,10 @@ class JoinShares(ElasticRuns):
         self.ends(3, run, "lost")
         self.assertRegex(self.said("lost"), r"a part of the state was on workers that are lost \(state of step \d+: .*"
                          r"; what rank 2 of 5 had is nowhere\); the run waits for one that may have it for 4 s\. "
-                         r"If there is none, end it: continue with a fixed number of workers: tutti train --resume")
+                         r"If there is none, end it: continue by tutti train --resume")
         self.assertRegex(self.said("lost"), r"a part of the state was on workers that are lost .*, so the run ends; "
-                         r"the last agreed step is \d+, .* continue with a fixed number of workers: tutti train "
-                         r"--resume \S+/checkpoints/step-\d+ -n N\n")
+                         r"the last agreed step is \d+, .* continue by tutti train "
+                         r"--resume \S+/checkpoints/step-\d+ --workers 1:6, or with -n N\n")
         self.resume(out, 3)
         self.same_as_undisturbed(60, out, *zero)
 

@@ -39,7 +39,7 @@ class Quorum(ElasticRuns):
         self.ends(3, run, "alone")
         ended = re.search(r"worker 2: 1 of [23] workers answered for \d\.\d s, which is no majority, so the run ends; "
                           r"the last agreed step is (\d+), and this worker has the state of step (\d+); continue "
-                          r"with a fixed number of workers: tutti train --resume (\S+) -n N\n", self.said("alone"))
+                          r"by tutti train --resume (\S+) --workers 1:6, or with -n N\n", self.said("alone"))
         self.assertTrue(ended, self.said("alone"))
         self.assertLessEqual(int(ended.group(2)) - int(ended.group(1)), 1)
         self.assertEqual(ended.group(3), out + "/checkpoints/step-%08d" % int(ended.group(2)))
@@ -51,8 +51,8 @@ class Quorum(ElasticRuns):
         run, out = self.lose_two_of_three(name, "--checkpoint-every", "1000", "--workers-timeout", "0.5")
         self.ends(3, run, name)
         for said in r"If they are lost, end it, and it saves its last step", r"the state of step \d+":
-            self.assertRegex(self.said(name), said + r"[:;] continue with a fixed number of workers: "
-                             r"tutti train --resume PATH -n N, where PATH is the run's folder \(--out\)\n")
+            self.assertRegex(self.said(name), said + r"[:;] continue by tutti train --resume PATH --workers 1:6, or "
+                             r"with -n N, where PATH is the run's folder \(--out\)\n")
         self.resume(out, 2)
 
     def test_a_run_without_a_majority_that_is_stopped_keeps_its_last_step(self):
@@ -77,7 +77,7 @@ class Quorum(ElasticRuns):
         self.ends(3, run, "lack")
         self.assertRegex(self.said("lack"), r"the run had 1 worker for \d\.\d s, and is to have 2 at least; nobody "
                          r"else has come; the last agreed step is (\d+), and this worker has the state of step \1; "
-                         r"continue with a fixed number of workers: tutti train --resume \S+/step-0*\1 -n N")
+                         r"continue by tutti train --resume \S+/step-0*\1 --workers 2:3, or with -n N")
         self.resume(out, 3)
         self.same_as_undisturbed(60, out)
 
@@ -113,8 +113,8 @@ class Quorum(ElasticRuns):
         self.ends(143, run, "kept")
         self.assertFalse(any(map(alive, workers)))
         newest = max(os.listdir(os.path.join(out, "checkpoints"))) # the last to leave may be a step ahead
-        self.assertIn("the newest checkpoint is %s/checkpoints/%s; to continue from there: tutti train --resume %s\n"
-                      % (out, newest, out), self.said("kept"))
+        self.assertIn("the newest checkpoint is %s/checkpoints/%s; to continue from there: tutti train --resume %s "
+                      "--workers 1:6\n" % (out, newest, out), self.said("kept"))
         self.resume(out, 2)
         self.same_as_undisturbed(240, out)
 

@@ -452,7 +452,7 @@ static void one_that_has_it_later_answers_then(void **state)
     stall_ns = 100 * MS;
 }
 
-/* As above. Meanwhile another process asks the holders for the step after, and one asks for the step before. */
+/* As above. Meanwhile others ask the holders for the step after, or before. */
 static bool others_ask_too(void *user)
 {
     const tutti_elastic_state of = state_of_test();

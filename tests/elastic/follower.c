@@ -152,6 +152,7 @@ void follower_main(trainer *t)
     if (status == TUTTI_OK && t->size > 0)
         status = tutti_world_open(&founders, "tcp", &err);
     o.founders = founders;
+    o.image = t->begins > 0 && founders != NULL ? image_of_step(t, t->begins) : NULL;
     if (status == TUTTI_OK)
         status = tutti_follower_open(&f, rt, &o, &err);
     if (status != TUTTI_OK)

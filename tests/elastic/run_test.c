@@ -391,6 +391,29 @@ static void one_that_fails_waits_for_one_that_fetches_slowly(void **state)
     close_run(&r);
 }
 
+/* A resumed run: before its first step one comes and one is lost. */
+static void founders_give_the_state_with_which_the_run_begins(void **state)
+{
+    trainer as = follower;
+    run r;
+
+    (void)state;
+    as.begins = 40;
+    as.bytes = 1 << 20;
+    as.stands = true;
+    open_run_as(&r, 3, &as);
+    AWAIT(&r, r.at[0].members == 3 && r.at[1].members == 3 && r.at[2].members == 3);
+    r.as.stands = false;
+    assert_int_equal(join(&r, 1), 3);
+    AWAIT(&r, r.at[0].members == 4);
+    kill_one(&r, 1);
+    AWAIT(&r, r.at[0].members == 3 && r.at[2].members == 3);
+    assert_int_equal(steps(&r), 0); /* none is made */
+    r.at[0].stands = r.at[2].stands = false;
+    AWAIT(&r, train(&r, 0xd, 43));
+    close_run(&r);
+}
+
 /* There is one place, which the founder has. */
 static void a_newcomer_of_a_run_that_has_failed_says_so(void **state)
 {
@@ -463,6 +486,7 @@ int main(void)
         cmocka_unit_test(those_that_stand_still_count_when_one_fails),
         cmocka_unit_test(those_that_are_left_end_when_too_many_fail),
         cmocka_unit_test(one_that_fails_waits_for_one_that_fetches_slowly),
+        cmocka_unit_test(founders_give_the_state_with_which_the_run_begins),
         cmocka_unit_test(a_newcomer_of_a_run_that_has_failed_says_so),
         cmocka_unit_test(a_file_that_is_no_pass_is_not_replaced),
     };

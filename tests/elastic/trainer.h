@@ -16,7 +16,8 @@ typedef struct trainer {
     char contact[TUTTI_ADDRESS_BYTES]; /* of a newcomer */
     tutti_run_id run;
     tutti_run_key key;
-    bool follows;                /* follower.c; so are the next five */
+    bool follows;                /* follower.c; so are the next six */
+    uint64_t begins;             /* the step at which the run begins, of founders */
     bool slow;                   /* in taking parts of a state */
     int64_t dead_ns;
     int most;                    /* members; 0: any number */

@@ -1,6 +1,6 @@
 /* Goal: processes that follow the epochs of their nodes train as if they had been there all the
    time: one comes in the midst of the run, one is killed, one leaves, two fail, and the model and
-   the lines are those of a run that is not disturbed. What cannot be followed is refused. Method:
+   the lines are those of a run that is not disturbed. Method:
    processes are threads, their nodes and worlds are over tcp. Three are founders. The fourth joins
    by the address of the first. Each waits a little in each step until it has come. */
 #include <setjmp.h>
@@ -330,33 +330,6 @@ static void a_newcomer_that_is_not_admitted_gives_up(void **state)
     test_free(j);
 }
 
-static void refuse(const char *method, const char *resume, const char *sentence)
-{
-    job *j = test_calloc(1, sizeof *j);
-    process *p = &j->of[0];
-    tutti_error err = { .rank = -1 };
-    const tutti_train_nodes how = { 0 };
-    bool ended;
-
-    configure(j, "ddp", "nodes-refused");
-    j->config.method = method;
-    j->config.resume = resume;
-    assert_int_equal(tutti_runtime_open_posix(&p->rt, &err), TUTTI_OK);
-    tutti_train_begin(&p->run, p->rt, &j->config, &p->io);
-    assert_int_equal(tutti_train_by_nodes(&p->run, &how, &ended, &err), TUTTI_ERR_USAGE);
-    if (strstr(err.text, sentence) == NULL)
-        fail_msg("'%s' is not in: %s", sentence, err.text);
-    tutti_train_close_all(&p->run);
-    tutti_runtime_close(p->rt);
-    test_free(j);
-}
-
-static void what_cannot_be_followed_is_refused(void **state)
-{
-    (void)state;
-    refuse("ddp", "somewhere", "resume is somewhere");
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -365,7 +338,6 @@ int main(void)
         cmocka_unit_test(a_connection_that_breaks_ends_an_epoch),
         cmocka_unit_test(members_of_zero_that_fail_leave_their_parts),
         cmocka_unit_test(a_newcomer_that_is_not_admitted_gives_up),
-        cmocka_unit_test(what_cannot_be_followed_is_refused),
     };
     return cmocka_run_group_tests(tests, epochs_set_up, epochs_tear_down);
 }
