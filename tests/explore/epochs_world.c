@@ -342,6 +342,7 @@ epochs_world *epochs_open_with(uint64_t seed, int n, bool synchronous, int64_t d
     w->latency_ns = 8LL * MS;
     w->fetch_ns = 300LL * MS;
     founders->number = 1;
+    founders->step = seed % 4 == 3 ? 120 : 0; /* of a run that is resumed */
     founders->next_rank = (uint32_t)n;
     founders->n = n;
     for (int i = 0; i < n; i++) {
@@ -357,8 +358,10 @@ epochs_world *epochs_open_with(uint64_t seed, int n, bool synchronous, int64_t d
         life *const l = bear(w, i, &options, address);
         if (tutti_membership_found(&l->m, &options, founders, 0, &err) != TUTTI_OK)
             epochs_fail(w, "%s", err.text);
-        else
+        else {
+            l->step = founders->step;
             epochs_observe(w, l);
+        }
     }
     return w;
 }
