@@ -241,8 +241,16 @@ static int keep_one_each(why_found *found)
     return kept;
 }
 
-/* Keeps what is of the run that was asked for: of the newest world, or the newest member. Returns
-   how many are left. */
+/* Does `a` tell better than `b` what run is asked for? A member does: it may have the world of the
+   founders still, which is of another run. Else the newer one. */
+static bool is_better(const tutti_activity_about *a, const tutti_activity_about *b)
+{
+    const bool member = a->rank < 0, other = b->rank < 0;
+
+    return member != other ? member : a->opened_ns > b->opened_ns;
+}
+
+/* Keeps what is of the run that was asked for. Returns how many are left. */
 static int keep_run(why_found *found, const char *folder, long pid)
 {
     const why_rank *of = NULL;
@@ -251,7 +259,7 @@ static int keep_run(why_found *found, const char *folder, long pid)
 
     for (int k = 0; k < found->n; k++)
         if (is_asked(&found->ranks[k], folder, pid) &&
-            (of == NULL || found->ranks[k].view.about.opened_ns > of->view.about.opened_ns))
+            (of == NULL || is_better(&found->ranks[k].view.about, &of->view.about)))
             of = &found->ranks[k];
     if (of == NULL)
         return 0;
