@@ -113,7 +113,8 @@ def save(run, directory):
 _saved.save_module = save
 """
     at = "for epoch in range(epochs):"
-    run = Elastic(tmp_path, "within", 3, delay=0.1, script=saves(folder, every=3).replace(at, dies + at, 1))
+    run = Elastic(tmp_path, "within", 3, delay=0.7, script=saves(folder, every=3).replace(at, dies + at, 1))
+    assert int(run.until(r"^begins \d+ ([1-9]\d*)$")[1]) >= 5  # it comes while they wait for it, not after the end
     text = run.end()
     assert "killed by signal 9" in text and "Error" not in text and equal(run.model(), undisturbed)
     done = subprocess.run([f"{build()}/bin/tutti", "check", str(folder / "step-00000006")], capture_output=True)
