@@ -135,6 +135,8 @@ class Chaos(Case):
         sleeps = [sys.executable, "-c", "import time; time.sleep(100)"]
         worker, other = subprocess.Popen([*sleeps, system.folder]), subprocess.Popen(sleeps)
         try:
+            while system.folder.encode() not in read(f"/proc/{worker.pid}/cmdline"):  # empty within exec
+                time.sleep(0.01)
             with open(system.log.path, "w") as f:
                 f.write(f"step {worker.pid} 1 1.0\nstep {other.pid} 1 1.0\n")
             system.end()
