@@ -66,7 +66,6 @@ typedef struct tutti_launch {
     const char *spec;         /* "shm" or "shm(option=...)" */
     char *const *environment; /* as environ */
     void *within;             /* for use by run(); NULL otherwise */
-    uint64_t run;             /* a number that its ranks have in common; 0: by the environment */
     tutti_runtime *rt;        /* the transport's own runtime (sim); NULL: the caller's */
     void (*waits)(void *user, const char *line);
     void *user;

@@ -112,7 +112,7 @@ int tutti_windows_find(const tutti_world *world, const void *x, size_t bytes, ui
 
 /* Makes the record of what this rank is in, unless the run is simulated. Never fails: a run does
    without where no record can be made. */
-void tutti_noted_open(tutti_world *world, const tutti_launch *launch);
+void tutti_noted_open(tutti_world *world, char *const *environment);
 /* Notes a collective in the record, until tutti_activity_leave of the slot that it returns. */
 int tutti_noted_enter(const tutti_group *g, tutti_collective kind, uint64_t call, size_t count);
 /* Notes likewise that a thread waits for `rank`; TUTTI_ANY is not noted. */

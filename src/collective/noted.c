@@ -27,13 +27,13 @@ static uint64_t run_of(char *const *environment, int size)
     return tutti_hash(words, sizeof words);
 }
 
-void tutti_noted_open(tutti_world *world, const tutti_launch *launch)
+void tutti_noted_open(tutti_world *world, char *const *environment)
 {
     tutti_activity_about about = { .rank = world->rank, .size = world->size };
 
     if (world->ops->simulated)
         return;
-    about.run = launch->run != 0 ? launch->run : run_of(launch->environment, world->size);
+    about.run = run_of(environment, world->size);
     snprintf(about.transport, sizeof about.transport, "%s", world->ops->name);
     for (int r = 0; r < world->size && r < TUTTI_ACTIVITY_RANKS; r++)
         if (tutti_world_host(world, r) == tutti_world_host(world, world->rank))
@@ -44,6 +44,11 @@ void tutti_noted_open(tutti_world *world, const tutti_launch *launch)
 tutti_activity *tutti_world_activity(const tutti_world *world)
 {
     return world->activity;
+}
+
+void tutti_world_run_number(tutti_world *world, uint64_t run)
+{
+    tutti_activity_run(world->activity, run);
 }
 
 void tutti_world_folder(tutti_world *world, const char *directory)

@@ -8,5 +8,7 @@
 
 /* The record of this world's rank, which ends with the world. NULL: it has none. */
 tutti_activity *tutti_world_activity(const tutti_world *world);
+/* Another number of its run, which worlds of several sizes have in common. */
+void tutti_world_run_number(tutti_world *world, uint64_t run);
 #pragma GCC visibility pop
 #endif

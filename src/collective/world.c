@@ -201,7 +201,7 @@ static tutti_status open_parts(tutti_world *world, const tutti_launch *launch, t
     TUTTI_TRY(know_nodes(world, nodes, err));
     if (world->ops->publish != NULL && world->size > 1)
         TUTTI_TRY(tutti_rendezvous_open(world, err));
-    tutti_noted_open(world, launch);
+    tutti_noted_open(world, launch->environment);
     return TUTTI_OK;
 }
 

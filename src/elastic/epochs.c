@@ -6,6 +6,7 @@
    (tcp_within.stop). It is written as soon as the node knows that the epoch has ended. So no
    node waits for another, and a member that is cut off ends its own waits. */
 #include "node_internal.h"
+#include "collective/noted.h"
 #include "collective/world.h"
 #include "transport/registry.h"
 #include <errno.h>
@@ -201,11 +202,12 @@ tutti_status tutti_node_world(tutti_world **out, tutti_node *n, uint64_t epoch, 
     launch.rank = n->view.index;
     launch.size = n->view.n;
     launch.within = &within;
-    launch.run = tutti_node_run(n);
     tutti_unlock(n->lock);
     if (status == TUTTI_OK)
         status = tutti_world_open_on(out, tutti_transport_find("tcp"), &launch, NULL, err);
     tutti_run_key_wipe(&within.key);
+    if (status == TUTTI_OK)
+        tutti_world_run_number(*out, tutti_node_run(n));
     tutti_lock(n->lock);
     n->opening = false;
     if (status != TUTTI_OK && (status == TUTTI_CLOSED || !goes_on(n, epoch)))

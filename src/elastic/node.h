@@ -102,7 +102,7 @@ void tutti_node_epoch(tutti_node *node, tutti_epoch *epoch);
 /* As tutti_membership_waiting. */
 int tutti_node_waiting(tutti_node *node, uint64_t *ids, int most);
 uint64_t tutti_node_id(const tutti_node *node);            /* this process's */
-uint64_t tutti_node_run(const tutti_node *node);           /* of the run, as tutti_launch.run */
+uint64_t tutti_node_run(const tutti_node *node);           /* of the run, for `tutti why` */
 const char *tutti_node_address(const tutti_node *node);    /* "127.0.0.1:41234" */
 /* A sentence about what it does or waits for; of a newcomer without an answer also why its last
    call failed. */

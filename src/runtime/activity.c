@@ -67,6 +67,12 @@ void tutti_activity_close(tutti_activity *a)
     tutti_free(a);
 }
 
+void tutti_activity_run(tutti_activity *a, uint64_t run)
+{
+    if (a != NULL) /* relaxed: a reader takes either number */
+        atomic_store_explicit(&a->record->run, run, memory_order_relaxed);
+}
+
 void tutti_activity_folder(tutti_activity *a, const char *directory)
 {
     char *path;

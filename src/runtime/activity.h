@@ -63,6 +63,8 @@ typedef struct tutti_activity_about {
 /* Makes the record. NULL: the system has no such files, or no descriptor is left. */
 tutti_activity *tutti_activity_open(const tutti_activity_about *about);
 void tutti_activity_close(tutti_activity *a);
+/* Another number of the run than `about` has. */
+void tutti_activity_run(tutti_activity *a, uint64_t run);
 /* Names the run's directory, by which `tutti why DIR` finds the rank. Once. */
 void tutti_activity_folder(tutti_activity *a, const char *directory);
 /* Begins `what`, whose times are set here; returns its slot, for leave. -1: no slot is free. */

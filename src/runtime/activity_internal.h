@@ -5,7 +5,7 @@
 #include <stdatomic.h>
 #include "activity.h"
 
-#define TUTTI_ACTIVITY_MAGIC UINT64_C(0x326f646974747574) /* "tuttido2": changes with the layout */
+#define TUTTI_ACTIVITY_MAGIC UINT64_C(0x336f646974747574) /* "tuttido3": changes with the layout */
 
 enum { TUTTI_ACTIVITY_WORDS = sizeof(tutti_activity_entry) / sizeof(uint64_t) };
 _Static_assert(sizeof(tutti_activity_entry) % sizeof(uint64_t) == 0, "an entry is whole words");
@@ -27,6 +27,7 @@ typedef struct activity_past {
 typedef struct activity_record {
     uint64_t magic, bytes;       /* of all this */
     tutti_activity_about about;
+    _Atomic uint64_t run;        /* takes the place of that of `about`; 0: it does not */
     _Atomic uint32_t has_folder; /* stored with release after `folder` was written */
     char folder[1024];
     _Atomic uint32_t taken[TUTTI_ACTIVITY_SLOTS]; /* 1: a thread has this slot */

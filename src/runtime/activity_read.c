@@ -84,6 +84,7 @@ tutti_status tutti_activity_read(tutti_activity_view *view, const void *first, c
 {
     const activity_record *a = first, *b = second;
     uint32_t has_folder;
+    uint64_t run;
 
     memset(view, 0, sizeof *view);
     if (bytes != sizeof *a)
@@ -101,6 +102,9 @@ tutti_status tutti_activity_read(tutti_activity_view *view, const void *first, c
                           "the record is damaged: it is of rank %d of %d, process %lld",
                           a->about.rank, a->about.size, (long long)a->about.process);
     view->about = a->about;
+    memcpy(&run, (const void *)&b->run, sizeof run);
+    if (run != 0)
+        view->about.run = run;
     clean(view->about.transport, sizeof view->about.transport);
     memcpy(&has_folder, (const void *)&a->has_folder, sizeof has_folder);
     if (has_folder == 1) {
