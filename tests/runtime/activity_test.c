@@ -59,7 +59,7 @@ static void what_is_entered_is_read_until_it_ends(void **state)
     }
     tutti_activity_leave(a, slot[1]);
     assert_int_equal(tutti_activity_own(a, &view, NULL), TUTTI_OK);
-    assert_int_equal(view.about.rank, 2);
+    assert_true(view.about.rank == 2 && view.about.run == 7);
     assert_int_equal(view.about.process, getpid());
     assert_string_equal(view.folder, "/runs/one");
     assert_int_equal(view.n_now, 3);
@@ -73,6 +73,9 @@ static void what_is_entered_is_read_until_it_ends(void **state)
     assert_whole(&view.events[0]);
     assert_int_equal(view.events[0].call, 2);
     assert_true(view.events[0].ended_ns >= view.events[0].since_ns && view.events[0].since_ns > 0);
+    tutti_activity_run(a, 9);
+    assert_int_equal(tutti_activity_own(a, &view, NULL), TUTTI_OK);
+    assert_true(view.about.rank == 2 && view.about.run == 9);
     tutti_activity_close(a);
 }
 

@@ -1,8 +1,8 @@
 /* Goal: processes that follow the epochs of their nodes train as if they had been there all the
    time: one comes in the midst of the run, one is killed, one leaves, two fail, and the model and
-   the lines are those of a run that is not disturbed. Method:
-   processes are threads, their nodes and worlds are over tcp. Three are founders. The fourth joins
-   by the address of the first. Each waits a little in each step until it has come. */
+   the lines are those of a run that is not disturbed. Method: processes are threads, their nodes
+   and worlds are over tcp. Three are founders. The fourth joins by the address of the first. Each
+   waits a little in each step until it has come. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
