@@ -32,81 +32,19 @@
 
    `tutti join` uses it for one worker, which is a newcomer of a run elsewhere. */
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "../transport/shm/shm_region.h"
-#include "launch_internal.h"
-#include "launch.h"
-
-extern char **environ;
+#include "elastic_internal.h"
 
 #define MS INT64_C(1000000)
 enum { LEAVE_MS = 30000, STOPPED_MS = 3000, CHECK_MS = 500, WAIT_MS = 1000, WAIT_MOST_MS = 30000 };
 enum { ENDED_MS = 6000, AGAIN_MS = 30000 };
 enum { REFUSED = 2, LOST = 3 }; /* exit codes of a worker */
-enum { ID, KEY, TELL, PASS, JOIN, VARIABLES };
-
-typedef struct worker {
-    pid_t pid;
-    int pidfd;                   /* -1: it does not run */
-    int started_again;           /* how often */
-    int64_t start_at;            /* when it is started again; 0: it is not */
-    bool ours;                   /* the launcher has killed it */
-    bool newcomer;               /* it was started again */
-    bool in;                     /* it has reported an epoch */
-    int place;                   /* its rank there */
-    unsigned long long epoch;    /* that epoch */
-    bool done;                   /* it has seen the end of the run, and ends by itself */
-    bool refused;                /* it ends by itself, and says why */
-    char address[64];            /* "": it has not joined */
-    launch_stopped stopped;
-} worker;
-
-typedef struct elastic {
-    const tutti_launch_elastic_options *options;
-    tutti_runtime *rt;
-    tutti_shm_region region;     /* where the founders meet */
-    launch_start founders, newcomers; /* what they are started with */
-    worker *workers;             /* [n] */
-    cpu_set_t *cores;            /* [n] */
-    struct pollfd *polled;       /* [n + 2]: the workers, the signals, the pipe */
-    int n, alive;
-    launch_signals signals;
-    int tells[2];                /* the pipe */
-    char told[2 * TUTTI_LAUNCH_LINE]; /* the beginning of a line of it */
-    size_t n_told;
-    char text[VARIABLES][4300];  /* variables of the workers */
-    char **environment[2];       /* of founders, of newcomers */
-    tutti_launch_pass pass;      /* as it was written last, without the key; n 0: it was not */
-    bool met, ended;             /* a worker has joined; one has seen the end of the run */
-    bool placed;                 /* a worker has reported an epoch */
-    bool whole;                  /* rank 0 of the newest epoch has seen the end of the run */
-    unsigned long long newest;   /* the newest epoch that was reported */
-    bool first;                  /* its rank 0 is a worker of this host */
-    bool killed;                 /* all, since they did not leave in time */
-    int64_t ended_at;
-    bool asked, asked_members;   /* those that were left then to leave */
-    int user_signal;             /* the first; 0: none */
-    int64_t signal_at, kill_at;  /* kill_at 0: nothing is to be killed */
-    int code;                    /* of the first worker that has failed; 0 */
-    char why[300];               /* how */
-    int code_after;              /* likewise, of the first that has seen the end of the run before */
-    char why_after[300];
-    bool printed;                /* worker 0 has refused the run, and printed the reason */
-} elastic;
-
-static void say(const elastic *e, const char *line)
-{
-    if (e->options->say != NULL)
-        e->options->say(e->options->user, line);
-}
 
 static void send_all(elastic *e, int signal)
 {
@@ -335,45 +273,7 @@ static void reap(elastic *e, int k)
         on_loss(e, k, status);
 }
 
-/* ---- starting ---- */
-
-static tutti_status start(elastic *e, int k, bool founder, tutti_error *err)
-{
-    worker *w = &e->workers[k];
-    tutti_status status;
-
-    w->start_at = 0;
-    w->newcomer = !founder;
-    w->in = w->done = w->refused = w->ours = false;
-    w->stopped = (launch_stopped){ .since_ns = 0 };
-    status = tutti_launch_start_worker(founder ? &e->founders : &e->newcomers, k,
-                                       e->options->joins ? NULL : &e->cores[k], NULL, &w->pid,
-                                       &w->pidfd, err);
-    if (status == TUTTI_OK) {
-        e->alive++;
-        return TUTTI_OK;
-    }
-    if (w->pid > 0) { /* it runs but cannot be watched */
-        kill(w->pid, SIGKILL);
-        waitpid(w->pid, NULL, 0);
-    }
-    return status;
-}
-
-static void start_again(elastic *e)
-{
-    tutti_error why = { .rank = -1 };
-
-    for (int k = 0; k < e->n; k++) {
-        worker *w = &e->workers[k];
-        if (w->start_at == 0 || tutti_now_ns(e->rt) < w->start_at)
-            continue;
-        if (e->ended)
-            w->start_at = 0;
-        else if (start(e, k, false, &why) != TUTTI_OK)
-            say(e, why.text);
-    }
-}
+/* ---- watching ---- */
 
 /* The run has ended. A worker that is stopped would be waited for for ever. */
 static void end_the_stopped(elastic *e)
@@ -387,8 +287,6 @@ static void end_the_stopped(elastic *e)
         }
     }
 }
-
-/* ---- watching ---- */
 
 static int milliseconds(const elastic *e)
 {
@@ -457,7 +355,7 @@ static void watch(elastic *e)
         for (int k = 0; k < e->n; k++)
             if (e->workers[k].pidfd >= 0 && e->polled[k].revents != 0)
                 reap(e, k);
-        start_again(e);
+        tutti_launch_elastic_start_due(e);
         end_the_stopped(e);
         end_the_rest(e);
         if (e->kill_at != 0 && tutti_now_ns(e->rt) >= e->kill_at) {
@@ -530,101 +428,6 @@ static void conclude(const elastic *e, tutti_launch_result *result)
 
 /* ---- opening and closing ---- */
 
-static bool is_ours(const char *variable)
-{
-    return strncmp(variable, "TUTTI_MEET", 10) == 0 || strncmp(variable, "TUTTI_RUN_", 10) == 0 ||
-           strncmp(variable, TUTTI_LAUNCH_TELL "=", sizeof TUTTI_LAUNCH_TELL) == 0 ||
-           strncmp(variable, TUTTI_LAUNCH_PASS "=", sizeof TUTTI_LAUNCH_PASS) == 0 ||
-           strncmp(variable, TUTTI_LAUNCH_JOIN "=", sizeof TUTTI_LAUNCH_JOIN) == 0;
-}
-
-/* The workers get the key in their environment, which only this user can read. */
-static tutti_status open_environment(elastic *e, tutti_error *err)
-{
-    char id[TUTTI_RUN_ID_TEXT], key[TUTTI_RUN_KEY_TEXT];
-    size_t n = 0;
-
-    tutti_run_id_text(&e->options->id, id);
-    tutti_run_key_text(&e->options->key, key);
-    snprintf(e->text[ID], sizeof e->text[ID], TUTTI_MEET_VARIABLE_ID "=%s", id);
-    snprintf(e->text[KEY], sizeof e->text[KEY], TUTTI_MEET_VARIABLE_KEY "=%s", key);
-    snprintf(e->text[TELL], sizeof e->text[TELL], TUTTI_LAUNCH_TELL "=%d", e->tells[1]);
-    snprintf(e->text[PASS], sizeof e->text[PASS], TUTTI_LAUNCH_PASS "=%.4200s", e->options->pass);
-    snprintf(e->text[JOIN], sizeof e->text[JOIN], TUTTI_LAUNCH_JOIN "=%.4200s", e->options->pass);
-    explicit_bzero(key, sizeof key);
-    while (environ[n] != NULL)
-        n++;
-    for (int newcomer = 0; newcomer < 2; newcomer++) {
-        char **to = tutti_alloc(n + VARIABLES + 1, sizeof *to);
-        size_t kept = 0;
-        e->environment[newcomer] = to;
-        if (to == NULL)
-            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "starting %d workers", e->n);
-        for (size_t i = 0; i < n; i++)
-            if (!is_ours(environ[i]))
-                to[kept++] = environ[i];
-        for (int v = 0; v < VARIABLES; v++)
-            if ((v != JOIN || newcomer) && (v != PASS || !e->options->joins || e->options->keeps))
-                to[kept++] = e->text[v];
-    }
-    return TUTTI_OK;
-}
-
-static tutti_status open_start(elastic *e, bool newcomer, tutti_error *err)
-{
-    tutti_launch_options o = { .workers = e->n,
-                               .threads = e->options->threads,
-                               .argv = e->options->argv,
-                               .environment = e->environment[newcomer] };
-
-    return tutti_launch_start_open(newcomer ? &e->newcomers : &e->founders, e->rt, &o, e->region.fd,
-                                   &e->signals.before, err);
-}
-
-static tutti_status open_pipe(elastic *e, tutti_error *err)
-{
-    if (pipe2(e->tells, O_CLOEXEC) != 0)
-        return tutti_fail(err, TUTTI_ERR_IO, errno,
-                          "no pipe for the workers; raise the limit of open files (ulimit -n)");
-    fcntl(e->tells[0], F_SETFL, O_NONBLOCK);
-    fcntl(e->tells[1], F_SETFD, 0); /* the workers'. This process starts no other program */
-    return TUTTI_OK;
-}
-
-static tutti_status prepare(elastic *e, tutti_error *err)
-{
-    const tutti_launch_elastic_options *o = e->options;
-    const size_t n = (size_t)e->n;
-
-    TUTTI_TRY(tutti_runtime_open_posix(&e->rt, err));
-    e->workers = tutti_alloc(n, sizeof *e->workers);
-    e->cores = tutti_alloc(n, sizeof *e->cores);
-    e->polled = tutti_alloc(n + 2, sizeof *e->polled);
-    if (e->workers == NULL || e->cores == NULL || e->polled == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "watching %d workers", e->n);
-    for (size_t k = 0; k < n; k++)
-        e->workers[k].pidfd = -1;
-    TUTTI_TRY(tutti_launch_pin(e->cores, e->n, 0, e->n, o->threads, err));
-    TUTTI_TRY(tutti_shm_region_open(&e->region, e->n, (int64_t)e->n * o->threads <= tutti_cores(),
-                                    err));
-    TUTTI_TRY(tutti_launch_signals_take(&e->signals, err));
-    TUTTI_TRY(open_pipe(e, err));
-    TUTTI_TRY(open_environment(e, err));
-    TUTTI_TRY(open_start(e, false, err));
-    return open_start(e, true, err);
-}
-
-static tutti_status start_all(elastic *e, tutti_error *err)
-{
-    tutti_status status = TUTTI_OK;
-
-    for (int k = 0; k < e->n && status == TUTTI_OK; k++)
-        status = start(e, k, !e->options->joins, err);
-    if (status != TUTTI_OK)
-        send_all(e, SIGKILL);
-    return status;
-}
-
 static void elastic_close(elastic *e)
 {
     if (e->met && !e->options->joins)
@@ -659,9 +462,11 @@ tutti_status tutti_launch_elastic(const tutti_launch_elastic_options *options,
                     .region = { .fd = -1, .owned = true },
                     .signals = { .fd = -1 },
                     .tells = { -1, -1 } };
-    status = prepare(e, err);
+    status = tutti_launch_elastic_prepare(e, err);
     if (status == TUTTI_OK) {
-        status = start_all(e, err);
+        status = tutti_launch_elastic_begin(e, err);
+        if (status != TUTTI_OK)
+            send_all(e, SIGKILL);
         watch(e);
     }
     if (status == TUTTI_OK)
