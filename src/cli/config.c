@@ -19,6 +19,8 @@ static tutti_status count_workers(tutti_cli_settings *s, tutti_error *err)
 
     if (s->config.hosts[0] != 0 && (hosts_given || !n_given))
         TUTTI_TRY(tutti_launch_parse_hosts(s->config.hosts, &hosts, &n_hosts, &workers, err));
+    if (hosts != NULL && s->config.workers[0] != 0)
+        workers = hosts[0].workers; /* with which the run begins */
     if (s->savers.n > 0 && s->savers.n < workers)
         workers = s->savers.n;
     s->config.n = workers;

@@ -14,7 +14,7 @@
 enum { ASK_MS = 5000, FREE_MS = 2000 }; /* until a member has answered; if one may be there */
 
 typedef struct join_config {
-    const char *key, *meet, *data, *out;
+    const char *key, *meet, *data, *out, *host, *rsh;
     int64_t threads;
     bool quiet;
 } join_config;
@@ -35,6 +35,10 @@ const tutti_option tutti_cli_join_options[] = {
       "the others have" },
     { "quiet", TUTTI_BOOL, TUTTI_AT(join_config, quiet), 0, 0, 1, NULL,
       "without COMMAND: no progress; errors are always shown" },
+    { "host", TUTTI_TEXT, TUTTI_AT(join_config, host), 0, 0, 0, "",
+      "start the worker on that host, by ssh; none: here" },
+    { "rsh", TUTTI_TEXT, TUTTI_AT(join_config, rsh), 0, 0, 0, "",
+      "with host: the command that starts it there, as RSH HOST COMMAND; none: ssh" },
     { 0 }
 };
 
@@ -60,13 +64,33 @@ static tutti_status read_directory(tutti_launch_pass *pass, const char *where, t
     return tutti_launch_pass_read(pass, path, err);
 }
 
+/* From the launcher on another host (join_there.c). Children do not get it. */
+static tutti_status take_pass(tutti_launch_pass *pass, tutti_error *err)
+{
+    const char *const given = getenv(TUTTI_LAUNCH_PASS_TEXT);
+    char text[TUTTI_LAUNCH_PASS_BYTES] = "";
+    tutti_status status;
+
+    snprintf(text, sizeof text, "%s", given != NULL ? given : "");
+    unsetenv(TUTTI_LAUNCH_PASS_TEXT);
+    status = tutti_fail_within(err, tutti_launch_pass_parse(pass, text, err),
+                               "in the variable " TUTTI_LAUNCH_PASS_TEXT);
+    explicit_bzero(text, sizeof text);
+    if (status == TUTTI_OK && pass->n == 0)
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                            "the variable " TUTTI_LAUNCH_PASS_TEXT " has no address of a member");
+    return status;
+}
+
 tutti_status tutti_cli_member_find(tutti_cli_member *m, const char *key, const char *where,
                                    tutti_error *err)
 {
     char host[256];
     int port;
 
-    if (is_file(where) || strchr(where, '/') != NULL || strrchr(where, ':') == NULL)
+    if (strcmp(where, "-") == 0)
+        TUTTI_TRY(take_pass(&m->pass, err));
+    else if (is_file(where) || strchr(where, '/') != NULL || strrchr(where, ':') == NULL)
         TUTTI_TRY(read_directory(&m->pass, where, err));
     else {
         TUTTI_TRY(tutti_cli_split_address(where, host, sizeof host, &port, err));
@@ -176,7 +200,7 @@ static tutti_status take_part(tutti_cli_member *m, const join_config *c, const c
     status = tutti_cli_member_train(m, &io, &ended, err);
     tutti_screen_end(&display);
     if (status == TUTTI_OK && !ended)
-        fprintf(stderr, "tutti: this worker has left the run\n");
+        fprintf(stderr, "tutti: " TUTTI_CLI_LEFT "\n");
     return status == TUTTI_OK ? tutti_cli_flush(err) : status;
 }
 
@@ -239,6 +263,45 @@ static const char *why_near(const char *contact)
                ? "; its workers are reached by their own machine only, unless it begins with "
                  "--meet ADDRESS"
                : "";
+}
+
+/* As join_run, on another host. */
+static tutti_status join_there(tutti_cli_member *m, const join_config *c, const char *where,
+                               char *const *command, int *code, tutti_error *err)
+{
+    char text[4][4200];
+    const char *own[6];
+    size_t n = 0;
+
+    TUTTI_TRY(tutti_cli_join_there_check(c->host, err));
+    if (command != NULL)
+        TUTTI_TRY(refuse_own(c, err));
+    TUTTI_TRY(tutti_cli_member_find(m, c->key, where, err));
+    if (c->data[0] != 0) {
+        snprintf(text[0], sizeof text[0], "--data=%.4100s", c->data);
+        own[n++] = text[0];
+    }
+    if (c->out[0] != 0) {
+        snprintf(text[1], sizeof text[1], "--out=%.4100s", c->out);
+        own[n++] = text[1];
+    }
+    if (c->meet[0] != 0) {
+        snprintf(text[2], sizeof text[2], "--meet=%.4100s", c->meet);
+        own[n++] = text[2];
+    }
+    if (c->threads > 0) {
+        snprintf(text[3], sizeof text[3], "--threads=%lld", (long long)c->threads);
+        own[n++] = text[3];
+    }
+    if (c->quiet)
+        own[n++] = "--quiet";
+    own[n] = NULL;
+    return tutti_cli_join_there_run(m,
+                                    &(tutti_cli_join_there){ .host = c->host,
+                                                             .rsh = c->rsh,
+                                                             .own = own,
+                                                             .command = command },
+                                    code, err);
 }
 
 static tutti_status join_run(tutti_cli_member *m, const join_config *c, const char *where,
@@ -351,12 +414,14 @@ int tutti_cli_join(int argc, char **argv)
         print_help();
         return EXIT_DONE;
     }
-    if (argc != 2 || argv[1][0] == '-')
+    if (argc != 2 || (argv[1][0] == '-' && argv[1][1] != 0))
         return tutti_cli_usage("join", "it takes the directory or the pass of a run, or HOST:PORT of a member");
     if (command != NULL && command[0] == NULL)
         return tutti_cli_usage("join", "there is no command behind --; tutti join PASS -- python train.py");
+    if (c.rsh[0] != 0 && c.host[0] == 0)
+        return tutti_cli_usage("join", "rsh is given, and it does nothing without host; give --host too, or omit it");
     tutti_cli_keep_running();
-    status = join_run(&m, &c, argv[1], command, &code, &err);
+    status = (c.host[0] != 0 ? join_there : join_run)(&m, &c, argv[1], command, &code, &err);
     tutti_cli_member_close(&m);
     if (s.rt != NULL)
         tutti_cli_close(&s);

@@ -1,4 +1,4 @@
-/* join.h: `tutti join`, as join.c and join_script.c share it. */
+/* join.h: `tutti join`, as join.c, join_script.c and join_there.c share it. */
 #ifndef TUTTI_CLI_JOIN_H
 #define TUTTI_CLI_JOIN_H
 #include "member.h"
@@ -9,6 +9,22 @@ typedef struct tutti_cli_join_script {
     char *const *command;        /* NULL-ended */
     int threads;                 /* 0: as many as the others have */
 } tutti_cli_join_script;
+
+/* What a worker says that has left the run before its end. */
+#define TUTTI_CLI_LEFT "this worker has left the run"
+
+typedef struct tutti_cli_join_there {
+    const char *host, *rsh;
+    const char *const *own;      /* NULL-ended: options of `tutti join` there */
+    char *const *command;        /* NULL-ended; NULL: of a run of `tutti train` */
+} tutti_cli_join_there;
+
+/* Is it the name of one host, for one worker? TUTTI_ERR_USAGE: it is not. */
+tutti_status tutti_cli_join_there_check(const char *host, tutti_error *err);
+/* Runs the worker on that host, and blocks until it has ended. After tutti_cli_member_find. *code:
+   what the process is to end with. Output comes here. */
+tutti_status tutti_cli_join_there_run(const tutti_cli_member *m, const tutti_cli_join_there *how,
+                                      int *code, tutti_error *err);
 
 /* Starts the command as a worker of the run, and blocks until it has ended. After
    tutti_cli_member_find and tutti_cli_member_host. *code: what the process is to end with. */

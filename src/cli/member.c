@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "elsewhere.h"
 #include "member.h"
 #include "runtime/names.h"
 #include "tutti/launch.h"
@@ -43,6 +44,7 @@ tutti_status tutti_cli_launch_members(const tutti_cli_settings *s, const char *c
                                              .leave_ns = stop_ns,
                                              .pass = pass,
                                              .say = tutti_cli_show_loss };
+    tutti_cli_elsewhere there = { .pass = pass, .rsh = s->config.rsh, .quiet = s->config.quiet };
     char host[TUTTI_ADDRESS_BYTES];
     tutti_status status;
     int port;
@@ -51,7 +53,10 @@ tutti_status tutti_cli_launch_members(const tutti_cli_settings *s, const char *c
         TUTTI_TRY(tutti_cli_split_meet(s->config.meet, host, sizeof host, &port, err));
     tutti_cli_pass_of(s->out, pass, sizeof pass);
     TUTTI_TRY(tutti_cli_member_secrets(s->rt, &options, err));
-    status = tutti_launch_elastic(&options, result, err);
+    status = tutti_cli_elsewhere_open(&there, &options, s->config.hosts, err);
+    if (status == TUTTI_OK)
+        status = tutti_launch_elastic(&options, result, err);
+    tutti_cli_elsewhere_close(&there);
     tutti_run_key_wipe(&options.key);
     return status;
 }

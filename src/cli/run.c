@@ -381,7 +381,7 @@ static tutti_status make_plan(run_plan *p, int argc, char **argv, int at, tutti_
                           "it, without `tutti run`",
                           place.name, place.size, place.found);
     p->workers = (int)c->n;
-    if (c->hosts[0] != 0)
+    if (c->hosts[0] != 0 && c->most == 0)
         TUTTI_TRY(tutti_launch_parse_hosts(c->hosts, &p->hosts, &p->n_hosts, &p->workers, err));
     if (c->n != 0 && c->n != p->workers)
         return tutti_fail(

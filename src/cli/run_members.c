@@ -8,14 +8,15 @@
 #include <unistd.h>
 
 #include "base/options.h"
+#include "elsewhere.h"
 #include "member.h"
 #include "run.h"
 
 enum { WORKERS_MOST = 1024 };
 
-/* Options of runs with a fixed number of workers, or of several hosts. */
-static const char *const not_here[] = { "hosts",   "rsh",         "start-timeout", "export", "servers", "pin",
-                                        "on-loss", "min-workers", "grace",         "tag" };
+/* Options of runs with a fixed number of workers. */
+static const char *const not_here[] = { "start-timeout", "export",      "servers", "pin",
+                                        "on-loss",       "min-workers", "grace",   "tag" };
 
 bool tutti_cli_run_differs(const char *name, const tutti_option *options,
                            const tutti_cli_run_config *c, const tutti_cli_run_config *usual)
@@ -38,13 +39,31 @@ static tutti_status refuse_others(const tutti_cli_run_config *c, const tutti_opt
         if (tutti_cli_run_differs(not_here[k], options, c, &usual))
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                               "--%s is for runs with a fixed number of workers; with --workers "
-                              "they are processes of this machine, and the run goes on after each "
-                              "loss; omit it",
+                              "the run goes on after each loss; omit it",
                               not_here[k]);
     if (strcmp(c->transport, "auto") != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "transport is '%.80s'; workers that come and go meet over tcp; omit it",
                           c->transport);
+    return TUTTI_OK;
+}
+
+/* The run begins with the workers of the first host, here, and soon has those of all. */
+static tutti_status check_hosts(tutti_cli_run_config *c, tutti_error *err)
+{
+    int here, all;
+
+    TUTTI_TRY(tutti_cli_elsewhere_read(c->hosts, true, &here, &all, err));
+    if (all < c->least || all > c->most)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "the hosts '%.80s' have %d workers, and workers is '%.40s', %d to %d", c->hosts, all,
+                          c->workers, c->least, c->most);
+    if (c->n != 0 && c->n != here)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "n is %lld, but the first of the hosts '%.200s', on which the run begins, has %d "
+                          "workers; omit -n, or write HOST:WORKERS",
+                          (long long)c->n, c->hosts, here);
+    c->n = here;
     return TUTTI_OK;
 }
 
@@ -59,6 +78,11 @@ tutti_status tutti_cli_run_members_check(tutti_cli_run_config *c, const tutti_op
                           "workers is '%.80s'; write FEWEST:MOST, such as 2:8, of 1 to %d workers",
                           c->workers, WORKERS_MOST);
     TUTTI_TRY(refuse_others(c, options, err));
+    if (c->hosts[0] != 0)
+        return check_hosts(c, err);
+    if (c->rsh[0] != 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "rsh is for runs of several hosts; give -H HOST:N,HOST:N too, or omit it");
     if (c->n == 0)
         c->n = c->least;
     if (c->n < c->least || c->n > c->most)
@@ -127,13 +151,17 @@ tutti_status tutti_cli_run_members(const tutti_cli_run_config *c, const char *co
                                              .leave_ns = (int64_t)(c->stop_timeout * 1e9),
                                              .pass = pass,
                                              .say = tutti_cli_show_loss };
+    tutti_cli_elsewhere there = { .pass = pass, .rsh = c->rsh, .command = words };
     tutti_launch_claim *claim = NULL;
+    char meet[80] = "";
     tutti_runtime *rt;
     tutti_status status = TUTTI_OK;
 
     TUTTI_TRY(name_pass(c, pass, sizeof pass, err));
     TUTTI_TRY(tutti_launch_pass_replaces(pass, err));
-    TUTTI_TRY(tell_meet(c->meet, err));
+    if (c->meet[0] == 0 && c->hosts[0] != 0)
+        tutti_cli_elsewhere_meet(c->hosts, meet, sizeof meet);
+    TUTTI_TRY(tell_meet(c->meet[0] != 0 ? c->meet : meet, err));
     snprintf(workers, sizeof workers, "%d:%d:%.3f", c->least, c->most, c->workers_timeout);
     setenv(TUTTI_LAUNCH_WORKERS, workers, 1);
     TUTTI_TRY(tutti_runtime_open_posix(&rt, err));
@@ -145,7 +173,10 @@ tutti_status tutti_cli_run_members(const tutti_cli_run_config *c, const char *co
     if (status == TUTTI_OK)
         status = tutti_cli_member_secrets(rt, &options, err);
     if (status == TUTTI_OK)
+        status = tutti_cli_elsewhere_open(&there, &options, c->hosts, err);
+    if (status == TUTTI_OK)
         status = tutti_launch_elastic(&options, result, err);
+    tutti_cli_elsewhere_close(&there);
     tutti_run_key_wipe(&options.key);
     tutti_launch_claim_close(claim);
     tutti_runtime_close(rt);

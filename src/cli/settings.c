@@ -157,6 +157,7 @@ static const char *const variables[] = {
     "TUTTI_LAUNCHED",
     "TUTTI_TELL",
     "TUTTI_JOIN",
+    "TUTTI_JOIN_PASS",
     "TUTTI_KEEPS_PASS",
     "TUTTI_STARTED_NS",
     /* the Python package's */

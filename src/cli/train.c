@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "cli_internal.h"
+#include "elsewhere.h"
 #include "member.h"
 #include "simulate.h"
 #include "base/settings.h"
@@ -73,6 +74,7 @@ typedef struct standing {
     int n_hosts;
     bool worker;
     bool leaves;                 /* one of more processes than can resume the run */
+    char meet[80];               /* --meet, if it is chosen here */
     bool out_given, threads_given;
     int argc; /* the command line, of which the workers' is made */
     char **argv;
@@ -163,6 +165,27 @@ static tutti_status choose_transport(tutti_cli_settings *s, const standing *at, 
     return TUTTI_OK;
 }
 
+/* Of a run whose workers come and go, which begins with those of the first one, here. */
+static tutti_status read_hosts_of_members(tutti_cli_settings *s, standing *at, bool n_given,
+                                          tutti_error *err)
+{
+    tutti_train_config *c = &s->config;
+    int here, all;
+
+    TUTTI_TRY(tutti_cli_elsewhere_read(c->hosts, !at->worker, &here, &all, err));
+    if (n_given && c->n != here && !at->worker)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "n is %lld, but the first of the hosts '%.200s', on which the run begins, has %d "
+                          "workers; omit -n, or write HOST:WORKERS",
+                          (long long)c->n, c->hosts, here);
+    c->n = here;
+    if (c->meet[0] == 0 && !at->worker) {
+        tutti_cli_elsewhere_meet(c->hosts, at->meet, sizeof at->meet);
+        c->meet = at->meet;
+    }
+    return TUTTI_OK;
+}
+
 /* Reads the hosts; their workers are those of the run. */
 static tutti_status read_hosts(tutti_cli_settings *s, standing *at, int *workers, tutti_error *err)
 {
@@ -175,6 +198,8 @@ static tutti_status read_hosts(tutti_cli_settings *s, standing *at, int *workers
         c->hosts = "";
     if (c->hosts[0] == 0)
         return TUTTI_OK;
+    if (c->workers[0] != 0)
+        return read_hosts_of_members(s, at, n_given, err);
     TUTTI_TRY(tutti_launch_parse_hosts(c->hosts, &at->hosts, &at->n_hosts, workers, err));
     if (n_given && c->n != *workers)
         return tutti_fail(
@@ -220,9 +245,9 @@ static tutti_status stand(tutti_cli_settings *s, standing *at, tutti_error *err)
     int workers = 0, before;
 
     TUTTI_TRY(read_workers(s, err));
-    TUTTI_TRY(read_hosts(s, at, &workers, err));
     TUTTI_TRY(tutti_launch_find_place(environ, &at->place, err));
     at->worker = at->place.by == TUTTI_BY_TUTTI || at->place.size > 1;
+    TUTTI_TRY(read_hosts(s, at, &workers, err));
     if (c->workers[0] != 0 && at->worker && at->place.by != TUTTI_BY_TUTTI)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "workers is '%.40s', so that workers may come and go, but %s has started "
@@ -236,7 +261,7 @@ static tutti_status stand(tutti_cli_settings *s, standing *at, tutti_error *err)
     TUTTI_TRY(check_started(s, at, err));
     if (at->worker)
         c->n = at->place.size - c->servers;
-    if (c->hosts[0] != 0)
+    if (at->n_hosts > 0)
         TUTTI_TRY(tutti_cli_place_servers(&at->hosts, &at->n_hosts, (int)c->servers, workers, err));
     if (c->n > 1024)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%lld workers; at most 1024 are possible",
@@ -422,7 +447,7 @@ static void default_out(tutti_cli_settings *s)
    before "--". They contain what was decided here and must not be decided again (a pinned worker
    sees fewer cores); the last of two equal flags counts. *threads_word: index of the word with the
    number of threads. tutti_free it. */
-enum { MORE = 3 };
+enum { MORE = 4 };
 static const char **worker_words(int argc, char **argv, const char *self,
                                  const char *const more[MORE], int *threads_word)
 {
@@ -510,9 +535,9 @@ static tutti_status launch_hosts(const tutti_cli_settings *s, const standing *at
 
 static tutti_status launch(tutti_cli_settings *s, const standing *at, int *code, tutti_error *err)
 {
-    char self[4096], out[4200], threads[64], started[40], transport[600];
+    char self[4096], out[4200], threads[64], started[40], transport[600], meet[300];
     const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
-    const char *const more[MORE] = { threads, out, transport };
+    const char *const more[MORE] = { threads, out, transport, s->config.meet[0] != 0 ? meet : out };
     tutti_launch_result result;
     const char **words;
     tutti_status status;
@@ -523,6 +548,7 @@ static tutti_status launch(tutti_cli_settings *s, const standing *at, int *code,
                           "finding this command's own file (/proc/self/exe)");
     self[length] = 0;
     snprintf(out, sizeof out, "--out=%s", s->out);
+    snprintf(meet, sizeof meet, "--meet=%.280s", s->config.meet);
     snprintf(threads, sizeof threads, "--threads=%lld", (long long)s->config.threads);
     if ((size_t)snprintf(transport, sizeof transport, "--transport=%s", s->config.transport) >=
         sizeof transport)

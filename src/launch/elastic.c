@@ -27,6 +27,8 @@
      the run                      sooner than members, which may have to make the end again. It may
                                   do more, and is not disturbed in that.
      no member is left            newcomers are asked to leave, and none is started.
+     a worker of another host     it is started when the founders have met, by a command of this
+                                  host, and is a newcomer as any other.
      all workers have ended       so has the launcher. 0 if rank 0 of the newest epoch has seen the
                                   end, or was none of this host, and none has failed after that.
 
@@ -106,6 +108,25 @@ static void remove_pass(const elastic *e)
         unlink(e->options->pass);
 }
 
+/* Its end is no loss. */
+static void end_one(worker *w)
+{
+    w->ours = true;
+    syscall(SYS_pidfd_send_signal, w->pidfd, SIGTERM, NULL, 0);
+}
+
+/* The run has ended, and its pass is gone: one that was started again and does not listen yet would
+   fail for want of it. */
+static void end_the_late(elastic *e)
+{
+    for (int k = 0; k < e->n; k++) {
+        worker *w = &e->workers[k];
+        if (w->pidfd < 0 || !w->newcomer || w->elsewhere || w->address[0] != '\0' || w->done)
+            continue;
+        end_one(w);
+    }
+}
+
 static void take_line(elastic *e, const char *line)
 {
     char address[64];
@@ -127,17 +148,21 @@ static void take_line(elastic *e, const char *line)
     }
     else if (sscanf(line, "%d at %63s", &k, address) == 2 && k >= 0 && k < e->n) {
         snprintf(e->workers[k].address, sizeof e->workers[k].address, "%s", address);
-        e->met = true;
         if (!e->options->joins && !e->workers[k].newcomer)
             write_pass(e);
+        if (!e->met && e->user_signal == 0)
+            tutti_launch_elastic_start_elsewhere(e);
+        e->met = true;
     } else if (strstr(line, " refused") != NULL && sscanf(line, "%d", &k) == 1 && k >= 0 && k < e->n)
         e->workers[k].refused = true;
     else if (strstr(line, " ended") != NULL && sscanf(line, "%d", &k) == 1 && k >= 0 && k < e->n) {
         e->workers[k].done = true;
         e->whole = e->whole || !e->workers[k].in ||
                    (e->workers[k].place == 0 && e->workers[k].epoch == e->newest);
-        if (!e->ended)
+        if (!e->ended) {
             e->ended_at = tutti_now_ns(e->rt);
+            end_the_late(e);
+        }
         e->ended = true;
     }
 }
@@ -173,11 +198,12 @@ static void end_the_waiting(elastic *e)
 {
     for (int k = 0; k < e->n; k++) {
         worker *w = &e->workers[k];
+        if (w->elsewhere) /* it may be in the run */
+            continue;
         w->start_at = 0;
         if (w->pidfd < 0 || !w->newcomer || w->done)
             continue;
-        w->ours = true;
-        syscall(SYS_pidfd_send_signal, w->pidfd, SIGTERM, NULL, 0);
+        end_one(w);
     }
 }
 
@@ -214,13 +240,18 @@ static void on_loss(elastic *e, int k, int status)
     char after[120], line[500];
     tutti_error why = { .rank = -1 };
 
-    if (killed)
+    if (w->elsewhere)
+        tutti_fail(&why, TUTTI_ERR_STATE, 0, "its command, on host %.80s, ended with %s %d",
+                   e->options->elsewhere[k - e->options->workers].host,
+                   killed ? "signal" : "code", number);
+    else if (killed)
         tutti_fail(&why, TUTTI_ERR_STATE, 0, "process %ld was killed by signal %d (SIG%s)",
                    (long)w->pid, number, tutti_launch_signal_name(number));
     else
         tutti_fail(&why, TUTTI_ERR_STATE, 0, "process %ld exited with code %d", (long)w->pid,
                    number);
-    tutti_shm_depart(&e->region, k, TUTTI_SHM_LOST, &why, killed ? number : 0);
+    if (!w->elsewhere)
+        tutti_shm_depart(&e->region, k, TUTTI_SHM_LOST, &why, killed ? number : 0);
     if (w->ours)
         return;
     if (w->done && e->code_after == 0) {
@@ -245,7 +276,7 @@ static void on_loss(elastic *e, int k, int status)
                                 (w->refused || !e->options->script));
     if (e->options->joins)
         return;
-    if (!killed && number == REFUSED && w->started_again == 0) {
+    if (!killed && number == REFUSED && w->started_again == 0 && !w->elsewhere) {
         send_all(e, SIGTERM); /* the run is refused, by one worker perhaps: a file that it reads */
         return;
     }
@@ -458,7 +489,7 @@ tutti_status tutti_launch_elastic(const tutti_launch_elastic_options *options,
     if (e == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "watching %d workers", options->workers);
     *e = (elastic){ .options = options,
-                    .n = options->workers,
+                    .n = options->workers + options->n_elsewhere,
                     .region = { .fd = -1, .owned = true },
                     .signals = { .fd = -1 },
                     .tells = { -1, -1 } };

@@ -53,9 +53,9 @@ typedef struct elastic {
     bool asked, asked_members;   /* those that were left then to leave */
     int user_signal;             /* the first; 0: none */
     int64_t signal_at, kill_at;  /* kill_at 0: nothing is to be killed */
-    int code;                    /* of the first worker that has failed; 0 */
+    int code;                    /* of the first that has failed; 0 */
     char why[300];               /* how */
-    int code_after;              /* likewise, of the first that has seen the end of the run before */
+    int code_after;              /* likewise, of the first that has seen the end of the run */
     char why_after[300];
     bool printed;                /* worker 0 has refused the run, and printed the reason */
 } elastic;
@@ -72,6 +72,8 @@ static inline void say(const elastic *e, const char *line)
 tutti_status tutti_launch_elastic_prepare(elastic *e, tutti_error *err);
 /* Starts the founders; of a run elsewhere its newcomer. */
 tutti_status tutti_launch_elastic_begin(elastic *e, tutti_error *err);
+/* Those of other hosts are due. */
+void tutti_launch_elastic_start_elsewhere(elastic *e);
 /* Starts those that are due (worker.start_at). */
 void tutti_launch_elastic_start_due(elastic *e);
 #endif

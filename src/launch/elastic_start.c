@@ -55,7 +55,7 @@ static tutti_status open_environment(elastic *e, tutti_error *err)
 
 static tutti_status open_start(elastic *e, bool newcomer, tutti_error *err)
 {
-    tutti_launch_options o = { .workers = e->n,
+    tutti_launch_options o = { .workers = e->options->workers,
                                .threads = e->options->threads,
                                .argv = e->options->argv,
                                .environment = e->environment[newcomer] };
@@ -85,11 +85,13 @@ tutti_status tutti_launch_elastic_prepare(elastic *e, tutti_error *err)
     e->polled = tutti_alloc(n + 2, sizeof *e->polled);
     if (e->workers == NULL || e->cores == NULL || e->polled == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "watching %d workers", e->n);
-    for (size_t k = 0; k < n; k++)
+    for (size_t k = 0; k < n; k++) {
         e->workers[k].pidfd = -1;
-    TUTTI_TRY(tutti_launch_pin(e->cores, e->n, 0, e->n, o->threads, err));
-    TUTTI_TRY(tutti_shm_region_open(&e->region, e->n, (int64_t)e->n * o->threads <= tutti_cores(),
-                                    err));
+        e->workers[k].elsewhere = (int)k >= o->workers;
+    }
+    TUTTI_TRY(tutti_launch_pin(e->cores, o->workers, 0, o->workers, o->threads, err));
+    TUTTI_TRY(tutti_shm_region_open(&e->region, o->workers,
+                                    (int64_t)o->workers * o->threads <= tutti_cores(), err));
     TUTTI_TRY(tutti_launch_signals_take(&e->signals, err));
     TUTTI_TRY(open_pipe(e, err));
     TUTTI_TRY(open_environment(e, err));
@@ -102,15 +104,20 @@ tutti_status tutti_launch_elastic_prepare(elastic *e, tutti_error *err)
 static tutti_status start(elastic *e, int k, bool founder, tutti_error *err)
 {
     worker *w = &e->workers[k];
+    launch_start there = e->newcomers;
     tutti_status status;
 
     w->start_at = 0;
     w->newcomer = !founder;
     w->in = w->done = w->refused = w->ours = false;
     w->stopped = (launch_stopped){ .since_ns = 0 };
-    status = tutti_launch_start_worker(founder ? &e->founders : &e->newcomers, k,
-                                       e->options->joins ? NULL : &e->cores[k], NULL, &w->pid,
-                                       &w->pidfd, err);
+    if (w->elsewhere)
+        there.argv = e->options->elsewhere[k - e->options->workers].argv;
+    status = tutti_launch_start_worker(founder        ? &e->founders
+                                       : w->elsewhere ? &there
+                                                      : &e->newcomers,
+                                       k, e->options->joins || w->elsewhere ? NULL : &e->cores[k],
+                                       NULL, &w->pid, &w->pidfd, err);
     if (status == TUTTI_OK) {
         e->alive++;
         return TUTTI_OK;
@@ -135,6 +142,12 @@ void tutti_launch_elastic_start_due(elastic *e)
         else if (start(e, k, false, &why) != TUTTI_OK)
             say(e, why.text);
     }
+}
+
+void tutti_launch_elastic_start_elsewhere(elastic *e)
+{
+    for (int k = e->options->workers; k < e->n; k++)
+        e->workers[k].start_at = tutti_now_ns(e->rt);
 }
 
 tutti_status tutti_launch_elastic_begin(elastic *e, tutti_error *err)

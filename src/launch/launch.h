@@ -97,6 +97,11 @@ tutti_status tutti_launch_pass_write(const tutti_launch_pass *pass, const char *
                                      tutti_error *err);
 /* Writes the lines of the pass to a descriptor. */
 tutti_status tutti_launch_pass_print(const tutti_launch_pass *pass, int fd, tutti_error *err);
+/* The lines of a pass as a text, ended by a NUL; returns its length. Wipe it after use. */
+enum { TUTTI_LAUNCH_PASS_BYTES = 4096 };
+size_t tutti_launch_pass_text(const tutti_launch_pass *pass, char text[TUTTI_LAUNCH_PASS_BYTES]);
+/* Reads such a text, which it changes. TUTTI_ERR_USAGE: it is no pass. */
+tutti_status tutti_launch_pass_parse(tutti_launch_pass *pass, char *text, tutti_error *err);
 /* May that file be replaced, and removed, by a pass? TUTTI_ERR_USAGE: it is there, and is none. */
 tutti_status tutti_launch_pass_replaces(const char *path, tutti_error *err);
 /* TUTTI_ERR_USAGE: there is no such file, others can read it, or it is no pass. */
@@ -111,6 +116,8 @@ tutti_status tutti_launch_pass_read(tutti_launch_pass *pass, const char *path, t
 /* The file of the pass, of workers that are to keep it (elastic/follow.h). */
 #define TUTTI_LAUNCH_PASS "TUTTI_KEEPS_PASS"
 #define TUTTI_LAUNCH_WORKERS "TUTTI_WORKERS"
+/* The text of the pass, of `tutti join -` on another host. */
+#define TUTTI_LAUNCH_PASS_TEXT "TUTTI_JOIN_PASS"
 /* HOST PORT, of workers that others than those of this machine reach there; 0: any port. */
 #define TUTTI_LAUNCH_NODE "TUTTI_NODE"
 /* What such a worker answers those that ask what is trained: this word, the value of
@@ -118,10 +125,20 @@ tutti_status tutti_launch_pass_read(tutti_launch_pass *pass, const char *path, t
 #define TUTTI_LAUNCH_SCRIPT "script"
 enum { TUTTI_LAUNCH_LINE = 1200 }; /* most bytes of a line of that pipe */
 
+/* A worker on another host: the command of this one that runs it there, and ends with its code. It
+   reports only that it has seen the end of the run. */
+typedef struct tutti_launch_elsewhere {
+    const char *host;
+    const char *const *argv;     /* as in tutti_launch_options */
+} tutti_launch_elsewhere;
+
 typedef struct tutti_launch_elastic_options {
     int workers;                 /* that the run begins with, on this host */
     int threads;                 /* of each */
     const char *const *argv;     /* as in tutti_launch_options */
+    /* [n_elsewhere]: those of other hosts, newcomers once all of this host have met. */
+    const tutti_launch_elsewhere *elsewhere;
+    int n_elsewhere;
     int restarts;                /* how often each lost one is started again */
     bool script;                 /* of any program, whose exit code 2 does not mean that it has
                                     printed why */

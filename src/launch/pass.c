@@ -18,10 +18,10 @@
 #include "launch.h"
 #include "tutti/base.h"
 
-enum { PASS_BYTES = 4096, PASS_PATH = 4300, PASS_STALE_S = 10 };
+enum { PASS_BYTES = TUTTI_LAUNCH_PASS_BYTES, PASS_PATH = 4300, PASS_STALE_S = 10 };
 #define OWN_NAME ".part-XXXXXX" /* behind that of the pass: no user gives it to a copy */
 
-static size_t pass_text(const tutti_launch_pass *pass, char text[PASS_BYTES])
+size_t tutti_launch_pass_text(const tutti_launch_pass *pass, char text[PASS_BYTES])
 {
     char id[TUTTI_RUN_ID_TEXT], key[TUTTI_RUN_KEY_TEXT];
     size_t n;
@@ -63,7 +63,7 @@ tutti_status tutti_launch_pass_replaces(const char *path, tutti_error *err)
 tutti_status tutti_launch_pass_print(const tutti_launch_pass *pass, int fd, tutti_error *err)
 {
     char text[PASS_BYTES];
-    const size_t n = pass_text(pass, text);
+    const size_t n = tutti_launch_pass_text(pass, text);
     const bool well = write(fd, text, n) == (ssize_t)n;
 
     explicit_bzero(text, sizeof text);
@@ -116,7 +116,7 @@ tutti_status tutti_launch_pass_write(const tutti_launch_pass *pass, const char *
                                      tutti_error *err)
 {
     char text[PASS_BYTES], other[PASS_PATH];
-    const size_t n = pass_text(pass, text);
+    const size_t n = tutti_launch_pass_text(pass, text);
     int cause = 0, fd;
 
     snprintf(other, sizeof other, "%.4200s" OWN_NAME, path);
@@ -159,11 +159,12 @@ static tutti_status take_line(tutti_launch_pass *pass, const char *line, bool ha
     return TUTTI_OK;
 }
 
-static tutti_status parse(tutti_launch_pass *pass, char *text, tutti_error *err)
+tutti_status tutti_launch_pass_parse(tutti_launch_pass *pass, char *text, tutti_error *err)
 {
     bool has[2] = { false, false };
     char *rest;
 
+    *pass = (tutti_launch_pass){ .n = 0 };
     for (char *line = strtok_r(text, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest))
         TUTTI_TRY(take_line(pass, line, has, err));
     if (!has[0] || !has[1])
@@ -199,7 +200,7 @@ tutti_status tutti_launch_pass_read(tutti_launch_pass *pass, const char *path, t
     n = read(fd, text, sizeof text - 1);
     text[n > 0 ? n : 0] = '\0';
     close(fd);
-    status = tutti_fail_within(err, parse(pass, text, err), "in '%.300s'", path);
+    status = tutti_fail_within(err, tutti_launch_pass_parse(pass, text, err), "in '%.300s'", path);
     explicit_bzero(text, sizeof text);
     return status;
 }

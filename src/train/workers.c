@@ -5,6 +5,7 @@
 
 #include "train_internal.h"
 #include "engine/check.h"
+#include "launch/launch.h"
 #include "tutti/method.h"
 
 /* Options about the members and their places. NULL: all well. */
@@ -13,12 +14,6 @@ static const char *against_places(const tutti_train_config *c)
     if (c->servers > 0)
         return "servers are given, and a server's slice of the model would be lost with it; leave "
                "servers at 0";
-    if (c->hosts[0] != 0)
-        return "hosts are given; start the run on one of them, with --meet ADDRESS, and `tutti "
-               "join` on the others";
-    if (c->rsh[0] != 0)
-        return "rsh is given, and no host is started here; omit it, and start `tutti join` on the "
-               "others";
     if (strncmp(c->transport, "tcp", 3) != 0 || (c->transport[3] != 0 && c->transport[3] != '('))
         return "the transport is another than tcp, over which alone workers can come later; omit it";
     return NULL;
@@ -127,6 +122,27 @@ static tutti_status check_options(const tutti_train_config *c, tutti_error *err)
                                         c->workers, against);
 }
 
+/* The run begins with n, and with hosts has all of theirs soon. */
+static tutti_status check_number(const tutti_train_config *c, tutti_error *err)
+{
+    tutti_launch_host *hosts;
+    int n_hosts, all;
+
+    if (c->hosts[0] == 0)
+        return c->n >= c->least && c->n <= c->most
+                   ? TUTTI_OK
+                   : tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                                "n is %lld, and workers '%.40s' has the run begin with %d to %d",
+                                (long long)c->n, c->workers, c->least, c->most);
+    TUTTI_TRY(tutti_launch_parse_hosts(c->hosts, &hosts, &n_hosts, &all, err));
+    tutti_free(hosts);
+    return all >= c->least && all <= c->most
+               ? TUTTI_OK
+               : tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                            "the hosts '%.80s' have %d workers, and workers is '%.40s', %d to %d", c->hosts,
+                            all, c->workers, c->least, c->most);
+}
+
 tutti_status tutti_train_check_workers(tutti_train_config *c, tutti_error *err)
 {
     int end = 0;
@@ -141,10 +157,7 @@ tutti_status tutti_train_check_workers(tutti_train_config *c, tutti_error *err)
                           "a fixed number",
                           c->workers, TUTTI_TRAIN_WORKERS_MOST);
     TUTTI_TRY(check_options(c, err));
-    if (c->n < c->least || c->n > c->most)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "n is %lld, and workers '%.40s' has the run begin with %d to %d",
-                          (long long)c->n, c->workers, c->least, c->most);
+    TUTTI_TRY(check_number(c, err));
     if (c->elastic_shares == 0)
         c->elastic_shares = c->most;
     if (c->elastic_shares < c->most)

@@ -521,7 +521,7 @@ def test_what_cannot_be_is_refused_in_a_sentence(wrong, why):
     (["--workers", "4:2"], "workers is '4:2'; write FEWEST:MOST"),
     (["--workers", "2:4", "-n", "5"], "the run begins with a number from 2 to 4"),
     (["--workers", "2:4", "--on-loss", "continue"], "--on-loss is for runs with a fixed number of workers"),
-    (["--workers", "2:4", "-H", "a:2"], "--hosts is for runs with a fixed number of workers"),
+    (["--workers", "2:4", "-H", "nowhere.invalid:2"], "hosts begin with 'nowhere.invalid', which is another machine"),
     (["--workers", "2:4", "--transport", "shm"], "workers that come and go meet over tcp"),
     (["-n", "2", "--pass", "x"], "pass is for runs whose workers come and go"),
 ])
