@@ -114,6 +114,50 @@ def test_one_argument_makes_trace_summary_and_page(run, tmp_path, way):
     assert "script.py, 2 workers over shm" in page and "Sequential" in page
 
 
+@pytest.mark.parametrize("method", ["hetpipe(stages=2)", pytest.param("wavelet", marks=pytest.mark.slow)])
+def test_a_pipeline_has_a_line_for_each_call(run, tmp_path, method):
+    def stages():
+        import sys
+
+        import torch
+
+        import tutti.torch
+
+        torch.set_num_threads(1)
+        net = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.ReLU(), torch.nn.Linear(5, 3))
+        data = torch.utils.data.TensorDataset(torch.ones(32, 6), torch.arange(32) % 3)
+        pipe = tutti.torch.pipeline(net, torch.optim.SGD(net.parameters(), lr=0.1), torch.nn.CrossEntropyLoss(), data,
+                                    sys.argv[1], batch=4, trace=sys.argv[2], log_to="csv")
+        for _ in range(2):
+            print(pipe.epoch(), flush=True)
+        pipe.log(test_accuracy=0.5)
+        try:
+            pipe.log(loss=1.0)
+        except ValueError as e:
+            print(e, flush=True)
+        print(pipe.step(1), flush=True)
+        pipe.finish()
+
+    folder = tmp_path / "stages"
+    result = run(stages, args=[method, folder])
+    losses = [float(result.ranks[0].out.splitlines()[k]) for k in (0, 1, 3)]
+    assert "record the training loss by themselves" in result.ranks[1].out.splitlines()[2]
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    calls = [row for row in rows if "train_loss" in row]
+    each = 32 // (2 * 4)
+    assert [row["step"] for row in calls] == [each, 2 * each, 2 * each + 1]
+    assert [row["train_loss"] for row in calls] == pytest.approx(losses)
+    assert [row["test_accuracy"] for row in rows if "test_accuracy" in row] == [0.5]
+    assert summary(folder)["steps"] == 2 * each + 1 and summary(folder)["final_test_accuracy"] == 0.5
+    for rank in (0, 1):
+        spans = {e["name"].rstrip(" 0") for e in events(folder) if e["ph"] == "X" and e["pid"] == rank}
+        assert {"stage forward", "stage backward"} <= spans
+    assert sorted(p.name for p in folder.iterdir()) == ["config.json", "metrics.csv", "metrics.jsonl", "summary.json",
+                                                        "trace.json"]
+    assert report(folder).stderr == ""
+    assert "script.py, 2 workers over shm" in (folder / "report.html").read_text()
+
+
 @pytest.mark.slow
 def test_the_environment_gives_each_run_a_folder(run, tmp_path):
     def two():

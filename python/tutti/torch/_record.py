@@ -87,17 +87,17 @@ def overwrites(overwrite: bool) -> bool:
 
 
 def open_record(
-    engine: Engine, folder: str, overwrite: bool, log_to: _log_to.LogTo, samples: bool, essential: bool = True,
-    **facts: str
+    engine: Engine, folder: str, overwrite: bool, log_to: _log_to.LogTo, samples: bool, facts: dict[str, str],
+    essential: bool = True, report_every: int = 0
 ) -> Record | None:
     """Opens the record, on all ranks; None: there is no folder. Closes the engine if it is refused.
 
-    samples: the engine counts the batches' samples. essential: False: one that is refused, or cannot be written, is a
-    warning. facts: of config.json."""
+    samples: the engine counts the batches' samples. facts: of config.json. essential: False: one that is refused, or
+    cannot be written, is a warning. report_every: calls of step() between two lines of figures; 0: the library's."""
     if not folder:
         return None
     try:
-        return Record(engine, folder, overwrites(overwrite), log_to, samples, facts)
+        return Record(engine, folder, overwrites(overwrite), log_to, samples, facts, report_every)
     except (ValueError, OSError) as e:
         why = str(e).replace("(overwrite)", "(trace_overwrite=True)")
         if not essential:
@@ -118,13 +118,13 @@ class Begun:
     _functions: Callable[[], tuple[Any, ...]]  # to open it, of a loss, of figures, of a step, to close it
 
     def __init__(self, of: Any, world: World, folder: str, overwrite: bool, log_to: _log_to.LogTo, samples: bool,
-                 facts: dict[str, Any]):
+                 facts: dict[str, Any], report_every: int = 0):
         command = [os.path.basename(sys.executable or "python"), *sys.orig_argv[1:]]
         facts = {"script": os.path.basename(sys.argv[0]) if sys.argv else "", "command": command, **facts}
         options = _abi.tutti_record_options()
         options.folder, options.facts = os.fsencode(folder), json.dumps(facts).encode()
         options.overwrite, options.samples, options.log_to = overwrite, samples, log_to.files.encode()
-        options.metrics_port = log_to.port.encode()
+        options.metrics_port, options.report_every = log_to.port.encode(), report_every
         self._at: ctypes.c_void_p | None = None
         at = ctypes.c_void_p()
         opens, self._c_loss, self._c_log, self._c_step, self._c_close = self._functions()
@@ -197,8 +197,8 @@ class Record(Begun):
     """The record of an engine's run, with forward and backward of a module."""
 
     def __init__(self, engine: Engine, folder: str, overwrite: bool, log_to: _log_to.LogTo, samples: bool,
-                 facts: dict[str, Any]):
-        super().__init__(engine._at, engine.world, folder, overwrite, log_to, samples, facts)
+                 facts: dict[str, Any], report_every: int = 0):
+        super().__init__(engine._at, engine.world, folder, overwrite, log_to, samples, facts, report_every)
         self._forward_ns: int | None = None
         self._backward_ns = 0
         self._task: int | None = None  # the backward (graph task) that is under way

@@ -181,7 +181,7 @@ class Run(Steps):
             names = {"model": type(model).__name__, "optimizer": type(optimizer).__name__}
             counted = sampler is not None or options["batch"] > 1
             self.record = _record.open_record(
-                self.engine, folder, trace_overwrite, log_to, counted, self._needs_record, **names
+                self.engine, folder, trace_overwrite, log_to, counted, names, self._needs_record
             )
             Copies(self.world).broadcast([t for _, t in self.binding.untrained()])
         except BaseException as e:

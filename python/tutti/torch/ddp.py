@@ -116,7 +116,7 @@ class DistributedDataParallel(Joins):
         told = _record.fingerprint(folder, to) + _preempt.fingerprint(plan)
         opens = functools.partial(
             _record.open_record, folder=folder, overwrite=trace_overwrite, log_to=to, samples=False,
-            model=type(module).__name__,
+            facts={"model": type(module).__name__},
         )  # fmt: skip
         self._open(exchange, method, codec, transport or "", arguments, told, opens)
 

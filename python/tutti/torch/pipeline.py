@@ -21,7 +21,8 @@ finish(), the module has all values.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence, Sized
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from typing import Any, cast
 
 import torch
@@ -34,7 +35,7 @@ from .._owner import tenants
 from ..engine import Engine, Event
 from ..errors import StateError
 from ..world import World
-from . import _layers, _place, _saved, _state, _translate
+from . import _layers, _log_to, _logged, _place, _record, _saved, _state, _translate
 from ._bind import Binding, short, warn_unscaled
 from ._buffers import Copies
 from ._meet import Meetings
@@ -90,6 +91,9 @@ class Pipeline:
         costs: Sequence[float] | None,
         collate: Callable[[list[Any]], Any],
         transport: str | None,
+        trace: str | os.PathLike[str] | None,
+        trace_overwrite: bool,
+        log_to: _log_to.LogTo,
         **options: Any,
     ):
         self.model = model = _layers.sequence(model)
@@ -121,7 +125,10 @@ class Pipeline:
         self._check_memory()
         spec = _translate.spec(optimizer, method)
         self._lr = float(optimizer.param_groups[0]["lr"])
+        folder = _record.folder_of(trace)
+        log_to.check_folder(folder)
         self.world = _place.open_world(transport)
+        self.record: _record.Record | None = None
         try:
             most = micro_batch or options["batch"] * options["accumulate"] * self.world.size
             self._stage = Stage(self._units, costs, self.binding.bound, most, loss, self._fetch)
@@ -136,18 +143,23 @@ class Pipeline:
                 lr_schedule="constant",
                 data_samples=number,
                 initial=self.binding.initial,
-                fingerprint=self.binding.fingerprint() + self._fingerprint(),
+                fingerprint=self.binding.fingerprint() + self._fingerprint() + _record.fingerprint(folder, log_to),
+                trace_events=_record.trace_events(folder),
                 model=self._stage,
                 needs=True,
                 same_order=True,
                 **options,
             )
+            names = {"model": type(model).__name__, "optimizer": type(optimizer).__name__}
+            self.record = _record.open_record(  # with a line after each call
+                self.engine, folder, trace_overwrite, log_to, True, names, report_every=1
+            )
             Copies(self.world).broadcast([t for _, t in self.binding.untrained()])
         except ValueError as e:
-            _place.give_up(self.world, e)
+            self._give_up(e)
             raise ValueError("; ".join([str(e), *self._joined[:3]])) if "stage" in str(e) and self._joined else e
         except BaseException as e:
-            _place.give_up(self.world, e)
+            self._give_up(e)
             raise
         self._stage.attach(self.engine)
         self.replicas_equal, self.is_async = True, False
@@ -162,6 +174,11 @@ class Pipeline:
         opened(self)
 
     # ---- opening ----
+
+    def _give_up(self, why: BaseException) -> None:
+        if self.record is not None:
+            self.record.close(ended=False)
+        _place.give_up(self.world, why)
 
     def _check_memory(self) -> None:
         for b in self.binding.bound:
@@ -284,10 +301,14 @@ class Pipeline:
         try:
             self.engine.drive(until)
             lost, samples = self.world.reduce(self._stage.lost)
+            mean = lost / samples if samples > 0 else 0.0
+            if self.record is not None:
+                self.record.loss(mean)
+                self.record.step()
         except BaseException as e:
             self.fail(e)
             raise
-        return lost / samples if samples > 0 else 0.0
+        return mean
 
     # ---- calls that all workers make together ----
 
@@ -370,6 +391,15 @@ class Pipeline:
         """Returns times, bytes, steps and samples of this rank so far (tutti_figures)."""
         return self.engine.figures()
 
+    def log(self, figures: Mapping[str, Any] | None = None, /, **more: Any) -> None:
+        """Adds figures of an evaluation to the record (trace=) by name, test_accuracy=0.9 or {"val/f1": 0.5}, after the
+        steps so far. Rank 0's count, the other ranks may leave the call out. Without a record figures are only checked.
+        Training losses are there already."""
+        if "loss" in more or (isinstance(figures, Mapping) and "loss" in figures):
+            raise ValueError("log(loss=...): step() and epoch() of a pipeline record the training loss by themselves; "
+                             "call the loss of an evaluation test_loss")
+        _logged.log(self.record, _c.tutti_record_log, figures, None, more)
+
     def metrics(self) -> list[tuple[str, int, float, int]]:
         """Returns (name, worker, value, at) of each figure that the method has reported."""
         return self.engine.metrics()
@@ -395,6 +425,8 @@ class Pipeline:
         closed(self)
         if self._meetings is not None:
             self._meetings.close()
+        if self.record is not None:
+            self.record.close(ended=self.finished)
         self.detach()
         self.engine.close()
         self.world.close()
@@ -451,6 +483,10 @@ def pipeline(
     costs: Sequence[float] | None = None,
     collate: Callable[[list[Any]], Any] = default_collate,
     transport: str | None = None,
+    trace: str | os.PathLike[str] | None = None,
+    trace_overwrite: bool = False,
+    log_to: _log_to.Given = None,
+    metrics_port: int | str | None = None,
 ) -> Pipeline:
     """Joins the run that this process was started in, and returns a Pipeline of all its workers that trains the model.
 
@@ -468,11 +504,14 @@ def pipeline(
     costs: the cost of each unit, in any measure, for methods that partition by costs; None: operations are counted.
     collate: makes a pair of input and target from a list of samples.
     transport: None: chosen from the launcher's environment.
+    trace, trace_overwrite, log_to, metrics_port: the record of the run, as of tutti.torch.prepare(). It has a line of
+        figures after each call of step() and epoch(), and their activities.
 
     Raises ValueError, before anything is done, if this method, model and optimizer do not match."""
     for name, value, least in (("batch", batch, 1), ("accumulate", accumulate, 1), ("micro_batch", micro_batch, 0)):
         if value < least:
             raise ValueError(f"pipeline: {name} is {value}; it must be at least {least}")
     return Pipeline(model, optimizer, loss, dataset, method, batch=batch, accumulate=accumulate, seed=seed,
-                    micro_batch=micro_batch, costs=costs, collate=collate, transport=transport)
+                    micro_batch=micro_batch, costs=costs, collate=collate, transport=transport, trace=trace,
+                    trace_overwrite=trace_overwrite, log_to=_log_to.plan_of(log_to, metrics_port))
 
