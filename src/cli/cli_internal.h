@@ -216,6 +216,12 @@ typedef struct tutti_cli_left {
 /* ---- settings.c ---- */
 
 /* The settings of a run, from arguments, environment and files. */
+/* Where the hosts of -H stand, if not there (elsewhere.h). {0}: they do. */
+typedef struct tutti_cli_hosts {
+    const char *source;          /* @FILE or |COMMAND; NULL: the list itself was given */
+    char *text;                  /* the list that was read; tutti_free it */
+} tutti_cli_hosts;
+
 struct tutti_cli_settings {
     tutti_train_config config;
     tutti_settings *settings;    /* knows where each value comes from */
@@ -226,6 +232,7 @@ struct tutti_cli_settings {
     unsigned extra;              /* bit i: flag extra[i] was given */
     bool help, help_all;         /* -h or --help was given; --help all */
     bool transport_saved;        /* the transport is that of the resumed run */
+    tutti_cli_hosts hosts;       /* of config.hosts, once they were read */
     tutti_cli_savers savers;     /* of the resumed run; n 0: the user gives a number of workers */
     tutti_cli_left *left;        /* settings of the resumed run that are ignored, and that the user
                                     has not given again; NULL: none */

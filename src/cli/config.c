@@ -2,11 +2,10 @@
    use, and where each value comes from. */
 #include <string.h>
 
-#include "cli_internal.h"
+#include "elsewhere.h"
 #include "base/settings.h"
 #include "tutti/launch.h"
 #include "base/options.h"
-#include "launch/launch.h"
 
 /* Sets the number of workers as `train` does: from the hosts, unless -n alone was given, and from a
    checkpoint that only that number can resume. */
@@ -17,8 +16,10 @@ static tutti_status count_workers(tutti_cli_settings *s, tutti_error *err)
     tutti_launch_host *hosts = NULL;
     int n_hosts, workers = (int)s->config.n;
 
-    if (s->config.hosts[0] != 0 && (hosts_given || !n_given))
+    if (s->config.hosts[0] != 0 && (hosts_given || !n_given)) {
+        TUTTI_TRY(tutti_cli_hosts_read(&s->hosts, &s->config.hosts, err));
         TUTTI_TRY(tutti_launch_parse_hosts(s->config.hosts, &hosts, &n_hosts, &workers, err));
+    }
     if (hosts != NULL && s->config.workers[0] != 0)
         workers = hosts[0].workers; /* with which the run begins */
     if (s->savers.n > 0 && s->savers.n < workers)

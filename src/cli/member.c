@@ -53,7 +53,7 @@ tutti_status tutti_cli_launch_members(const tutti_cli_settings *s, const char *c
         TUTTI_TRY(tutti_cli_split_meet(s->config.meet, host, sizeof host, &port, err));
     tutti_cli_pass_of(s->out, pass, sizeof pass);
     TUTTI_TRY(tutti_cli_member_secrets(s->rt, &options, err));
-    status = tutti_cli_elsewhere_open(&there, &options, s->config.hosts, err);
+    status = tutti_cli_elsewhere_open(&there, &options, s->config.hosts, &s->hosts, s->config.most, err);
     if (status == TUTTI_OK)
         status = tutti_launch_elastic(&options, result, err);
     tutti_cli_elsewhere_close(&there);

@@ -16,6 +16,7 @@
 #include "base/options.h"
 #include "collective/world.h"
 #include "launch/launch.h"
+#include "elsewhere.h"
 
 typedef tutti_cli_run_config run_config;
 enum { STOP, CONTINUE };
@@ -24,7 +25,9 @@ enum { STOP, CONTINUE };
 const tutti_option tutti_cli_run_options[] = {
     { "n", TUTTI_INT, AT(n), 0, 0, 1024, NULL, "workers on this machine; 0: those of --hosts" },
     { "hosts", TUTTI_TEXT, AT(hosts), 0, 0, 0, "",
-      "hosts with their workers, a:4,b:4 or gpu[01-16]:8, started by ssh; docs/CLUSTERS.md" },
+      "hosts with their workers, a:4,b:4 or gpu[01-16]:8, started by ssh; @FILE, '|COMMAND': as a "
+      "hosts file has them, or a command prints them, with workers again and again; "
+      "docs/CLUSTERS.md" },
     { "rsh", TUTTI_TEXT, AT(rsh), 0, 0, 0, "",
       "several hosts: what starts a command on one, as `RSH HOST COMMAND`, instead of ssh" },
     { "meet", TUTTI_TEXT, AT(meet), 0, 0, 0, "",
@@ -299,6 +302,13 @@ typedef struct run_plan {
     const char **words; /* the command, NULL-ended */
 } run_plan;
 
+static void plan_close(run_plan *p)
+{
+    tutti_free(p->words);
+    tutti_free(p->hosts);
+    tutti_free(p->c.from.text);
+}
+
 static tutti_status read_transport(run_plan *p, tutti_error *err)
 {
     const char *text = p->c.transport;
@@ -381,8 +391,10 @@ static tutti_status make_plan(run_plan *p, int argc, char **argv, int at, tutti_
                           "it, without `tutti run`",
                           place.name, place.size, place.found);
     p->workers = (int)c->n;
-    if (c->hosts[0] != 0 && c->most == 0)
+    if (c->hosts[0] != 0 && c->most == 0) {
+        TUTTI_TRY(tutti_cli_hosts_read(&c->from, &c->hosts, err));
         TUTTI_TRY(tutti_launch_parse_hosts(c->hosts, &p->hosts, &p->n_hosts, &p->workers, err));
+    }
     if (c->n != 0 && c->n != p->workers)
         return tutti_fail(
             err, TUTTI_ERR_USAGE, 0,
@@ -517,8 +529,7 @@ tutti_status tutti_cli_run_check(int argc, char **argv, tutti_error *err)
 
     if (status == TUTTI_OK)
         status = make_plan(&p, argc, argv, at, err);
-    tutti_free(p.words);
-    tutti_free(p.hosts);
+    plan_close(&p);
     return status;
 }
 
@@ -540,7 +551,6 @@ int tutti_cli_run(int argc, char **argv)
     }
     if (status != TUTTI_OK)
         code = tutti_cli_fail(&err);
-    tutti_free(p.words);
-    tutti_free(p.hosts);
+    plan_close(&p);
     return code;
 }

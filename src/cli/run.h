@@ -10,6 +10,7 @@ typedef struct tutti_cli_run_config {
     int on_loss;
     bool pin, tag;
     int least, most; /* of --workers; 0: their number is fixed */
+    tutti_cli_hosts from;
 } tutti_cli_run_config;
 
 /* Reads --workers, and sets n, least and most. options: those of the command. TUTTI_ERR_USAGE: it

@@ -48,25 +48,6 @@ static tutti_status refuse_others(const tutti_cli_run_config *c, const tutti_opt
     return TUTTI_OK;
 }
 
-/* The run begins with the workers of the first host, here, and soon has those of all. */
-static tutti_status check_hosts(tutti_cli_run_config *c, tutti_error *err)
-{
-    int here, all;
-
-    TUTTI_TRY(tutti_cli_elsewhere_read(c->hosts, true, &here, &all, err));
-    if (all < c->least || all > c->most)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "the hosts '%.80s' have %d workers, and workers is '%.40s', %d to %d", c->hosts, all,
-                          c->workers, c->least, c->most);
-    if (c->n != 0 && c->n != here)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "n is %lld, but the first of the hosts '%.200s', on which the run begins, has %d "
-                          "workers; omit -n, or write HOST:WORKERS",
-                          (long long)c->n, c->hosts, here);
-    c->n = here;
-    return TUTTI_OK;
-}
-
 tutti_status tutti_cli_run_members_check(tutti_cli_run_config *c, const tutti_option *options,
                                          tutti_error *err)
 {
@@ -79,7 +60,7 @@ tutti_status tutti_cli_run_members_check(tutti_cli_run_config *c, const tutti_op
                           c->workers, WORKERS_MOST);
     TUTTI_TRY(refuse_others(c, options, err));
     if (c->hosts[0] != 0)
-        return check_hosts(c, err);
+        return tutti_cli_elsewhere_check(&c->from, &c->hosts, c->workers, &c->n, err);
     if (c->rsh[0] != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "rsh is for runs of several hosts; give -H HOST:N,HOST:N too, or omit it");
@@ -173,7 +154,7 @@ tutti_status tutti_cli_run_members(const tutti_cli_run_config *c, const char *co
     if (status == TUTTI_OK)
         status = tutti_cli_member_secrets(rt, &options, err);
     if (status == TUTTI_OK)
-        status = tutti_cli_elsewhere_open(&there, &options, c->hosts, err);
+        status = tutti_cli_elsewhere_open(&there, &options, c->hosts, &c->from, c->most, err);
     if (status == TUTTI_OK)
         status = tutti_launch_elastic(&options, result, err);
     tutti_cli_elsewhere_close(&there);

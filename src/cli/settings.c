@@ -430,6 +430,7 @@ tutti_status tutti_cli_method_defaults(tutti_cli_settings *s, tutti_error *err)
 void tutti_cli_close(tutti_cli_settings *s)
 {
     tutti_cli_forget_left(s);
+    tutti_free(s->hosts.text);
     tutti_settings_close(s->settings);
     tutti_runtime_close(s->rt);
 }

@@ -42,7 +42,7 @@ static ino_t config_of(const tutti_cli_settings *s)
 }
 
 /* Writes the flight record of a run that had begun and that a missing peer has ended. It is an
-   extra: if it cannot be written, the error that ended the run is what counts. Nothing is said. */
+   extra: if it cannot be written, the error that ended the run is what counts. Prints nothing. */
 static void write_flight(const tutti_cli_settings *s, tutti_world *world, ino_t before,
                          tutti_status status)
 {
@@ -170,16 +170,15 @@ static tutti_status read_hosts_of_members(tutti_cli_settings *s, standing *at, b
                                           tutti_error *err)
 {
     tutti_train_config *c = &s->config;
-    int here, all;
 
-    TUTTI_TRY(tutti_cli_elsewhere_read(c->hosts, !at->worker, &here, &all, err));
-    if (n_given && c->n != here && !at->worker)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "n is %lld, but the first of the hosts '%.200s', on which the run begins, has %d "
-                          "workers; omit -n, or write HOST:WORKERS",
-                          (long long)c->n, c->hosts, here);
-    c->n = here;
-    if (c->meet[0] == 0 && !at->worker) {
+    if (at->worker) { /* its launcher has */
+        c->n = at->place.size;
+        return TUTTI_OK;
+    }
+    if (!n_given)
+        c->n = 0;
+    TUTTI_TRY(tutti_cli_elsewhere_check(&s->hosts, &c->hosts, c->workers, &c->n, err));
+    if (c->meet[0] == 0) {
         tutti_cli_elsewhere_meet(c->hosts, at->meet, sizeof at->meet);
         c->meet = at->meet;
     }
@@ -200,6 +199,7 @@ static tutti_status read_hosts(tutti_cli_settings *s, standing *at, int *workers
         return TUTTI_OK;
     if (c->workers[0] != 0)
         return read_hosts_of_members(s, at, n_given, err);
+    TUTTI_TRY(tutti_cli_hosts_read(&s->hosts, &c->hosts, err));
     TUTTI_TRY(tutti_launch_parse_hosts(c->hosts, &at->hosts, &at->n_hosts, workers, err));
     if (n_given && c->n != *workers)
         return tutti_fail(
@@ -447,7 +447,7 @@ static void default_out(tutti_cli_settings *s)
    before "--". They contain what was decided here and must not be decided again (a pinned worker
    sees fewer cores); the last of two equal flags counts. *threads_word: index of the word with the
    number of threads. tutti_free it. */
-enum { MORE = 4 };
+enum { MORE = 5 };
 static const char **worker_words(int argc, char **argv, const char *self,
                                  const char *const more[MORE], int *threads_word)
 {
@@ -535,9 +535,10 @@ static tutti_status launch_hosts(const tutti_cli_settings *s, const standing *at
 
 static tutti_status launch(tutti_cli_settings *s, const standing *at, int *code, tutti_error *err)
 {
-    char self[4096], out[4200], threads[64], started[40], transport[600], meet[300];
+    char self[4096], out[4200], threads[64], started[40], transport[600], meet[300], *hosts = NULL;
+    const char *const list = s->hosts.text;
     const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
-    const char *const more[MORE] = { threads, out, transport, s->config.meet[0] != 0 ? meet : out };
+    const char *more[MORE] = { threads, out, transport, s->config.meet[0] != 0 ? meet : out, out };
     tutti_launch_result result;
     const char **words;
     tutti_status status;
@@ -555,9 +556,15 @@ static tutti_status launch(tutti_cli_settings *s, const standing *at, int *code,
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "transport '%.60s...' is too long",
                           s->config.transport);
     snprintf(started, sizeof started, "%lld", (long long)at->started_ns);
+    if (list != NULL && (hosts = tutti_alloc(strlen(list) + sizeof "--hosts=", 1)) != NULL) {
+        sprintf(hosts, "--hosts=%s", list);
+        more[MORE - 1] = hosts;
+    }
     words = worker_words(at->argc, at->argv, self, more, &threads_word);
-    if (words == NULL)
+    if (words == NULL || (list != NULL && hosts == NULL)) {
+        tutti_free(words);
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "starting the workers");
+    }
     setenv("TUTTI_LAUNCHED", at->n_hosts > 0 ? "agent" : "here", 1);
     if (at->n_hosts == 0) {
         setenv("TUTTI_STARTED_NS", started, 1);
@@ -566,6 +573,7 @@ static tutti_status launch(tutti_cli_settings *s, const standing *at, int *code,
     } else
         status = launch_hosts(s, at, &(worker_command){ words, threads_word }, &result, err);
     tutti_free(words);
+    tutti_free(hosts);
     if (status != TUTTI_OK)
         return status;
     if (result.text[0] != 0)

@@ -28,7 +28,8 @@
                                   do more, and is not disturbed in that.
      no member is left            newcomers are asked to leave, and none is started.
      a worker of another host     it is started when the founders have met, by a command of this
-                                  host, and is a newcomer as any other.
+                                  host, and is a newcomer as any other. Where hosts are read again
+                                  (elastic_hosts.c), it leaves when its host is no longer listed.
      all workers have ended       so has the launcher. 0 if rank 0 of the newest epoch has seen the
                                   end, or was none of this host, and none has failed after that.
 
@@ -150,8 +151,8 @@ static void take_line(elastic *e, const char *line)
         snprintf(e->workers[k].address, sizeof e->workers[k].address, "%s", address);
         if (!e->options->joins && !e->workers[k].newcomer)
             write_pass(e);
-        if (!e->met && e->user_signal == 0)
-            tutti_launch_elastic_start_elsewhere(e);
+        if (!e->met && e->user_signal == 0 && e->options->source == NULL)
+            tutti_launch_elastic_take_hosts(e, e->options->hosts, e->options->n_hosts);
         e->met = true;
     } else if (strstr(line, " refused") != NULL && sscanf(line, "%d", &k) == 1 && k >= 0 && k < e->n)
         e->workers[k].refused = true;
@@ -242,8 +243,7 @@ static void on_loss(elastic *e, int k, int status)
 
     if (w->elsewhere)
         tutti_fail(&why, TUTTI_ERR_STATE, 0, "its command, on host %.80s, ended with %s %d",
-                   e->options->elsewhere[k - e->options->workers].host,
-                   killed ? "signal" : "code", number);
+                   w->host, killed ? "signal" : "code", number);
     else if (killed)
         tutti_fail(&why, TUTTI_ERR_STATE, 0, "process %ld was killed by signal %d (SIG%s)",
                    (long)w->pid, number, tutti_launch_signal_name(number));
@@ -302,6 +302,8 @@ static void reap(elastic *e, int k)
     e->alive--;
     if (got > 0 && status != 0)
         on_loss(e, k, status);
+    if (w->elsewhere)
+        tutti_launch_elastic_free_place(w);
 }
 
 /* ---- watching ---- */
@@ -326,6 +328,8 @@ static int milliseconds(const elastic *e)
 
     if (e->kill_at != 0 && e->kill_at < at)
         at = e->kill_at;
+    if (e->options->source != NULL && e->met && at > now + CHECK_MS * MS)
+        at = now + CHECK_MS * MS;
     for (int k = 0; k < e->n; k++)
         if (e->workers[k].start_at != 0 && e->workers[k].start_at < at)
             at = e->workers[k].start_at;
@@ -378,7 +382,9 @@ static void watch(elastic *e)
             e->polled[k] = (struct pollfd){ .fd = e->workers[k].pidfd, .events = POLLIN };
         e->polled[e->n] = (struct pollfd){ .fd = e->signals.fd, .events = POLLIN };
         e->polled[e->n + 1] = (struct pollfd){ .fd = e->tells[0], .events = POLLIN };
-        if (poll(e->polled, (nfds_t)e->n + 2, milliseconds(e)) < 0 && errno != EINTR &&
+        e->polled[e->n + 2] = (struct pollfd){ .fd = e->list.fd, .events = POLLIN };
+        e->polled[e->n + 3] = (struct pollfd){ .fd = e->list.pidfd, .events = POLLIN };
+        if (poll(e->polled, (nfds_t)e->n + 4, milliseconds(e)) < 0 && errno != EINTR &&
             errno != EAGAIN && errno != ENOMEM)
             send_all(e, SIGKILL); /* cannot happen; without poll they could not be watched */
         read_signals(e);
@@ -386,6 +392,7 @@ static void watch(elastic *e)
         for (int k = 0; k < e->n; k++)
             if (e->workers[k].pidfd >= 0 && e->polled[k].revents != 0)
                 reap(e, k);
+        tutti_launch_elastic_read_hosts(e);
         tutti_launch_elastic_start_due(e);
         end_the_stopped(e);
         end_the_rest(e);
@@ -463,6 +470,7 @@ static void elastic_close(elastic *e)
 {
     if (e->met && !e->options->joins)
         remove_pass(e);
+    tutti_launch_hostlist_close(&e->list);
     tutti_launch_start_close(&e->founders);
     tutti_launch_start_close(&e->newcomers);
     tutti_launch_signals_release(&e->signals);
@@ -489,7 +497,8 @@ tutti_status tutti_launch_elastic(const tutti_launch_elastic_options *options,
     if (e == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "watching %d workers", options->workers);
     *e = (elastic){ .options = options,
-                    .n = options->workers + options->n_elsewhere,
+                    .n = options->workers + tutti_launch_elastic_places(options),
+                    .list = { .fd = -1, .pidfd = -1 },
                     .region = { .fd = -1, .owned = true },
                     .signals = { .fd = -1 },
                     .tells = { -1, -1 } };

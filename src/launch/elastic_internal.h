@@ -1,10 +1,12 @@
 /* elastic_internal.h: what the files of the launcher of a run whose workers come and go share.
      elastic.c        watches them, and decides
-     elastic_start.c  starts them */
+     elastic_start.c  starts them
+     elastic_hosts.c  which of other hosts there are to be */
 #ifndef TUTTI_LAUNCH_ELASTIC_INTERNAL_H
 #define TUTTI_LAUNCH_ELASTIC_INTERNAL_H
 #include <poll.h>
 #include "../transport/shm/shm_region.h"
+#include "hostlist.h"
 #include "launch_internal.h"
 #include "launch.h"
 
@@ -16,6 +18,10 @@ typedef struct worker {
     int started_again;           /* how often */
     int64_t start_at;            /* when it is started again; 0: it is not */
     bool elsewhere;              /* on another host, by a command of this one */
+    char host[128];              /* elsewhere: that host; "": this place is free */
+    const char *const *argv;     /* elsewhere: the command */
+    bool wanted;                 /* elsewhere: the newest list has it */
+    int missed;                  /* how many lists have not */
     bool ours;                   /* the launcher has killed it */
     bool newcomer;               /* it was started again */
     bool in;                     /* it has reported an epoch */
@@ -34,9 +40,12 @@ typedef struct elastic {
     launch_start founders, newcomers; /* what they are started with */
     worker *workers;             /* [n] */
     cpu_set_t *cores;            /* [n] */
-    struct pollfd *polled;       /* [n + 2]: the workers, the signals, the pipe */
+    struct pollfd *polled;       /* [n + 4]: the workers, signals, the pipe, the list of hosts */
     int n, alive;                /* n: the first options->workers are of this host */
     launch_signals signals;
+    launch_hostlist list;        /* that is being read (options->source) */
+    int64_t list_at;             /* when it is read next; 0: at once */
+    bool list_failed;            /* and the user knows */
     int tells[2];                /* the pipe */
     char told[2 * TUTTI_LAUNCH_LINE]; /* the beginning of a line of it */
     size_t n_told;
@@ -72,8 +81,17 @@ static inline void say(const elastic *e, const char *line)
 tutti_status tutti_launch_elastic_prepare(elastic *e, tutti_error *err);
 /* Starts the founders; of a run elsewhere its newcomer. */
 tutti_status tutti_launch_elastic_begin(elastic *e, tutti_error *err);
-/* Those of other hosts are due. */
-void tutti_launch_elastic_start_elsewhere(elastic *e);
 /* Starts those that are due (worker.start_at). */
 void tutti_launch_elastic_start_due(elastic *e);
+
+/* ---- elastic_hosts.c ---- */
+
+/* How many places workers of other hosts may need. */
+int tutti_launch_elastic_places(const tutti_launch_elastic_options *options);
+/* Has that many workers on each host, as those that are due. */
+void tutti_launch_elastic_take_hosts(elastic *e, const tutti_launch_host *hosts, int n);
+/* Reads the hosts again when it is time. */
+void tutti_launch_elastic_read_hosts(elastic *e);
+/* Its place is free, if its host is not among those of the run. */
+void tutti_launch_elastic_free_place(worker *w);
 #endif

@@ -82,7 +82,7 @@ tutti_status tutti_launch_elastic_prepare(elastic *e, tutti_error *err)
     TUTTI_TRY(tutti_runtime_open_posix(&e->rt, err));
     e->workers = tutti_alloc(n, sizeof *e->workers);
     e->cores = tutti_alloc(n, sizeof *e->cores);
-    e->polled = tutti_alloc(n + 2, sizeof *e->polled);
+    e->polled = tutti_alloc(n + 4, sizeof *e->polled);
     if (e->workers == NULL || e->cores == NULL || e->polled == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "watching %d workers", e->n);
     for (size_t k = 0; k < n; k++) {
@@ -112,7 +112,7 @@ static tutti_status start(elastic *e, int k, bool founder, tutti_error *err)
     w->in = w->done = w->refused = w->ours = false;
     w->stopped = (launch_stopped){ .since_ns = 0 };
     if (w->elsewhere)
-        there.argv = e->options->elsewhere[k - e->options->workers].argv;
+        there.argv = w->argv;
     status = tutti_launch_start_worker(founder        ? &e->founders
                                        : w->elsewhere ? &there
                                                       : &e->newcomers,
@@ -142,12 +142,6 @@ void tutti_launch_elastic_start_due(elastic *e)
         else if (start(e, k, false, &why) != TUTTI_OK)
             say(e, why.text);
     }
-}
-
-void tutti_launch_elastic_start_elsewhere(elastic *e)
-{
-    for (int k = e->options->workers; k < e->n; k++)
-        e->workers[k].start_at = tutti_now_ns(e->rt);
 }
 
 tutti_status tutti_launch_elastic_begin(elastic *e, tutti_error *err)

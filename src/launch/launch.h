@@ -27,6 +27,17 @@ typedef struct tutti_launch_host {
 tutti_status tutti_launch_parse_hosts(const char *text, tutti_launch_host **hosts, int *n_hosts,
                                       int *workers, tutti_error *err);
 
+/* Do hosts stand elsewhere? "@FILE": in a file; "|COMMAND": a command of the shell prints them. A
+   line each: HOST, HOST:N or HOST slots=N, as in hosts files of MPI; one in several lines has the
+   workers of all; "#" begins a comment. */
+bool tutti_launch_hosts_moves(const char *hosts);
+/* Reads them; blocks for at most 60 s. *hosts: tutti_free it. TUTTI_ERR_USAGE: there is no such
+   file, the command fails, or a line is no host. */
+tutti_status tutti_launch_hosts_read(const char *source, tutti_launch_host **hosts, int *n,
+                                     tutti_error *err);
+/* "a:4,b:4". tutti_free it; NULL: no memory. */
+char *tutti_launch_hosts_text(const tutti_launch_host *hosts, int n);
+
 /* rsh: what starts a command on a host, as `RSH HOST COMMAND`: words between blanks, quotes keep
    blanks, no shell reads it. NULL, "": ssh.
 
@@ -125,20 +136,20 @@ tutti_status tutti_launch_pass_read(tutti_launch_pass *pass, const char *path, t
 #define TUTTI_LAUNCH_SCRIPT "script"
 enum { TUTTI_LAUNCH_LINE = 1200 }; /* most bytes of a line of that pipe */
 
-/* A worker on another host: the command of this one that runs it there, and ends with its code. It
-   reports only that it has seen the end of the run. */
-typedef struct tutti_launch_elsewhere {
-    const char *host;
-    const char *const *argv;     /* as in tutti_launch_options */
-} tutti_launch_elsewhere;
-
 typedef struct tutti_launch_elastic_options {
     int workers;                 /* that the run begins with, on this host */
     int threads;                 /* of each */
     const char *const *argv;     /* as in tutti_launch_options */
-    /* [n_elsewhere]: those of other hosts, newcomers once all of this host have met. */
-    const tutti_launch_elsewhere *elsewhere;
-    int n_elsewhere;
+    /* [n_hosts]: this one, and others. Workers of those are newcomers, once all of this one have
+       met. source: where they stand (tutti_launch_hosts_moves), which is read again and again:
+       workers come and leave with their lines, and there are `most` in all; NULL: hosts stay. */
+    const tutti_launch_host *hosts;
+    int n_hosts, most;
+    const char *source;
+    /* The command of this host that runs a worker on another one, and ends with its code; as argv.
+       It reports only that it has seen the end of the run. NULL: no memory. */
+    const char *const *(*command)(void *commands, const char *host);
+    void *commands;
     int restarts;                /* how often each lost one is started again */
     bool script;                 /* of any program, whose exit code 2 does not mean that it has
                                     printed why */

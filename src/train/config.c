@@ -45,7 +45,9 @@ const tutti_option tutti_train_options[] = {
       "ranks that only serve, in addition to the n workers, for methods with servers; with hosts "
       "on each in turn, from the last; 0: workers serve while they compute" },
     { "hosts", TUTTI_TEXT, AT(hosts), 0, 0, 0, "",
-      "hosts with their workers, a:4,b:4 or gpu[01-16]:8, started by ssh; docs/CLUSTERS.md", NULL,
+      "hosts with their workers, a:4,b:4 or gpu[01-16]:8, started by ssh; @FILE, '|COMMAND': as a "
+      "hosts file has them, or a command prints them, with workers again and again; "
+      "docs/CLUSTERS.md", NULL,
       "starts programs on other machines" },
     { "rsh", TUTTI_TEXT, AT(rsh), 0, 0, 0, "",
       "several hosts: what starts a command on one, as `RSH HOST COMMAND`, instead of ssh", NULL,

@@ -5,7 +5,6 @@
 
 #include "train_internal.h"
 #include "engine/check.h"
-#include "launch/launch.h"
 #include "tutti/method.h"
 
 /* Options about the members and their places. NULL: all well. */
@@ -122,25 +121,14 @@ static tutti_status check_options(const tutti_train_config *c, tutti_error *err)
                                         c->workers, against);
 }
 
-/* The run begins with n, and with hosts has all of theirs soon. */
+/* The run begins with n; with hosts, it has all of theirs soon, and its launcher checks them. */
 static tutti_status check_number(const tutti_train_config *c, tutti_error *err)
 {
-    tutti_launch_host *hosts;
-    int n_hosts, all;
-
-    if (c->hosts[0] == 0)
-        return c->n >= c->least && c->n <= c->most
-                   ? TUTTI_OK
-                   : tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                                "n is %lld, and workers '%.40s' has the run begin with %d to %d",
-                                (long long)c->n, c->workers, c->least, c->most);
-    TUTTI_TRY(tutti_launch_parse_hosts(c->hosts, &hosts, &n_hosts, &all, err));
-    tutti_free(hosts);
-    return all >= c->least && all <= c->most
+    return c->hosts[0] != 0 || (c->n >= c->least && c->n <= c->most)
                ? TUTTI_OK
                : tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "the hosts '%.80s' have %d workers, and workers is '%.40s', %d to %d", c->hosts,
-                            all, c->workers, c->least, c->most);
+                            "n is %lld, and workers '%.40s' has the run begin with %d to %d", (long long)c->n,
+                            c->workers, c->least, c->most);
 }
 
 tutti_status tutti_train_check_workers(tutti_train_config *c, tutti_error *err)

@@ -210,6 +210,36 @@ class Hosts(HostCase):
                          r"\(.*\); allow that connection in firewalls, or give --meet with an address that this host "
                          r"reaches")
 
+    def test_hosts_files_and_commands_are_read(self):
+        path = os.path.join(self.folder, "machines")
+
+        def hosts(text, source="@" + path):
+            with open(path, "w") as f:
+                f.write(text)
+            done = tutti("config", "-H", source)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return json.loads(done.stdout)["hosts"], json.loads(done.stdout)["n"]
+
+        self.assertEqual(hosts("a:2\n\n# none\n  me@b slots=3 max_slots=8 # three\nc\nc\r\ngpu[1-2]:4"),
+                         ("a:2,me@b:3,c:2,gpu1:4,gpu2:4", 15))
+        self.assertEqual(hosts("b\n" * 5, "|sort -u '%s'; echo a:3" % path), ("b:1,a:3", 4))
+        self.assertEqual(hosts("h%d\n" * 2000 % tuple(range(2000)))[1], 2000)
+        for text, sentence in (("", "have no host; write a line HOST:WORKERS for each"),
+                               ("a\nb slots=0", "line 2: hosts: 'b:0' is no host"),
+                               ("a\nb c", "line 2: 'c' behind host 'b'; write HOST:N or HOST slots=N"),
+                               ("a\nb slots=4x", "line 2: 'slots=4x' behind host 'b'"),
+                               ("a\0b\n", "it is no text: it has a byte 0")):
+            with open(path, "w") as f:
+                f.write(text)
+            self.refused(sentence, "train", "-H", "@" + path, "--data", self.data)
+        self.refused("hosts '@/nowhere/hosts': the file cannot be read (No such file", "train", "-H", "@/nowhere/hosts")
+        self.refused("hosts '|exit 3': the command ended with code 3", "train", "-H", "|exit 3")
+        self.refused("hosts '|kill -9 $$': the command ended with signal 9", "train", "-H", "|kill -9 $$")
+        self.refused("hosts '@': write @FILE, or '|COMMAND' in quotes", "run", "-H", "@", "--", "true")
+        done = self.train("three", "--model", "mlp(hidden=8)", "--data", self.data, "--steps", "2", "-H",
+                          "|echo 127.0.0.1; echo 127.0.0.2; echo 127.0.0.2", "--rsh", HERE)
+        self.assertEqual(summary(done)["workers"], 3)
+
     def test_invalid_host_options_are_rejected(self):
         self.refused("n is 5, but the hosts 'a:2,b:2' have 4 workers; omit -n, or write HOST:WORKERS", "train",
                      "-n", 5, "-H", "a:2,b:2")

@@ -21,6 +21,12 @@ def far_workers():
     return sorted(found)
 
 
+def write_hosts(path, *lines):
+    with open(path + ".new", "w") as f:
+        f.writelines(line + "\n" for line in lines)
+    os.replace(path + ".new", path)
+
+
 class JoinHosts(ElasticRuns):
     def tearDown(self):
         super().tearDown()
@@ -70,6 +76,38 @@ class JoinHosts(ElasticRuns):
         self.ends(0, run, "hand")
         self.ends(0, far, "again")
         self.same_as_undisturbed(300, out)
+
+    def test_workers_come_and_leave_with_the_lines_of_a_hosts_file(self):
+        hosts = os.path.join(self.folder, "hosts")
+        write_hosts(hosts, "b slots=1  # comes when the others have met", "localhost:2")
+        run, out = self.begin("file", 100000, "--workers", "2:4", "-H", "@" + hosts, "--rsh", HERE)
+        self.workers_become(3, "file")
+        write_hosts(hosts, "localhost", "localhost", "b", "c:9")  # room for one of nine
+        self.workers_become(4, "file")
+        write_hosts(hosts, "localhost:2", "c:9")
+        self.until(lambda: "host b is no longer listed with so many workers: 1 leaves" in self.said("file"),
+                   "file")
+        self.until(lambda: "host c is listed: 1 worker is started there" in
+                   self.said("file").partition("no longer listed")[2], "file")
+        self.workers_become(4, "file")
+        self.assertEqual(len(far_workers()), 2)
+        write_hosts(hosts, "localhost:2", "127.0.0.1:0")
+        self.until(lambda: "hosts stay as they are until it can be read" in self.said("file"), "file")
+        self.assertRegex(self.said("file"), "hosts '@.*hosts': line 2: .*'127.0.0.1:0' is no host with its workers")
+        write_hosts(hosts, "localhost:2")
+        self.workers_become(2, "file")
+        run.terminate()
+        self.ends(143, run, "file")
+        self.assertNotIn("was lost", self.said("file"))
+
+    def test_a_command_that_prints_hosts_is_executed_again(self):
+        more = os.path.join(self.folder, "more")
+        run, out = self.begin("command", 600, "--workers", "2:4", "--rsh", HERE, "-H",
+                              "|echo localhost:2; [ ! -e %s ] || echo 127.0.0.1:2" % more, "--meet", "127.0.0.1")
+        write_hosts(more)
+        self.workers_become(4, "command")
+        self.ends(0, run, "command")
+        self.same_as_undisturbed(600, out)
 
     def test_what_cannot_be_is_refused(self):
         train = ("train", *COMMON, "--data", self.data, "--steps", "5", "--out", self.out("refused"))
