@@ -1,4 +1,4 @@
-"""Workers of other hosts in a run whose workers come and go (train --workers -H, run --workers -H, join --host): they
+"""Workers of other hosts in a run whose workers come and go (train --workers -H, join --host): they
 come, are lost, are started again and leave as those of this host. A host is a script that "logs in" to this one."""
 import os, signal, unittest
 from elastic_runs import *

@@ -25,6 +25,7 @@ SCRIPT = ONE.replace("int(sys.argv[3])", "20").replace(
     'os.path.exists(out + ".came")', "os.path.exists(os.path.dirname(out) + '/go')")
 assert "/go" in SCRIPT
 STEPS = 20 * 5
+HERE = "sh -c 'eval \"$1\"'"  # RSH HOST COMMAND: the command, here
 SLOW = 0.7  # seconds of a step: 70 for a run, more than it takes until a newcomer is there
 
 
@@ -177,6 +178,18 @@ def test_the_pass_has_those_who_are_left(tmp_path, undisturbed):
     ends(second, 0)
     run.out = tmp_path / "joined.pt"
     assert equal(run.model(), undisturbed)
+
+
+@pytest.mark.slow
+def test_workers_of_other_hosts_come_by_the_launcher_and_by_hand(tmp_path, undisturbed):
+    run = Elastic(tmp_path, "run", 2, SLOW, ["-H", "localhost:2,127.0.0.1:1", "--rsh", HERE], SCRIPT)
+    run.until(r"^begins \d+ [1-9]")
+    one = join(tmp_path / "run.join", *same_script(tmp_path), options=("--host", "127.0.0.1", "--rsh", HERE))
+    until(one, r"^begins \d+ [1-9]")
+    go(tmp_path)
+    ends(one, 0)
+    text = run.end()
+    assert len(run.pids()) == 3 and "was lost" not in text and equal(run.model(), undisturbed)
 
 
 @pytest.mark.slow
