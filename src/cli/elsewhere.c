@@ -154,7 +154,7 @@ void tutti_cli_elsewhere_meet(const char *hosts, char *address, size_t bytes)
         return;
     for (int h = 1; h < n && address[0] == '\0'; h++) {
         tutti_launch_route(list[h].name, address, bytes);
-        if (strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0)
+        if (tutti_launch_is_loopback(address))
             address[0] = '\0';
     }
     tutti_free(list);

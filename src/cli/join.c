@@ -200,7 +200,7 @@ static tutti_status take_part(tutti_cli_member *m, const join_config *c, const c
     status = tutti_cli_member_train(m, &io, &ended, err);
     tutti_screen_end(&display);
     if (status == TUTTI_OK && !ended)
-        fprintf(stderr, "tutti: " TUTTI_CLI_LEFT "\n");
+        fprintf(stderr, "tutti: " TUTTI_LAUNCH_LEFT "\n");
     return status == TUTTI_OK ? tutti_cli_flush(err) : status;
 }
 

@@ -10,9 +10,6 @@ typedef struct tutti_cli_join_script {
     int threads;                 /* 0: as many as the others have */
 } tutti_cli_join_script;
 
-/* What a worker says that has left the run before its end. */
-#define TUTTI_CLI_LEFT "this worker has left the run"
-
 typedef struct tutti_cli_join_there {
     const char *host, *rsh;
     const char *const *own;      /* NULL-ended: options of `tutti join` there */

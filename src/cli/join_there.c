@@ -96,7 +96,7 @@ static void show(void *user, int stream, const char *text, size_t bytes)
 {
     bool *const left = user;
 
-    *left = *left || memmem(text, bytes, TUTTI_CLI_LEFT, sizeof TUTTI_CLI_LEFT - 1) != NULL;
+    *left = *left || memmem(text, bytes, TUTTI_LAUNCH_LEFT, sizeof TUTTI_LAUNCH_LEFT - 1) != NULL;
     tutti_cli_show_output(NULL, stream, text, bytes);
 }
 

@@ -429,7 +429,7 @@ static void conclude_joined(const elastic *e, tutti_launch_result *result)
         result->exit_code = e->code;
         snprintf(result->text, sizeof result->text, "%s", e->printed ? "" : e->why);
     } else
-        conclude_left(e, "this worker has left the run", result);
+        conclude_left(e, TUTTI_LAUNCH_LEFT, result);
 }
 
 static void conclude(const elastic *e, tutti_launch_result *result)

@@ -135,6 +135,8 @@ tutti_status tutti_launch_pass_read(tutti_launch_pass *pass, const char *path, t
    TUTTI_LAUNCH_WORKERS, the threads of a worker, and lines of facts of its program. */
 #define TUTTI_LAUNCH_SCRIPT "script"
 enum { TUTTI_LAUNCH_LINE = 1200 }; /* most bytes of a line of that pipe */
+/* What a worker prints that has left the run before its end; `tutti join --host` looks for it. */
+#define TUTTI_LAUNCH_LEFT "this worker has left the run"
 
 typedef struct tutti_launch_elastic_options {
     int workers;                 /* that the run begins with, on this host */
@@ -173,6 +175,8 @@ tutti_status tutti_launch_elastic(const tutti_launch_elastic_options *options,
 /* Writes the address of this host on the route to `host`, as digits; "": the name is not known, or
    there is no route. Blocks for the name service. */
 void tutti_launch_route(const char *host, char *text, size_t bytes);
+/* address: as digits */
+bool tutti_launch_is_loopback(const char *address);
 
 /* ---- exclusive use of a directory while a run writes into it ---- */
 typedef struct tutti_launch_claim tutti_launch_claim;

@@ -159,7 +159,6 @@ int tutti_launch_spin_count(tutti_runtime *rt);
    quote without an end. */
 tutti_status tutti_launch_split_command(const char *text, size_t more, const char ***words,
                                         size_t *n, tutti_error *err);
-bool tutti_launch_is_loopback(const char *address); /* address: as digits */
 
 /* ---- private.c: the directory of this user in which ranks that Tutti's launcher has not started
    find each other by a socket ---- */
