@@ -126,7 +126,8 @@ typedef struct tutti_layout {
    pass's position in the run, which determines the client's random draws.
    losses: likewise: an array of `samples` numbers, where the client writes the loss of each
    sample at the pass's values, in their order, with or without ids. They are valid from the next
-   hook on. ids and losses are the method's memory, and must stay valid until that hook. */
+   hook on. ids and losses are the method's memory, and must stay valid until that hook.
+   new_round: a round of local steps of a logical share begins. Its first update is yet to come. */
 typedef struct tutti_pass {
     int64_t index;                       /* 0, 1, ... within the step */
     int64_t samples;                     /* to compute in this pass; 0: announce zero gradients */
@@ -135,13 +136,13 @@ typedef struct tutti_pass {
     double scale;
     uint64_t epoch, position;            /* where the samples begin in the order of base.h */
     bool again;                          /* TUTTI_RECOMPUTES: a repeated pass; see above */
-    bool same_values;                    /* x has not changed since the previous pass: prepared
-                                            weights may be kept */
+    bool same_values;                    /* x has not changed: prepared weights may be kept */
     bool keep;                           /* add to g instead of replacing it */
     bool exchange;
     bool more;
     bool merge;
     bool stays;
+    bool new_round;                      /* the client's optimiser clears its state */
     int64_t received;                    /* of samples; 0: all are this worker's own */
     const void *given;                   /* received x sample_bytes (engine_options.give), as other
                                             workers' clients wrote them; the engine's, until the
@@ -200,8 +201,8 @@ typedef struct tutti_engine_options {
        update: makes one update of the values in place (params[].values, or x) with the gradients in
        g, which have been exchanged, are not scaled, and are clipped if clip_norm is set. The client
        multiplies its learning rate by `factor` for this update: 1, except for methods that make
-       steps longer or shorter. It is called within step; within pass_begin by a method that updates
-       between its passes; and within finish for late gradients (pipe-sgd). It may call
+       steps longer or shorter. It is called within step; within pass_begin or pass_end for updates
+       between passes; and within finish for late gradients (pipe-sgd). It may call
        tutti_engine_values, _gradient and _lr, and nothing else of the engine. Skipped steps do not
        call it. Where a method updates a model other than x, as methods that average concurrently
        with the client do, that model is placed in x and `values` for the call, and the change that

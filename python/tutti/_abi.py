@@ -361,6 +361,7 @@ class tutti_pass(Structure):
         ("more", c_bool),
         ("merge", c_bool),
         ("stays", c_bool),
+        ("new_round", c_bool),
         ("received", c_long),
         ("given", c_void_p),
         ("ids", POINTER(c_ulong)),

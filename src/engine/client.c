@@ -357,7 +357,7 @@ tutti_status tutti_engine_check_exchange_only(tutti_engine *e, tutti_error *err)
 {
     const char *what =
         tutti_method_does(&e->m, TUTTI_NO_EXCHANGE | TUTTI_OWN_MODELS | TUTTI_MERGES_STEPS |
-                                     TUTTI_LATE_GRADIENTS | TUTTI_SIZES_STEPS);
+                                     TUTTI_LATE_GRADIENTS | TUTTI_SIZES_STEPS | TUTTI_MAKES_ROUNDS);
 
     if (!e->client.updates || e->options.update != NULL)
         return TUTTI_OK;

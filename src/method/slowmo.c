@@ -129,6 +129,8 @@ static tutti_status declare_base(slowmo *s, tutti_method *m, tutti_plan *plan, t
 
 static tutti_status declare_buffers(slowmo *s, tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
+    if (s->buffers == AUTO && s->rounds != NULL && m->optim == NULL) /* the client's */
+        s->buffers = RESET;
     if (s->buffers == AUTO) /* with adam reset, the first steps of each round would have the size
                                of the rate in every element */
         s->buffers = m->optim != NULL && strcmp(m->optim->ops->name, "sgd") == 0 &&
@@ -144,7 +146,8 @@ static tutti_status declare_buffers(slowmo *s, tutti_method *m, tutti_plan *plan
 /* With logical shares a share has no buffers between its rounds. */
 static tutti_status refuse_rounds(const slowmo *s, const tutti_method *m, tutti_error *err)
 {
-    const bool keeps = s->buffers == MAINTAIN && m->optim->ops->slots(m->optim->self) > 0;
+    const bool keeps = s->buffers == MAINTAIN &&
+                       (m->optim == NULL || m->optim->ops->slots(m->optim->self) > 0);
     const char *why = s->base != LOCAL     ? "base is not local, whose steps send nothing"
                       : s->local_freq > 0  ? "local_freq is given, and no share waits for others "
                                              "within a round"

@@ -251,7 +251,9 @@ static inline tutti_status pass(seat *s, tutti_pass *p, tutti_error *err)
             continue;
         }
         for (size_t i = 0; i < counts[k]; i++) {
-            const int pull = (m->rank * 13 + (int)(p->position * 5 + i) % 17) % 19 - 8;
+            /* a share has the same gradient on any worker */
+            const int rank = r->options.elastic_shares > 0 ? 0 : m->rank;
+            const int pull = (rank * 13 + (int)(p->position * 5 + i) % 17) % 19 - 8;
             const float part = p->samples > 0 ? (float)p->samples / (float)p->divisor : 0;
             float one = (float)p->scale * part * (x[i] - (float)pull / 8);
             uint16_t half[2];
@@ -295,6 +297,14 @@ static inline tutti_status load(seat *s, tutti_error *err)
     return status;
 }
 
+/* Clears the state of the client's optimiser. */
+static inline void begin_round(seat *s)
+{
+    s->t = 0;
+    for (int k = 0; k < s->optim->ops->slots(s->optim->self); k++)
+        memset(s->optim->slot[k], 0, TOTAL * sizeof(float));
+}
+
 /* What the client has is x, rounded. */
 static inline tutti_status delivered(const seat *s, tutti_error *err)
 {
@@ -322,6 +332,8 @@ static inline tutti_status train(seat *s, tutti_error *err)
         s->t = (uint64_t)r->load_at;
         memcpy(s->optim->slot[0], r->momentum[m->rank], TOTAL * sizeof(float));
     }
+    if (r->who != ENGINE)
+        TUTTI_TRY(tutti_engine_lr(s->e, s->lr, err));
     for (int step = r->load_at; step < r->steps; step++) {
         tutti_pass p;
         tutti_status status;
@@ -333,8 +345,11 @@ static inline tutti_status train(seat *s, tutti_error *err)
             TUTTI_TRY(do_call((call){ s, LR, .err = err }));
             s->lr = r->lr_after;
         }
-        while ((status = do_call((call){ s, PASS, .pass = &p, .err = err })) == TUTTI_OK)
+        while ((status = do_call((call){ s, PASS, .pass = &p, .err = err })) == TUTTI_OK) {
+            if (p.new_round)
+                begin_round(s);
             TUTTI_TRY(pass(s, &p, err));
+        }
         TUTTI_TRY(status == TUTTI_CLOSED ? do_call((call){ s, STEP, .err = err }) : status);
         if (r->who == ITSELF && (!r->judges || tutti_finite(m->device, TOTAL, m->g)))
             TUTTI_TRY(update(s, 1, err));

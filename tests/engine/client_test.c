@@ -121,6 +121,51 @@ static void other_options_keep_their_effect_with_a_client_update(void **state)
             compare(methods[k], CLIENT, 2, changes[c]);
 }
 
+static void (*change_of_rounds)(run *r);
+
+/* Logical shares, so that a step is a round of local steps. In the last one of an epoch some shares
+   have no samples. */
+static void makes_rounds(run *r)
+{
+    r->options.elastic_shares = 5;
+    r->options.data_samples = 67;
+    if (change_of_rounds != NULL)
+        change_of_rounds(r);
+}
+
+static void rounds_of_local_steps_have_the_same_bits_with_a_client_update(void **state)
+{
+    static const char *const methods[] = { "local-sgd(period=3)", "local-sgd(period=2,outer=sgd(lr=0.7,momentum=0.9))",
+                                           "diloco(period=2)", "slowmo(period=3,buffers=reset)" };
+    static void (*const changes[])(run *r) = { NULL, accumulates, clips, has_memory, hands_over, changes_the_rate,
+                                               shows, is_adam, threads };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(methods); k++)
+        for (size_t c = 0; c < TUTTI_LENGTH(changes); c++) {
+            change_of_rounds = changes[c];
+            compare(methods[k], CLIENT, 1 + (int)(k + c) % 3, makes_rounds);
+        }
+}
+
+static void rounds_with_a_client_update_have_the_same_bits_with_any_number_of_workers(void **state)
+{
+    run one = run_of("local-sgd(period=3)", CLIENT);
+
+    (void)state;
+    change_of_rounds = is_adam;
+    makes_rounds(&one);
+    must(&one, 1);
+    for (int workers = 2; workers <= RANKS; workers++) {
+        run more = run_of("local-sgd(period=3)", CLIENT);
+        makes_rounds(&more);
+        must(&more, workers);
+        same(&one, &more, 1);
+        drop(&more);
+    }
+    drop(&one);
+}
+
 static void skipped_step_calls_no_update(void **state)
 {
     static void (*const changes[])(run *r) = { leaves_steps_out, scales };
@@ -587,6 +632,12 @@ static void conflicts_with_client_updates_are_rejected_with_a_fix(void **state)
         refuses_a(run_of(whole[k].method, ITSELF), 2, whole[k].says);
         refuses_a(run_of(whole[k].method, ITSELF), 2, "tutti.torch.prepare");
     }
+    r = run_of("local-sgd", ITSELF);
+    r.options.elastic_shares = 4;
+    refuses_a(r, 2, "but method 'local-sgd' makes a step of several updates, each in passes of its own");
+    r = run_of("slowmo(buffers=maintain)", CLIENT);
+    r.options.elastic_shares = 4;
+    refuses_a(r, 2, "but buffers are maintained");
     r = run_of("ddp", CLIENT);
     r.options.lr_schedule = "cosine";
     r.options.steps = STEPS;
@@ -631,6 +682,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(client_update_matches_the_engines_update_bit_for_bit),
         cmocka_unit_test(other_options_keep_their_effect_with_a_client_update),
+        cmocka_unit_test(rounds_of_local_steps_have_the_same_bits_with_a_client_update),
+        cmocka_unit_test(rounds_with_a_client_update_have_the_same_bits_with_any_number_of_workers),
         cmocka_unit_test(skipped_step_calls_no_update),
         cmocka_unit_test(failing_client_update_ends_the_run_with_its_error),
         cmocka_unit_test(asynchronous_methods_call_the_client_update),

@@ -499,8 +499,8 @@ def test_a_loader_that_reads_ahead_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(("wrong", "why"), [
-    ({"method": "local-sgd(period=4)"}, "by `tutti train --workers` only; take method='ddp'"),
-    ({"method": "zero(stage=1)"}, "take method='ddp'"),
+    ({"method": "zero(stage=1)"}, "take ddp, local-sgd, diloco or slowmo"),
+    ({"method": "d-psgd"}, "take ddp, local-sgd, diloco or slowmo"),
     ({"sampler": None}, "needs sampler=tutti.torch.sampler"),
     ({"sampler": "placed"}, "without rank, workers, shares and parts"),
     ({"codec": "bf16"}, "codec= as yet"),

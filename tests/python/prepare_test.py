@@ -282,14 +282,6 @@ def test_accumulated_passes_are_one_step(method):
     torch.testing.assert_close(whole, halves, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("method", ["local-sgd", "diloco", "slowmo(period=4)"])
-def test_rounds_of_local_steps_are_no_scripts(method):
-    model = torch.nn.Linear(2, 1)
-    with pytest.raises(ValueError, match="the engine makes the local steps of each share"):
-        tutti.torch.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), method=method,
-                            sampler=tutti.torch.sampler(8, 2), elastic_shares=4)
-
-
 def shared(method, shares, accumulate=1, samples=34):
     """Of 34 samples the last step of an epoch has fewer than its shares have room for; of 30 not, and the model has
     running statistics."""

@@ -34,7 +34,8 @@ from .. import _abi
 from .._members import Epoch, Members
 from ..errors import PeerError, StateError
 from . import _elastic_saves, _facts, _log_to, _record, _saved, _state
-from ._run import Run, _traits, by_rounds, check, statistics_of
+from ._rounds import Rounds, by_rounds, settings
+from ._run import Run, _traits, check, statistics_of
 
 if TYPE_CHECKING:
     from . import _preempt
@@ -70,6 +71,7 @@ class ElasticRun(Run):
         self._needs_record = not epoch.state
         self._lost: PeerError | None = None  # why this epoch has ended
         self._agreed = 0  # steps of this epoch that all members are known to have made
+        self.rounds = elastic.rounds
         super().__init__(elastic.model, elastic.optimizer, elastic.method, world=epoch.world,
                          commit=elastic.commit, **options)
 
@@ -136,6 +138,8 @@ class ElasticRun(Run):
         if step is None:
             raise StateError("a step has failed in the middle of its update, so this worker has no state of a whole "
                              "step") from self._lost
+        if self.rounds is not None:
+            self.rounds.begin()
         tensors, words = self.of_torch()
         words["base"] = str(self.elastic.base)
         of_torch = {f"torch/{name}": t for name, t in sorted(tensors.items())}
@@ -277,7 +281,7 @@ class ElasticRun(Run):
         self._agreed = self.steps
 
     def _update(self, factor: float) -> None:
-        before = self.elastic.settings()
+        before = settings(self.optimizer)
         super()._update(factor)
         self.elastic.note_progress(before)
 
@@ -326,6 +330,7 @@ class Elastic:
         self._log_to = options["log_to"].in_parts()
         plan = options["checkpoint"]
         self.saves = None if plan is None else _elastic_saves.ElasticSaves(plan, self)
+        self.rounds = Rounds(optimizer) if by_rounds(_traits(method)) else None
         self.base = 0  # steps of the checkpoint with which the run has begun
         self._options = options | {"sampler": sampler, "log_to": self._log_to}
         norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._NormBase)]
@@ -355,14 +360,11 @@ class Elastic:
 
     @staticmethod
     def _check(model: nn.Module, method: str, sampler: BatchSampler | None, options: dict[str, Any]) -> None:
-        traits, needs = _traits(method), (_abi.TUTTI_LOGICAL_SHARES | _abi.TUTTI_WHOLE_STEPS |
-                                          _abi.TUTTI_REPLICAS_EQUAL)
-        if by_rounds(traits):
-            raise ValueError(f"elastic=True with method '{method}': its workers make rounds of local steps, and come "
-                             "and go by `tutti train --workers` only; take method='ddp'")
+        traits, needs = _traits(method), _abi.TUTTI_LOGICAL_SHARES | _abi.TUTTI_WHOLE_STEPS
         if traits & needs != needs or traits & _abi.TUTTI_SHARDED_OPTIMIZER:
             raise ValueError(f"elastic=True with method '{method}': a lost worker would take a part of its state with "
-                             "it, or its bits depend on the number of workers; take method='ddp'")
+                             "it, or its bits depend on the number of workers; take ddp, local-sgd, diloco or "
+                             "slowmo")
         if sampler is None:
             raise ValueError("elastic=True needs sampler=tutti.torch.sampler(...), which knows whose samples are whose "
                              "when the number of workers changes")
@@ -568,7 +570,7 @@ class Elastic:
 
     def batches(self, epochs: int) -> Iterator[list[int]]:
         """Yields the batches of this worker in epoch `epochs` - 1 of the samples."""
-        self._seen[epochs - 1] = self.settings()
+        self._seen[epochs - 1] = settings(self.optimizer)
         while (spans := self._more(epochs)) is not None:
             run = self.run
             if spans[0][0] < epochs - 1:
@@ -576,7 +578,7 @@ class Elastic:
             self._compare_groups()
             self._check_rates(spans[0][0])
             share, number = run.engine.share(), (run.steps, run.passes)
-            yield [i for e, at, n in spans for i in self.sampler._indices(share, e, at, n)] or [0]
+            yield [i for e, at, n in spans for i in self.sampler._indices(share, e, at, n)] or self.sampler.idle()
             if self.run is run and (run.steps, run.passes) == number and run.lost() is None:
                 raise StateError("the next batch was asked for before the last one's step(): give the DataLoader "
                                  "num_workers=0, and call step() after each batch")
@@ -596,21 +598,16 @@ class Elastic:
                         "workers that this one has joined, or in the checkpoint; what changes it, such as "
                         "scheduler.step(), is to be called once at the end of each epoch of the samples"))
 
-    def settings(self) -> list[dict[str, Any]]:
-        """Returns the groups of the optimizer without their parameters."""
-        return [{k: v.tolist() if isinstance(v, torch.Tensor) else v for k, v in group.items() if k != "params"}
-                for group in self.optimizer.param_groups]
-
     def note_progress(self, before: list[dict[str, Any]]) -> None:
         """The optimizer has made an update."""
-        now = self.settings()
+        now = settings(self.optimizer)
         for a, b in zip(before, now, strict=True):
             self.progress |= {name for name in b if a.get(name) != b[name]}
         self.rates = _Rates(self._rates[0], now)
 
     def _check_rates(self, epoch: int) -> None:
         """Workers do not call step() equally often in an epoch, and one that comes has called it less often."""
-        now = self.settings()
+        now = settings(self.optimizer)
         if self._rates[0] != epoch:
             self._rates = epoch, now
         for number, (a, b) in enumerate(zip(self._rates[1], now, strict=True)):

@@ -27,6 +27,7 @@ from ._bind import Binding, device_of
 from ._buffers import Copies
 from ._cuda import Cuda, Device, HostStaging
 from ._meet import Meetings
+from ._rounds import Rounds, by_rounds
 from ._runs import closed, dropped, opened, weakly
 from ._sent import Sent
 from ._steps import Steps
@@ -52,11 +53,6 @@ def _traits(method: str) -> int:
     bits = ctypes.c_uint()
     _c.tutti_method_traits(method.encode(), bits)
     return bits.value
-
-
-def by_rounds(traits: int) -> bool:
-    """Returns whether with logical shares a step of the method is a round of local steps, which the engine makes."""
-    return bool(traits & _abi.TUTTI_LOGICAL_SHARES) and not traits & _abi.TUTTI_REPLICAS_EQUAL
 
 
 def _asks(method: str) -> bool:
@@ -136,10 +132,8 @@ class Run(Steps):
         self.statistics: list[torch.Tensor] = statistics_of(model)
         self._validation, self._sampler = validation, sampler
         traits = _traits(method)
-        if options["elastic_shares"] and by_rounds(traits):
-            raise ValueError(f"elastic_shares={options['elastic_shares']} with method '{method}': the engine makes the "
-                             "local steps of each share, with buffers of its own, and not the optimizer of a script; "
-                             "take method='ddp', omit elastic_shares, or train by `tutti train --elastic-shares`")
+        if options["elastic_shares"] and by_rounds(traits) and self.rounds is None:
+            self.rounds = Rounds(optimizer)
         if checkpoint is not None:
             self._check_checkpoint(traits)
         # the engine refuses pipelines
@@ -161,6 +155,7 @@ class Run(Steps):
         try:
             if sampler is not None:
                 options |= sampler.options(self.world.size - self.servers)
+            self._several = options["accumulate"] > 1
             pinned = None if self._device is None else self._device.pinned
             self.engine: Engine = _place.open_engine(
                 self.world,
@@ -328,6 +323,8 @@ class Run(Steps):
                 "model in eval mode or under torch.no_grad(). Where another model's loss goes through this one, freeze "
                 "it meanwhile (model.requires_grad_(False))"
             )
+        if self.rounds is not None:
+            self.rounds.cut_short = self.within
         while self.within:
             p = self._begin_pass()
             assert p is not None, "a pass that was announced (more) has not come"
@@ -336,6 +333,8 @@ class Run(Steps):
             self.engine.pass_end()
             if not p.more:
                 self._end_step()
+        if self.rounds is not None:
+            self.rounds.cut_short = False
         if self._meetings is not None:
             self._meetings.come(what, self.steps)
         self._rest()

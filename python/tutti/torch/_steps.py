@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from . import _preempt, _record
     from ._cuda import Device
     from ._meet import Meetings
+    from ._rounds import Rounds
 
 _NO_CLOSURE = (
     "method '{}' computes a batch again at other values within a step, for which it needs optimizer.step(closure): a "
@@ -42,6 +43,7 @@ class Steps(Gradients):
     passes: int = 0
     within: bool
     preempt: _preempt.Preemption | None = None  # of checkpoint=
+    rounds: Rounds | None = None  # a step of the run is a round of local steps
     optimizer: torch.optim.Optimizer
     servers: int
     world: World
@@ -64,6 +66,7 @@ class Steps(Gradients):
     _costs: int
     _stays: bool  # the gradient of the last pass is on the device alone
     _of_all: bool  # the gradients of the update are those of all workers
+    _several: bool  # a step of the optimizer has several passes (accumulate)
     _draws: torch.Tensor | None  # state of torch's generator before the first pass of the step
     _spans: list[tuple[int, int, int]]
 
@@ -141,6 +144,8 @@ class Steps(Gradients):
         if shared:  # a share begins with the running statistics with which the step began
             self._take_own()
         assert p is not None or self.closes, "a pass that was announced (more) has not come"
+        if self.rounds is not None and p is not None and p.new_round:
+            self.rounds.begin()
         self._deliver()
         return p
 
@@ -276,12 +281,14 @@ class Steps(Gradients):
         self._arrived()
         if self.units is not None:
             self.units.pass_ends()
-        if self._device is None:  # else before the calls that read them (_rest): it waits for the device
+        if self.engine.share().logical and self._pass.samples == 0:  # a batch that does not count has changed them
+            self._take_own()
+        elif self._device is None:  # else before the calls that read them (_rest): it waits for the device
             self._put_own()
         now, self._pass = self._pass, None
         self.passes += 1
         self._stays = now.stays
-        self._of_all = self.overlaps and (self.replicas_equal or now.exchange)
+        self._of_all = self.overlaps and (self.replicas_equal or now.exchange) and self.rounds is None
         self.engine.pass_end(0.0 if loss is None else loss * now.samples)
         self.within = now.more
         if not now.more:
@@ -295,6 +302,10 @@ class Steps(Gradients):
         self.engine.step()
         if self.engine.share().logical:  # the mean over the shares
             self._take_own()
+        if self.rounds is not None:
+            self.rounds.begin()
+            for b in self.binding.bound:  # the next pass of its share may be another worker's
+                b.param.grad = None
         self.within = False
         self.steps += 1
         if self.record is not None:
@@ -315,6 +326,7 @@ class Steps(Gradients):
         """The engine's callback: runs the user's optimiser on the engine's values and gradients."""
         groups = self.optimizer.param_groups
         grads = [b.param.grad for b in self.binding.bound]
+        all_have = self._of_all or (self.within if self.rounds is None else self._several)
         rates = [group["lr"] for group in groups]
         self._deliver()
         try:
@@ -322,7 +334,7 @@ class Steps(Gradients):
                 # without gradients of other workers an unused parameter has none, as in torch
                 if self._stays:
                     b.param.grad = self._own_gradient(grad)
-                elif self._of_all or self.within or grad is not None or self._given[b.index]:
+                elif all_have or grad is not None or self._given[b.index]:
                     b.param.grad = self._exchanged(b)
             if self._stays:
                 assert self._values is not None, "gradients stay on a device"
@@ -332,7 +344,7 @@ class Steps(Gradients):
             for group in groups:
                 if factor != 1:
                     group["lr"] = group["lr"] * factor
-            self.optimizer.step()
+            self.optimizer.step() if self.rounds is None else self.rounds.step()
         finally:
             for group, lr in zip(groups, rates, strict=True):
                 group["lr"] = lr

@@ -223,7 +223,8 @@ def prepare(model: nn.Module, optimizer: torch.optim.Optimizer, method: str = "d
     elastic_shares: shares into which a step is cut, of which each worker computes several: the run has the same bits
         with any number of workers up to it, and when it is resumed with another. A call of step() is one pass of one
         share, and every worker's last one makes the step. Each pass seeds torch's random numbers by its samples.
-        For the methods ddp, bytescheduler and zero. 0: none.
+        For the methods ddp, bytescheduler and zero; and for local-sgd, diloco and slowmo, whose step is a round then:
+        a pass is of a local step of a share, which begins with the optimizer as it is here. 0: none.
     elastic: the workers of this run come, leave and are lost, and the run has the same bits (`tutti run --workers
         FEWEST:MOST`). Needs sampler=, whose iteration number k is epoch k, and finish(). elastic_shares is MOST unless
         it is given. Whoever comes runs the script from its beginning, and gets the state here.

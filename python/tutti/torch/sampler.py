@@ -62,6 +62,7 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         self._parts: _abi.tutti_parts | None = None
         self._batch_of: Any = None
         self._logical = 0  # logical shares of the run
+        self._local = 1  # local steps of a share in a step of the run
         self.rank = -1
         if place is not None:
             self._place(*place)
@@ -78,7 +79,7 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
             samples=self.samples,
             workers=workers,
             batch=self.batch,
-            accumulate=self.accumulate,
+            accumulate=self.accumulate * self._local,
             seed=self.seed,
             batch_of=self._batch_of,
             parts=ctypes.pointer(self._parts) if self._parts is not None else None,
@@ -135,7 +136,10 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
 
     def bind(self, run: Run) -> None:
         self._bound = weakref.ref(run)
-        self._logical = run.engine.share().logical
+        share = run.engine.share()
+        self._logical = share.logical
+        if share.logical:
+            self._local = share.accumulate // self.accumulate
         self._place(run.engine.rank, run.engine.workers)
 
     @property
@@ -189,20 +193,28 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
 
     def _passes(self, share: _abi.tutti_share, step: int) -> Iterator[list[int]]:
         """Yields the batches of this worker in a step. If a tail step has none for it, yields a batch of one sample
-        that does not count, so that the worker takes part in the step; with logical shares also for each share. In a
-        pass in which only others have one a whole batch does not count: a batch norm takes no single sample."""
+        that does not count, so that the worker takes part in the step. With logical shares it has a batch for each of
+        their passes, and one that does not count is a whole one: a batch norm takes no single sample."""
         number, own = 0, _c.tutti_share_passes(share, self.rank)
+        least = self._whole() if share.logical else 1
         epoch, position = ctypes.c_uint64(), ctypes.c_uint64()
         while number < self._most(share):
             n = 0 if number >= own else _c.tutti_share_pass(share, step, self.rank, number, epoch, position)
             if n == 0 and number > 0 and not share.logical:
                 return
-            least = 1 if number < own else min(self.batch, self.samples)
-            yield self._indices(share, epoch.value, position.value if n > 0 else 0, max(n, least))
+            yield self._indices(share, epoch.value, position.value if n > 0 else 0, n or least)
             number += 1
 
     def _indices(self, share: _abi.tutti_share, epoch: int, position: int, n: int) -> list[int]:
         return [_c.tutti_share_sample_of(share, self.rank, epoch, position + k) for k in range(n)]
+
+    def _whole(self) -> int:
+        """Samples of a whole batch."""
+        return min(self.batch, self.samples)
+
+    def idle(self) -> list[int]:
+        """Returns a whole batch that does not count."""
+        return list(range(self._whole()))
 
     def _asked(self, run: Run, epochs: int) -> Iterator[list[int]]:
         """Yields the batches that the method assigns to this worker, until the run has done that many epochs."""

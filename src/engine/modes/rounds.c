@@ -2,7 +2,7 @@
    round: V shares make H local steps each, and their models are averaged. A worker computes its
    shares one after the other, so it has one model at a time, however many there are:
 
-     pass 0 of a share     x := start, slots := 0
+     pass 0 of a share     x := start, slots := 0 (a client's optimiser: tutti_pass.new_round)
      every A passes        x <- optimiser(x, g, slots), g the mean gradient of these passes; update
                            number t = 1 .. H of this round
      the last pass         g := x, or start - x, which logical.c adds in the tree of the shares with
@@ -25,6 +25,7 @@
 #include <math.h>
 
 #include "engine/engine_internal.h"
+#include "engine/hooks.h"
 #include "engine/refuse.h"
 #include "rounds.h"
 
@@ -42,11 +43,12 @@ static int64_t passes_of_share(const tutti_rounds *s)
     return s->e->division.share.accumulate;
 }
 
+/* A client clears those of its optimiser before the next round. */
 static void clear_slots(const tutti_rounds *s)
 {
     const tutti_optim *o = s->e->m.optim;
 
-    for (int k = 0; k < o->ops->slots(o->self); k++)
+    for (int k = 0; o != NULL && k < o->ops->slots(o->self); k++)
         tutti_fill(s->e->m.device, o->count, 0, o->slot[k]);
 }
 
@@ -70,6 +72,7 @@ static void set_pass(void *self, tutti_pass *pass)
     const tutti_engine *e = s->e;
 
     pass->keep = pass->same_values = pass->index % e->options.accumulate > 0;
+    pass->new_round = pass->index % passes_of_share(s) == 0;
     pass->divisor = s->samples = samples_of(s, pass->index);
 }
 
@@ -102,10 +105,21 @@ static void set_rate(tutti_rounds *s)
     s->rate = (tutti_rate){ e->m.lr, coefficient < 1 ? coefficient : 1, (uint64_t)step + 1 };
 }
 
-static void update_piece(const tutti_rounds *s, const tutti_piece *p)
+/* Makes the local step. */
+static tutti_status update(const tutti_rounds *s, tutti_error *err)
 {
-    if (s->samples > 0)
-        tutti_update(s->e->m.optim, p->first, p->count, s->e->m.x + p->first, p->g, &s->rate);
+    tutti_engine *e = s->e;
+
+    for (int k = 0; k < e->layout.n_pieces && s->samples > 0; k++) {
+        const tutti_piece *p = &e->pieces[k];
+        if (!e->client.updates)
+            tutti_update(e->m.optim, p->first, p->count, e->m.x + p->first, p->g, &s->rate);
+        else if (s->rate.scale != 1)
+            tutti_engine_scale_piece(e, &e->pieces[k], (float)s->rate.scale);
+    }
+    return e->client.updates && s->samples > 0
+               ? tutti_engine_client_update(e, e->m.x, NULL, NULL, 1, err)
+               : TUTTI_OK;
 }
 
 /* p->g := what the share has come to. */
@@ -130,11 +144,11 @@ static tutti_status end_pass(void *self, tutti_error *err)
     for (int k = 0; k < e->layout.n_pieces; k++)
         TUTTI_TRY(tutti_engine_check_gradient(e, k, err));
     set_rate(s);
-    for (int k = 0; k < e->layout.n_pieces; k++) {
-        update_piece(s, &e->pieces[k]);
-        if (done % passes_of_share(s) == 0)
-            take_result(s, &e->pieces[k]);
-    }
+    TUTTI_TRY(update(s, err));
+    if (done % passes_of_share(s) != 0)
+        return TUTTI_OK;
+    for (int k = 0; k < e->layout.n_pieces; k++)
+        take_result(s, &e->pieces[k]);
     return TUTTI_OK;
 }
 
@@ -184,10 +198,6 @@ tutti_status tutti_rounds_declare(tutti_rounds **out, tutti_method *m, tutti_pla
                                   bool displaced, tutti_error *err)
 {
     static const tutti_conflict conflicts[] = {
-        { TUTTI_ASKED_CLIENT,
-          "begins the optimiser's buffers anew in each round of a logical share, and cannot reach a "
-          "client's",
-          NULL, ", or omit elastic-shares" },
         { TUTTI_ASKED_SKIPS,
           "makes all local steps of a round, or none, where it has logical shares", NULL,
           ", or omit elastic-shares" },
