@@ -256,8 +256,8 @@ typedef struct tutti_share {
     /* Each worker has its own samples. Never with passes_of. NULL: one common order. Borrowed. */
     const tutti_parts *parts;
     /* V logical shares, from `workers` on: a step is cut as that of V workers is, and each worker
-       computes a contiguous block of shares; -V: share v is that of worker v mod `workers`. So the
-       samples of a share do not depend on these. Never with the three above. 0: one a worker. */
+       computes a contiguous block of shares, batch_of[worker] of them if that is given; -V: share v
+       is that of worker v mod `workers`. Never with passes_of or parts. 0: one a worker. */
     int logical;
 } tutti_share;
 

@@ -275,6 +275,7 @@ tutti_status tutti_elastic_open(tutti_elastic **out, uint64_t most, const char *
 tutti_status tutti_elastic_next(tutti_elastic *m, tutti_elastic_epoch *epoch, tutti_error *err);
 bool tutti_elastic_commit(tutti_elastic *m, uint64_t step); /* of engine_options.commit */
 bool tutti_elastic_acts(tutti_elastic *m); /* false: the epoch ends, and no step in it is made */
+void tutti_elastic_renew(tutti_elastic *m); /* asks for the next epoch, also of the same members */
 /* The world is closed. state: that of a whole step, copied; NULL: the epoch's own. */
 tutti_status tutti_elastic_over(tutti_elastic *m, uint64_t step, const void *state, size_t bytes,
                                 tutti_error *err);

@@ -126,8 +126,7 @@ typedef struct tutti_layout {
    pass's position in the run, which determines the client's random draws.
    losses: likewise: an array of `samples` numbers, where the client writes the loss of each
    sample at the pass's values, in their order, with or without ids. They are valid from the next
-   hook on. ids and losses are the method's memory, and must stay valid until that hook.
-   new_round: a round of local steps of a logical share begins. Its first update is yet to come. */
+   hook on. ids and losses are the method's memory, and must stay valid until that hook. */
 typedef struct tutti_pass {
     int64_t index;                       /* 0, 1, ... within the step */
     int64_t samples;                     /* to compute in this pass; 0: announce zero gradients */
@@ -142,7 +141,6 @@ typedef struct tutti_pass {
     bool more;
     bool merge;
     bool stays;
-    bool new_round;                      /* the client's optimiser clears its state */
     int64_t received;                    /* of samples; 0: all are this worker's own */
     const void *given;                   /* received x sample_bytes (engine_options.give), as other
                                             workers' clients wrote them; the engine's, until the
@@ -293,11 +291,10 @@ typedef struct tutti_engine_options {
        bits with any number of workers, and when it is resumed with another. The client divides by
        pass.divisor and honours pass.keep, as ever. Client state (own_values) is written when a pass
        begins a share: then it is again as the step began; after the step it is the mean over the
-       shares. For methods with TUTTI_LOGICAL_SHARES; others are refused by open, as are batch_of,
-       parts and a codec. 0: a share is a worker. */
+       shares. Needs TUTTI_LOGICAL_SHARES; parts and codecs are refused. 0: a share is a worker. */
     int elastic_shares;
     /* [workers], for workers of unequal speed: samples of each in a pass, summing to workers x
-       batch. NULL: batch each. Copied; declared state. */
+       batch; with elastic_shares, shares of each, 1 or more. NULL: equal. Copied. */
     const int64_t *batch_of;
     /* Every worker has its own samples (base.h). Kept; the same on all ranks. NULL: one order. */
     const tutti_parts *parts;
@@ -603,6 +600,8 @@ tutti_status tutti_engine_reshare(tutti_engine *e, const int64_t *batch_of, tutt
 
 /* The share now; its batch_of is the engine's. ASYNC: of one worker, gradient k is its step k. */
 const tutti_share *tutti_engine_share(const tutti_engine *e);
+/* Do the local steps of a logical share begin with this pass? The client's optimiser clears. */
+bool tutti_engine_round_begins(const tutti_engine *e);
 
 /* ---- the model: final, evaluated, saved ---- */
 /* Waits for all work, makes the final model, equal on all workers, stops the clock. Blocks. */

@@ -100,6 +100,10 @@ class Members(Owner):
         """False: the epoch ends, so that to compute a step of it would be in vain."""
         return bool(_c.tutti_elastic_acts(self._at))
 
+    def renew(self) -> None:
+        """Asks for the next epoch, also with the same members."""
+        _c.tutti_elastic_renew(self._at)
+
     def over(self, step: int, state: bytes | None) -> None:
         """The world of the last epoch is not used any more. state: that of a whole step that is left; None: the one
         with which the epoch began."""

@@ -360,6 +360,10 @@ class Engine(Owner):
         found: _abi.tutti_share = _c.tutti_engine_share(self._at).contents
         return found
 
+    def round_begins(self) -> bool:
+        """Returns whether a round of local steps of a logical share begins with this pass."""
+        return bool(_c.tutti_engine_round_begins(self._at))
+
     # -- the model --
     def finish(self) -> None:
         """Makes the final model, equal on all workers. Other workers must call it, too."""

@@ -65,9 +65,23 @@ static uint64_t step_place(const tutti_share *s, uint64_t step, uint64_t *epoch,
     return s->samples - *first < g ? s->samples - *first : g;
 }
 
+/* The sum over the workers below this one: samples of a pass, or shares, or with passes_of
+   passes. */
+static uint64_t below(const tutti_share *s, int worker)
+{
+    const int64_t *of = s->passes_of != NULL ? s->passes_of : s->batch_of;
+    uint64_t sum = 0;
+
+    if (of == NULL)
+        return (uint64_t)worker * (uint64_t)s->batch;
+    for (int q = 0; q < worker; q++)
+        sum += (uint64_t)of[q];
+    return sum;
+}
+
 int64_t tutti_share_batch(const tutti_share *s, int worker)
 {
-    return s->batch_of != NULL ? s->batch_of[worker] : s->batch;
+    return s->batch_of != NULL && s->logical == 0 ? s->batch_of[worker] : s->batch;
 }
 
 int64_t tutti_share_passes(const tutti_share *s, int worker)
@@ -88,7 +102,12 @@ int tutti_share_logical(const tutti_share *s, int worker, int *count)
     *count = 1;
     if (all == 0)
         return worker;
-    assert(all >= s->workers && s->batch_of == NULL && s->passes_of == NULL && s->parts == NULL);
+    assert(all >= s->workers && s->passes_of == NULL && s->parts == NULL);
+    if (s->batch_of != NULL) {
+        assert(s->logical > 0);
+        *count = (int)s->batch_of[worker];
+        return (int)below(s, worker);
+    }
     each = all / s->workers;
     extra = all % s->workers;
     *count = each + (worker < extra);
@@ -113,21 +132,9 @@ tutti_share tutti_share_by_logical(const tutti_share *s)
     tutti_share of = *s;
 
     of.workers = s->logical != 0 ? abs(s->logical) : s->workers;
+    of.batch_of = s->logical != 0 ? NULL : s->batch_of;
     of.logical = 0;
     return of;
-}
-
-/* The sum over the workers below this one: samples of a pass, or with passes_of passes. */
-static uint64_t below(const tutti_share *s, int worker)
-{
-    const int64_t *of = s->passes_of != NULL ? s->passes_of : s->batch_of;
-    uint64_t sum = 0;
-
-    if (of == NULL)
-        return (uint64_t)worker * (uint64_t)s->batch;
-    for (int q = 0; q < worker; q++)
-        sum += (uint64_t)of[q];
-    return sum;
 }
 
 /* Passes of a full step that stand before pass `pass` of this worker. */

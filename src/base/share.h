@@ -7,8 +7,8 @@
 
 int64_t tutti_share_batch(const tutti_share *s, int worker); /* of a full pass */
 
-/* With logical shares: the first one of that worker, and how many it has: the first V mod workers
-   have one more. Without: `worker`, and 1. */
+/* With logical shares: the first one of that worker, and how many it has: by batch_of, else the
+   first V mod workers have one more. Without: `worker`, and 1. */
 int tutti_share_logical(const tutti_share *s, int worker, int *count);
 /* Returns how far a worker's shares lie apart: 1 in a block. */
 int tutti_share_stride(const tutti_share *s);

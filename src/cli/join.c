@@ -14,7 +14,7 @@
 enum { ASK_MS = 5000, FREE_MS = 2000 }; /* until a member has answered; if one may be there */
 
 typedef struct join_config {
-    const char *key, *meet, *data, *out, *host, *rsh;
+    const char *key, *meet, *data, *out, *slow, *host, *rsh;
     int64_t threads;
     bool quiet;
 } join_config;
@@ -35,6 +35,9 @@ const tutti_option tutti_cli_join_options[] = {
       "the others have" },
     { "quiet", TUTTI_BOOL, TUTTI_AT(join_config, quiet), 0, 0, 1, NULL,
       "without COMMAND: no progress; errors are always shown" },
+    { "slow", TUTTI_TEXT, TUTTI_AT(join_config, slow), 0, 0, 0, "",
+      "without COMMAND: *:FACTOR, as of `tutti train`: this worker emulates one that is so much "
+      "slower; none: as for the others" },
     { "host", TUTTI_TEXT, TUTTI_AT(join_config, host), 0, 0, 0, "",
       "start the worker on that host, by ssh; none: here" },
     { "rsh", TUTTI_TEXT, TUTTI_AT(join_config, rsh), 0, 0, 0, "",
@@ -148,24 +151,48 @@ static tutti_status check_threads(int64_t own, int64_t theirs, tutti_error *err)
                             (long long)theirs, (long long)own);
 }
 
+/* Options of a worker, as words: "--out=runs/x". */
+typedef struct own_options {
+    char text[5][4200];
+    const char *words[7];            /* [n], NULL-ended */
+    size_t n;
+} own_options;
+
+static void add_text(own_options *o, const char *name, const char *value)
+{
+    char *const text = o->text[o->n];
+
+    if (value[0] == 0)
+        return;
+    snprintf(text, sizeof o->text[0], "--%s=%.4100s", name, value);
+    o->words[o->n++] = text;
+    o->words[o->n] = NULL;
+}
+
+/* Those of a run of `tutti train`. */
+static void add_settings(own_options *o, const join_config *c)
+{
+    add_text(o, "out", c->out);
+    add_text(o, "data", c->data);
+    add_text(o, "slow", c->slow);
+}
+
 /* Reads the settings that a member has sent, as a configuration file, and those of this command. */
 static tutti_status read_settings(tutti_cli_settings *s, const join_config *c, const char *told,
                                   tutti_error *err)
 {
-    char file[64], out[4200], data[4200], quiet[] = "--quiet", name[] = "join";
-    char *words[6] = { name, file };
+    char file[64], quiet[] = "--quiet", name[] = "join";
+    own_options own = { .n = 0 };
+    char *words[8] = { name, file };
     int n = 2, fd = memfd_create("tutti-join", MFD_CLOEXEC);
     tutti_status status = TUTTI_OK;
 
     if (fd < 0 || write(fd, told, strlen(told)) != (ssize_t)strlen(told))
         status = tutti_fail(err, TUTTI_ERR_IO, errno, "keeping what the run is");
     snprintf(file, sizeof file, "/proc/self/fd/%d", fd);
-    snprintf(out, sizeof out, "--out=%.4100s", c->out);
-    snprintf(data, sizeof data, "--data=%.4100s", c->data);
-    if (c->out[0] != 0)
-        words[n++] = out;
-    if (c->data[0] != 0)
-        words[n++] = data;
+    add_settings(&own, c);
+    for (size_t k = 0; k < own.n; k++)
+        words[n++] = own.text[k];
     if (c->quiet)
         words[n++] = quiet;
     words[n] = NULL;
@@ -209,7 +236,8 @@ static tutti_status refuse_own(const join_config *c, tutti_error *err)
 {
     const char *const given = c->data[0] != 0 ? "data"
                               : c->out[0] != 0 ? "out"
-                              : c->quiet       ? "quiet"
+                              : c->slow[0] != 0 ? "slow"
+                              : c->quiet        ? "quiet"
                                                : NULL;
 
     return given == NULL
@@ -269,37 +297,24 @@ static const char *why_near(const char *contact)
 static tutti_status join_there(tutti_cli_member *m, const join_config *c, const char *where,
                                char *const *command, int *code, tutti_error *err)
 {
-    char text[4][4200];
-    const char *own[6];
-    size_t n = 0;
+    own_options own = { .n = 0 };
+    char threads[24] = "";
 
     TUTTI_TRY(tutti_cli_join_there_check(c->host, err));
     if (command != NULL)
         TUTTI_TRY(refuse_own(c, err));
     TUTTI_TRY(tutti_cli_member_find(m, c->key, where, err));
-    if (c->data[0] != 0) {
-        snprintf(text[0], sizeof text[0], "--data=%.4100s", c->data);
-        own[n++] = text[0];
-    }
-    if (c->out[0] != 0) {
-        snprintf(text[1], sizeof text[1], "--out=%.4100s", c->out);
-        own[n++] = text[1];
-    }
-    if (c->meet[0] != 0) {
-        snprintf(text[2], sizeof text[2], "--meet=%.4100s", c->meet);
-        own[n++] = text[2];
-    }
-    if (c->threads > 0) {
-        snprintf(text[3], sizeof text[3], "--threads=%lld", (long long)c->threads);
-        own[n++] = text[3];
-    }
-    if (c->quiet)
-        own[n++] = "--quiet";
-    own[n] = NULL;
+    add_settings(&own, c);
+    add_text(&own, "meet", c->meet);
+    if (c->threads > 0)
+        snprintf(threads, sizeof threads, "%lld", (long long)c->threads);
+    add_text(&own, "threads", threads);
+    own.words[own.n] = c->quiet ? "--quiet" : NULL;
+    own.words[own.n + c->quiet] = NULL;
     return tutti_cli_join_there_run(m,
                                     &(tutti_cli_join_there){ .host = c->host,
                                                              .rsh = c->rsh,
-                                                             .own = own,
+                                                             .own = own.words,
                                                              .command = command },
                                     code, err);
 }

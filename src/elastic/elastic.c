@@ -346,6 +346,11 @@ bool tutti_elastic_acts(tutti_elastic *m)
     return tutti_follower_acts(m->follower);
 }
 
+void tutti_elastic_renew(tutti_elastic *m)
+{
+    tutti_follower_renew(m->follower);
+}
+
 tutti_status tutti_elastic_over(tutti_elastic *m, uint64_t step, const void *state, size_t bytes,
                                 tutti_error *err)
 {

@@ -104,6 +104,11 @@ bool tutti_follower_acts(tutti_follower *f)
     return view.acts && view.epoch == f->epoch;
 }
 
+void tutti_follower_renew(tutti_follower *f)
+{
+    tutti_node_renew(f->node, f->epoch);
+}
+
 /* turn->world NULL: the next epoch follows. */
 static tutti_status open_world(tutti_follower *f, const tutti_node_view *view, tutti_turn *turn,
                                tutti_error *err)

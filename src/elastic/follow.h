@@ -90,6 +90,10 @@ bool tutti_follower_commit(tutti_follower *f, uint64_t step);
    there. */
 bool tutti_follower_acts(tutti_follower *f);
 
+/* Asks for the next epoch, also with the same members, if that of the last turn is the newest. It
+   ends that epoch as a newcomer does. */
+void tutti_follower_renew(tutti_follower *f);
+
 /* The client has closed the world of this turn. image: the state of a whole step that is left, or a
    part of it, which is given to those that need it; NULL: the turn's. beside: what it has of a
    neighbouring step, and others may lack; NULL: nothing. Both are the follower's now, also

@@ -438,6 +438,14 @@ void tutti_node_leave(tutti_node *n)
     called(n);
 }
 
+void tutti_node_renew(tutti_node *n, uint64_t epoch)
+{
+    tutti_lock(n->lock);
+    if (n->view.epoch == epoch)
+        tutti_membership_renew(n->m, tutti_now_ns(n->rt));
+    called(n);
+}
+
 /* ---- notes ---- */
 /* Waits for room in the queue for that process. *address: valid under the lock. */
 static tutti_status wait_for_room(tutti_node *n, uint64_t to, size_t size, int64_t deadline_ns,

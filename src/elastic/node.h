@@ -120,6 +120,7 @@ bool tutti_node_step(tutti_node *node, uint64_t epoch, uint64_t step);
 bool tutti_node_hold(tutti_node *node, uint64_t step);
 void tutti_node_ready(tutti_node *node);
 void tutti_node_leave(tutti_node *node);
+void tutti_node_renew(tutti_node *node, uint64_t epoch); /* if it is the newest */
 
 /* ---- notes ---- */
 /* Sends a note to a process: a member, or one that has called this node. The bytes are copied.

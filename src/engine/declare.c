@@ -122,8 +122,12 @@ static void declare_own(tutti_engine *e)
                             .count = n,
                             .placed = true,
                             .shared = pushes || gathers };
-    const tutti_state shares = { .name = "engine.shares", .keep = TUTTI_SAME, .dtype = TUTTI_I64,
-                                 .count = (size_t)m->workers, .of_workers = true };
+    const bool logical = e->options.elastic_shares > 0; /* no state: any division has the same bits */
+    const tutti_state shares = { .name = "engine.shares",
+                                 .keep = logical ? TUTTI_SCRATCH : TUTTI_SAME,
+                                 .dtype = TUTTI_I64,
+                                 .count = (size_t)m->workers,
+                                 .of_workers = !logical };
     const tutti_state client = { .name = "client", .keep = TUTTI_OWN_MEAN, .dtype = TUTTI_F32,
                                  .count = e->options.own_values + 1 };
     const tutti_state kept = { .name = "engine.client-kept",

@@ -74,8 +74,9 @@ struct tutti_engine {
     struct {                     /* which samples this worker computes */
         tutti_share share;
         bool rounds;             /* a step is a round of local steps (modes/rounds.h) */
-        int64_t *batch_of;       /* [workers]: the workers' batches, if they are uneven (then
-                                    declared, and share.batch_of is this); else NULL */
+        int64_t *batch_of;       /* [workers]: the workers' batches, or numbers of logical shares,
+                                    if they are uneven (then declared, and share.batch_of is
+                                    this); else NULL */
         tutti_parts own_part;    /* this worker's part of the data, if asynchronous: `share` then
                                     describes a run of one worker, and share.parts is this */
         int member;              /* this worker's index in `share`: its rank; 0 if asynchronous */

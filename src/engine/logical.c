@@ -1,7 +1,8 @@
 /* logical.c: logical shares (engine_options.elastic_shares). A step is cut into V shares, V fixed
-   for the run; each worker computes a block of them, and the mean gradient has the same bits
-   whichever worker computes which share. So a run has the same bits with 1 to V workers, and when
-   it is resumed with another number. They are those of V workers without logical shares.
+   for the run; each worker computes a block of them, equally many or by speed (batch_of), and the
+   mean gradient has the same bits whichever worker computes which share. So a run has the same bits
+   with 1 to V workers, and when it is resumed with another number. They are those of V workers
+   without logical shares.
 
      g_s            gradient of share s: the mean over its samples, which the share determines
      w_s            samples of s / samples of the step
@@ -468,7 +469,6 @@ static tutti_status refuse_logical(const tutti_engine *e, tutti_error *err)
     static const char adds[] = "adds the gradients of logical shares here (elastic-shares)",
                       omit[] = ", or elastic-shares";
     static const tutti_conflict conflicts[] = {
-        { TUTTI_ASKED_BATCH_SHARE, adds, NULL, omit },
         { TUTTI_ASKED_PARTITION, adds, NULL, omit },
         { TUTTI_ASKED_LAZY, adds, ", and which rows a sum over some shares has is not known",
           omit },
@@ -483,6 +483,9 @@ static tutti_status refuse_logical(const tutti_engine *e, tutti_error *err)
         : e->options.accumulate > 1 && e->m.held != TUTTI_HELD_WHOLE
             ? "holds gradients by piece, so that a share is of one pass: give accumulate=1 and as "
               "many times more shares"
+        : e->options.batch_of != NULL && e->m.held != TUTTI_HELD_WHOLE
+            ? "holds gradients by piece, so that shares are dealt to the workers in turn: omit "
+              "batch-share"
         : e->sums.collective != NULL && strstr(e->sums.collective, "order=any") != NULL
             ? "cannot have them with a collective that adds in an order of its own (order=any)"
             : NULL;

@@ -171,6 +171,8 @@ static tutti_status check_options(tutti_engine *e, tutti_error *err)
                        .seed = o->seed,
                        .parts = o->parts,
                        .logical = o->elastic_shares };
+    if (o->elastic_shares > 0)
+        e->division.share.batch_of = o->batch_of; /* a copy once it is open */
     return TUTTI_OK;
 }
 
@@ -192,8 +194,17 @@ tutti_status tutti_engine_check_parts(const tutti_engine *e, const int64_t *of, 
 
 static tutti_status check_shares(const tutti_engine *e, const int64_t *batch_of, tutti_error *err)
 {
-    return tutti_engine_check_parts(e, batch_of, e->division.share.batch * e->m.workers,
-                                    "samples of a pass", err);
+    const int shares = e->options.elastic_shares;
+
+    for (int r = 0; r < e->m.workers && shares > 0; r++)
+        if (batch_of[r] < 1)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "worker %d gets %lld logical shares; each worker computes one or more",
+                              r, (long long)batch_of[r]);
+    return shares > 0
+               ? tutti_engine_check_parts(e, batch_of, shares, "logical shares", err)
+               : tutti_engine_check_parts(e, batch_of, e->division.share.batch * e->m.workers,
+                                          "samples of a pass", err);
 }
 
 tutti_status tutti_engine_read_options(tutti_engine *e, const tutti_method_ops *const *methods,
@@ -330,9 +341,10 @@ tutti_status tutti_engine_reshare(tutti_engine *e, const int64_t *batch_of, tutt
 {
     if (e->stage != STAGE_READY)
         return tutti_engine_out_of_order(err, "reshare");
-    if (e->division.batch_of == NULL)
+    if (e->division.batch_of == NULL || e->options.elastic_shares > 0)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "reshare is for engines that were opened with batch_of (tutti.h)");
+                          "reshare is for engines that were opened with batch_of, and without "
+                          "elastic_shares (tutti.h)");
     if (e->division.share.parts != NULL)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
                           "reshare is not for engines with parts: how far a worker is in its own "
@@ -347,4 +359,10 @@ tutti_status tutti_engine_reshare(tutti_engine *e, const int64_t *batch_of, tutt
 const tutti_share *tutti_engine_share(const tutti_engine *e)
 {
     return &e->division.share;
+}
+
+bool tutti_engine_round_begins(const tutti_engine *e)
+{
+    return e->division.rounds && e->stage == STAGE_PASS &&
+           e->step.pass.index % e->division.share.accumulate == 0;
 }

@@ -272,9 +272,18 @@ static bool admission_is_due(const tutti_membership *m)
     return false;
 }
 
+static bool renewal_is_due(const tutti_membership *m)
+{
+    for (int i = 0; i < m->epoch.n; i++)
+        if (m->peers[i].renews)
+            return true;
+    return false;
+}
+
 static bool change_is_due(const tutti_membership *m)
 {
-    return pledged(m) != 0 || any_suspected(m) || leave_is_due(m) || admission_is_due(m);
+    return pledged(m) != 0 || any_suspected(m) || leave_is_due(m) || admission_is_due(m) ||
+           renewal_is_due(m);
 }
 
 /* Is it this member's turn without a wait: the first of those that answer, and no other member that

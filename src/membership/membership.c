@@ -30,8 +30,11 @@ static void send_record(tutti_membership *m, const char *address)
 
 static message heartbeat(const tutti_membership *m)
 {
-    return (
-        message){ .kind = HEARTBEAT, .step = m->step, .holds = m->holds, .leaving = m->leaving };
+    return (message){ .kind = HEARTBEAT,
+                      .step = m->step,
+                      .holds = m->holds,
+                      .leaving = m->leaving,
+                      .renews = m->peers[m->me].renews };
 }
 
 static void ask_to_join(tutti_membership *m)
@@ -197,6 +200,7 @@ static void on_heartbeat(peer *p, const message *w)
         p->step = w->step;
     p->holds = p->holds || w->holds;
     p->leaving = p->leaving || w->leaving;
+    p->renews = p->renews || w->renews;
 }
 
 static void mark_alive(tutti_membership *m, int i)
@@ -331,6 +335,16 @@ void tutti_membership_leave(tutti_membership *m, int64_t now_ns)
     if (m->state != TUTTI_MEMBER)
         return;
     m->peers[m->me].leaving = true;
+    beat(m);
+    tutti_membership_change(m);
+}
+
+void tutti_membership_renew(tutti_membership *m, int64_t now_ns)
+{
+    m->now_ns = now_ns;
+    if (m->state != TUTTI_MEMBER)
+        return;
+    m->peers[m->me].renews = true;
     beat(m);
     tutti_membership_change(m);
 }

@@ -110,6 +110,10 @@ void tutti_membership_ready(tutti_membership *m, int64_t now_ns);
 /* This member wants to leave. It goes on until it has TUTTI_LEFT. */
 void tutti_membership_leave(tutti_membership *m, int64_t now_ns);
 
+/* This member asks for the next epoch, also with the same members, since work is to be divided
+   otherwise. The next one is not asked for when it begins. */
+void tutti_membership_renew(tutti_membership *m, int64_t now_ns);
+
 /* ---- what is so ---- */
 tutti_membership_state tutti_membership_state_of(const tutti_membership *m);
 /* The epoch that it is in. NEWCOMER, LEFT, REMOVED: the newest that it has heard of (number 0:

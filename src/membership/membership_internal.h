@@ -39,7 +39,7 @@ typedef struct message {
     uint64_t number;             /* of the sender's epoch; of a newcomer: that it has heard of */
     uint64_t step, ballot;
     uint64_t accepted;           /* PROMISE: ballot of the epoch that was accepted, or 0 */
-    bool holds, leaving, ready;
+    bool holds, leaving, ready, renews;
     char address[TUTTI_ADDRESS_BYTES]; /* of the sender */
 } message;
 
@@ -60,7 +60,7 @@ tutti_status tutti_epoch_check(const tutti_epoch *e, tutti_error *err);
 typedef struct peer {
     int64_t heard_ns;
     bool lost;                   /* says the transport, since it was last heard of */
-    bool holds, leaving;
+    bool holds, leaving, renews;
     uint64_t step;
     bool promised, accepted;     /* the ballot of this member */
 } peer;

@@ -12,7 +12,7 @@
 #include "membership_internal.h"
 #include <string.h>
 
-enum { VERSION = 1, HOLDS = 1, LEAVING = 2, READY = 4 };
+enum { VERSION = 1, HOLDS = 1, LEAVING = 2, READY = 4, RENEWS = 8 };
 
 static uint8_t *put(uint8_t *to, uint64_t v, int bytes)
 {
@@ -63,7 +63,8 @@ size_t tutti_membership_write(uint8_t *out, const message *w, const tutti_epoch 
     to = put(to, w->kind, 1);
     to = put(
         to,
-        (uint64_t)((w->holds ? HOLDS : 0) | (w->leaving ? LEAVING : 0) | (w->ready ? READY : 0)),
+        (uint64_t)((w->holds ? HOLDS : 0) | (w->leaving ? LEAVING : 0) | (w->ready ? READY : 0) |
+                   (w->renews ? RENEWS : 0)),
         1);
     to = put(to, length, 3);
     memcpy(to, w->run, sizeof w->run);
@@ -169,9 +170,10 @@ static tutti_status read_header(message *w, reader *r, tutti_error *err)
     w->holds = (flags & HOLDS) != 0;
     w->leaving = (flags & LEAVING) != 0;
     w->ready = (flags & READY) != 0;
+    w->renews = (flags & RENEWS) != 0;
     w->kind = (message_kind)kind;
-    if (r->cut || kind < JOIN || kind > RECORD || flags > (HOLDS | LEAVING | READY) || w->id == 0 ||
-        w->address[0] == '\0')
+    if (r->cut || kind < JOIN || kind > RECORD || flags > (HOLDS | LEAVING | READY | RENEWS) ||
+        w->id == 0 || w->address[0] == '\0')
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
                           "a message about members is damaged in its header");
     return TUTTI_OK;

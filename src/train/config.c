@@ -94,7 +94,7 @@ const tutti_option tutti_train_options[] = {
     { "batch", TUTTI_INT, AT(batch), 64, 1, 1 << 20, NULL, "samples a worker a pass" },
     { "batch-share", TUTTI_TEXT, AT(batch_share), 0, 0, 0, "even",
       "samples of a pass by worker: even, auto (by measured speed), data (by the sizes of their "
-      "parts), or weights w0:w1:..." },
+      "parts), or weights w0:w1:...; with elastic-shares: shares by worker" },
     { "elastic-shares", TUTTI_INT, AT(elastic_shares), 0, 0, 1024, NULL,
       "shares into which each step is cut, of `batch` samples a pass each, at least as many as "
       "workers: a worker computes several, and results have the same bits with any number of "
@@ -410,11 +410,15 @@ static tutti_status check_elastic(const tutti_train_config *c, tutti_error *err)
                           "elastic-shares is %lld for %lld workers; it must be at least the number "
                           "of workers, since each computes at least one share",
                           (long long)c->elastic_shares, (long long)c->n);
-    if (strcmp(c->batch_share, "even") != 0)
+    if (strcmp(c->batch_share, "data") == 0 ||
+        (strcmp(c->batch_share, "auto") == 0 && c->workers[0] == 0))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "elastic-shares is %lld, and batch-share '%.80s' would cut a step by "
-                          "worker; leave it at even",
-                          (long long)c->elastic_shares, c->batch_share);
+                          "elastic-shares is %lld, and batch-share '%.80s' is %s; give weights, as "
+                          "2:1:1, or leave it at even",
+                          (long long)c->elastic_shares, c->batch_share,
+                          strcmp(c->batch_share, "data") == 0
+                              ? "by parts of the data, which there are not"
+                              : "for workers that come and go then (workers)");
     if (strncmp(c->partition, "iid", 3) != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "elastic-shares is %lld, and partition '%.80s' would give each worker "

@@ -39,6 +39,9 @@ typedef struct tutti_train_epoch {
        false: training ends with TUTTI_ERR_PEER, as by a loss, and computes no more in vain. NULL:
        yes. */
     bool (*lasts)(void *user, uint64_t step);
+    /* The logical shares should be dealt again (--batch-share auto): asks for the next epoch.
+       Called between two steps, by all members after the same one. NULL: they stay as they are. */
+    void (*divides)(void *user);
     void *user;
 } tutti_train_epoch;
 

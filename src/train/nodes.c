@@ -26,6 +26,12 @@ static bool lasts(void *user, uint64_t step)
     return tutti_follower_acts(((node_trainer *)user)->follower);
 }
 
+/* Callback of the epoch. */
+static void divides(void *user)
+{
+    tutti_follower_renew(((node_trainer *)user)->follower);
+}
+
 static tutti_status train(node_trainer *t, tutti_error *err)
 {
     tutti_run *run = t->run;
@@ -54,20 +60,40 @@ static json_t *change_of(const node_trainer *t)
                            (double)(now - t->met_ns) * 1e-9);
 }
 
+/* How many logical shares each member computes; NULL: equally many. */
+static json_t *shares_of(const tutti_run *run)
+{
+    json_t *shares = run->batch_of != NULL ? json_array() : NULL;
+
+    for (int w = 0; w < run->workers && shares != NULL; w++)
+        json_array_append_new(shares, json_integer((json_int_t)run->batch_of[w]));
+    return shares;
+}
+
+static void say_epoch(tutti_run *run, const json_t *shares)
+{
+    char *text = shares != NULL ? json_dumps(shares, 0) : NULL;
+
+    tutti_train_say(run, 0, "epoch %llu of the members: %d worker%s, from step %llu%s%s",
+                    (unsigned long long)run->epoch.number, run->workers,
+                    run->workers == 1 ? "" : "s", (unsigned long long)run->entered_step,
+                    text != NULL ? "; shares " : "", text != NULL ? text : "");
+    free(text);
+}
+
 /* All members add the event, so that it is not lost with one of them. */
 static void note_epoch(const node_trainer *t)
 {
     tutti_run *run = t->run;
-    const unsigned long long number = run->epoch.number, step = run->entered_step;
-    json_t *event;
+    json_t *event, *shares = shares_of(run);
 
-    if (number == 1)
+    if (run->epoch.number == 1)
         tutti_train_say_begin(run);
     else
-        tutti_train_say(run, 0, "epoch %llu of the members: %d worker%s, from step %llu", number,
-                        run->workers, run->workers == 1 ? "" : "s", step);
-    event = json_pack("{s:I, s:s, s:I, s:i, s:o*}", "step", (json_int_t)step, "kind", "epoch",
-                      "epoch", (json_int_t)number, "workers", run->workers, "seconds", change_of(t));
+        say_epoch(run, shares);
+    event = json_pack("{s:I, s:s, s:I, s:i, s:o*, s:o*}", "step", (json_int_t)run->entered_step,
+                      "kind", "epoch", "epoch", (json_int_t)run->epoch.number, "workers",
+                      run->workers, "shares", shares, "seconds", change_of(t));
     if (run->events_before == NULL)
         run->events_before = json_array();
     json_array_append_new(run->events_before, event);
@@ -82,6 +108,7 @@ static tutti_status train_in(node_trainer *t, const tutti_turn *turn, tutti_imag
     tutti_train_epoch epoch = { .number = turn->epoch,
                                 .commit = commit,
                                 .lasts = lasts,
+                                .divides = divides,
                                 .user = t };
     tutti_status status = TUTTI_OK;
     bool begun = false;

@@ -293,7 +293,7 @@ int64_t tutti_train_most_samples(const tutti_run *run)
         return 1;
     const int64_t all = run->config->batch * run->workers,
                   mine = tutti_share_batch(&run->share, run->rank);
-    return (run->automatic_shares ? all
+    return (run->automatic_shares && run->config->elastic_shares == 0 ? all
             : mine > 0            ? mine
                                   : 1) +
            tutti_engine_received_most(run->engine);

@@ -7,6 +7,10 @@
      data          in proportion to the sizes of the workers' partitions, so that each sample is
                    used equally often
 
+   With logical shares (--elastic-shares) these are dealt, one or more to each worker, and no bit
+   depends on it. auto is then for workers that come and go: shares are dealt as an epoch of
+   the members begins, and where it is worthwhile they ask for the next one.
+
    Shares do not change which samples a step has, only which worker computes them. Gradients are
    weighted by their number of samples, so the mean is exact. Under auto, times per sample are
    smoothed, and shares change only if the predicted time of a pass falls by more than 3 %. auto
@@ -71,11 +75,41 @@ tutti_status tutti_train_parse_shares(const char *text, int64_t workers, double 
     return TUTTI_OK;
 }
 
+/* What is divided: logical shares, or the samples of a pass; and the least that a worker gets. */
+static int64_t total_of(const tutti_run *run, int64_t *least)
+{
+    const tutti_train_config *c = run->config;
+    const bool logical = c->elastic_shares > 0;
+
+    *least = logical || run->automatic_shares || strcmp(c->batch_share, "data") == 0 ? 1 : 0;
+    return logical ? c->elastic_shares : c->batch * run->workers;
+}
+
+/* Sets run->sample_seconds to what the members have measured in earlier epochs, and weight to their
+   speeds. Those that have measured nothing count as the others' mean. Collective. */
+static tutti_status gather_speeds(tutti_run *run, double *weight, tutti_error *err)
+{
+    const int n = run->workers;
+    double sum = 0, known = 0;
+
+    TUTTI_TRY(tutti_allgather(&run->all, tutti_host(&run->own_sample_seconds, 1, TUTTI_F64),
+                              tutti_host(run->sample_seconds, (size_t)n, TUTTI_F64), err));
+    for (int r = 0; r < n; r++)
+        if (run->sample_seconds[r] >= 0) {
+            sum += run->sample_seconds[r];
+            known++;
+        }
+    for (int r = 0; r < n && sum > 0; r++)
+        weight[r] = 1 / (run->sample_seconds[r] > 0 ? run->sample_seconds[r] : sum / known);
+    return TUTTI_OK;
+}
+
 tutti_status tutti_train_shares_open(tutti_run *run, tutti_error *err)
 {
     const tutti_train_config *c = run->config;
     const bool by_data = strcmp(c->batch_share, "data") == 0;
     const int n = run->workers;
+    int64_t total, least;
     double *weight;
     tutti_status status;
 
@@ -94,9 +128,11 @@ tutti_status tutti_train_shares_open(tutti_run *run, tutti_error *err)
     if (status == TUTTI_OK && by_data && run->parts.first != NULL)
         for (int r = 0; r < n; r++)
             weight[r] = (double)(run->parts.first[r + 1] - run->parts.first[r]);
+    if (status == TUTTI_OK && run->automatic_shares && run->epoch.number > 0)
+        status = gather_speeds(run, weight, err);
+    total = total_of(run, &least);
     if (status == TUTTI_OK)
-        tutti_share_apportion(c->batch * n, n, weight, run->automatic_shares || by_data ? 1 : 0,
-                              run->batch_of);
+        tutti_share_apportion(total, n, weight, least, run->batch_of);
     tutti_free(weight);
     return status;
 }
@@ -140,8 +176,21 @@ static void smooth_times(tutti_run *run, int n)
     }
 }
 
-/* Changes the engine's shares if that is worthwhile. All workers compute the same shares. */
-static tutti_status change_shares(tutti_run *run, int n, tutti_error *err)
+/* Logical shares: asks for an epoch with another division, by which a pass takes `part` of its
+   time, if that is much less, or for the second time a tenth less: a change costs some steps'
+   time. */
+static void ask_for_division(tutti_run *run, double part, uint64_t done)
+{
+    const bool asks = part < 0.75 || (part < 0.9 && run->shares_were_slow);
+
+    run->shares_were_slow = part < 0.9;
+    if (asks && run->epoch.divides != NULL && done + TUTTI_SHARES_SETTLE < run->steps)
+        run->epoch.divides(run->epoch.user);
+}
+
+/* Changes the engine's shares, or asks for an epoch with others, if that is worthwhile after `done`
+   steps. All workers compute the same shares. */
+static tutti_status change_shares(tutti_run *run, int n, uint64_t done, tutti_error *err)
 {
     /* allocated here because this runs rarely, between steps */
     int64_t *new_shares = tutti_alloc((size_t)n, sizeof *new_shares);
@@ -152,9 +201,14 @@ static tutti_status change_shares(tutti_run *run, int n, tutti_error *err)
         status =
             tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the shares of %d workers", n);
     else if (tutti_train_speeds(run->sample_seconds, n, speed)) {
-        tutti_share_apportion(run->config->batch * n, n, speed, 1, new_shares);
-        if (pass_seconds(new_shares, run->sample_seconds, n) <
-            0.97 * pass_seconds(run->share.batch_of, run->sample_seconds, n))
+        int64_t least, total = total_of(run, &least);
+        double part;
+        tutti_share_apportion(total, n, speed, least, new_shares);
+        part = pass_seconds(new_shares, run->sample_seconds, n) /
+               pass_seconds(run->share.batch_of, run->sample_seconds, n);
+        if (run->config->elastic_shares > 0)
+            ask_for_division(run, part, done);
+        else if (part < 0.97)
             status = tutti_engine_reshare(run->engine, new_shares, err);
     }
     tutti_free(new_shares);
@@ -174,7 +228,7 @@ tutti_status tutti_train_shares_adapt(tutti_run *run, uint64_t done, tutti_error
     double mine[2];
     tutti_status status;
 
-    if (!run->automatic_shares ||
+    if (!run->automatic_shares || n == 1 ||
         (steps_here != FIRST_MEASUREMENT && steps_here % TUTTI_SHARES_SETTLE != 0) ||
         done >= run->steps || n < run->workers)
         return TUTTI_OK;
@@ -187,7 +241,8 @@ tutti_status tutti_train_shares_adapt(tutti_run *run, uint64_t done, tutti_error
     status = tutti_train_meet(run, gather_times, mine, err);
     if (status == TUTTI_OK && tutti_train_working(run) == n) {
         smooth_times(run, n);
-        status = change_shares(run, n, err);
+        run->own_sample_seconds = run->sample_seconds[run->rank];
+        status = change_shares(run, n, done, err);
     }
     tutti_engine_doing(run->engine, previous);
     return status;

@@ -336,6 +336,7 @@ void tutti_train_begin(tutti_run *run, tutti_runtime *rt, const tutti_train_conf
                         .test_accuracy = -1,
                         .test_auc = -1,
                         .time_to_target = -1,
+                        .own_sample_seconds = -1,
                         .worst = { .worker = -1 } };
     if (io->started_ns == 0)
         io->started_ns = tutti_now_ns(run->rt);

@@ -143,6 +143,8 @@ typedef struct tutti_run {
     bool automatic_shares;           /* --batch-share auto */
     double *sample_seconds;          /* [workers]: smoothed time of a sample, for automatic shares;
                                         below 0: not measured yet */
+    double own_sample_seconds;       /* of this worker, over epochs of the members */
+    bool shares_were_slow;           /* another division was better at the last measurement */
     int64_t shares_compute_ns;       /* this worker's compute time at the last measurement */
     double shares_samples;           /* samples that this worker computed since then */
 
@@ -335,13 +337,14 @@ tutti_status tutti_train_join(tutti_run *run, const tutti_pass *pass, tutti_batc
    workers, or all are 0. */
 tutti_status tutti_train_parse_shares(const char *text, int64_t workers, double *weight,
                                       bool *automatic, tutti_error *err);
-/* Sets run->batch_of unless shares are even. */
+/* Sets run->batch_of unless shares are even. Collective, in an epoch of members. */
 tutti_status tutti_train_shares_open(tutti_run *run, tutti_error *err);
 /* Sets speed[n], in samples a second, from sample_seconds[n]. Times below 1 ns count as 1 ns.
    false: some time is below 0, that is, not measured. */
 bool tutti_train_speeds(const double *sample_seconds, int n, double *speed);
 /* After `done` steps: with --batch-share auto measures all workers, every TUTTI_SHARES_SETTLE
-   steps, and changes the engine's shares if that is worthwhile. Collective. */
+   steps, and changes the engine's shares if that is worthwhile, or asks for the next epoch
+   (tutti_train_epoch.divides). Collective. */
 tutti_status tutti_train_shares_adapt(tutti_run *run, uint64_t done, tutti_error *err);
 
 /* ---- simulation.c: --platform, --fail, --step-time ---- */

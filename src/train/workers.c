@@ -59,6 +59,9 @@ static const char *against_parts(const tutti_train_config *c)
     if (c->stream[0] != 0)
         return "stream is given, and the samples that wait at a worker would be lost with it; leave "
                "it out";
+    if (strcmp(c->batch_share, "even") != 0 && strcmp(c->batch_share, "auto") != 0)
+        return "batch-share has weights by rank, or of parts, and which worker has which changes; "
+               "write auto, or omit it";
     if (slows_by_rank(c->slow))
         return "slow names a worker by its rank, and which one has it changes; write *:FACTOR";
     return NULL;

@@ -42,6 +42,7 @@ class Elastic(Case):
                 (5, ("--method", "zero(stage=3,bucket_mb=0.01,first_bucket_mb=0.01)")),
                 (4, ("--method", "bytescheduler(partition_mb=0.01,cross_barrier=off)")),
                 (4, ("--transport", "tcp")), (3, ("--nonfinite", "skip", "--lane", "off")),
+                (4, ("--batch-share", "1:6:2:3")), (3, ("--batch-share", "1:100:0", "--transport", "tcp")),
                 (5, ("--loss-scale", "dynamic(init=256,interval=4)")))):
             self.same(self.train("m%d" % k, *arguments, "-n", n, *more), whole, more)
 
@@ -101,6 +102,9 @@ class Elastic(Case):
         self.assertEqual((summary(whole)["steps"], summary(whole)["samples"]), (10, 1200))
         for n in (1, 4, 5):
             self.same(self.train("n%d" % n, *arguments, "-n", n, "--epochs", "2"), whole, n)
+        uneven = self.train("uneven", *arguments, "-n", 3, "--epochs", "2", "--batch-share", "9:2:1")
+        self.same(uneven, whole, "9:2:1")
+        self.assertEqual([w["passes"] for w in summary(uneven)["by_worker"]], [27, 6, 3])
         outer = [*arguments[:-4], "--method", "local-sgd(period=3,outer=sgd(lr=0.7,momentum=0.9,nesterov=true))",
                  "--lr-schedule", "constant", "--checkpoint-every", "3"]
         whole = self.train("outer", *outer, "-n", 1, "--steps", "11")
@@ -125,8 +129,10 @@ class Elastic(Case):
         for sentence, more in (
                 ("elastic-shares is 12 for 13 workers; it must be at least the number of workers, since each computes "
                  "at least one share", ("-n", "13")),
-                ("elastic-shares is 12, and batch-share '2:1' would cut a step by worker; leave it at even",
-                 ("-n", "2", "--batch-share", "2:1")),
+                ("elastic-shares is 12, and batch-share 'auto' is for workers that come and go then (workers); give "
+                 "weights, as 2:1:1, or leave it at even", ("-n", "2", "--batch-share", "auto")),
+                ("method 'zero' holds gradients by piece, so that shares are dealt to the workers in turn: omit "
+                 "batch-share", ("-n", "2", "--method", "zero(stage=2)", "--batch-share", "2:1")),
                 ("elastic-shares is 12, and partition 'shard(k=2)' would give each worker samples of its own; leave it "
                  "at iid", ("-n", "2", "--partition", "shard(k=2)")),
                 ("elastic-shares is 12, but method 'd-psgd' does more in a step than to add gradients",

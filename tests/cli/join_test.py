@@ -50,6 +50,23 @@ class Join(ElasticRuns):
         self.assertEqual(summary(out)["samples"], 60 // 9 * 600 + 6 * 72)
         self.assertEqual([e["workers"] for e in summary(out)["events"] if e["kind"] == "epoch"], [3, 4, 3, 2])
 
+    def test_shares_are_dealt_by_speed(self):
+        more = ["--elastic-shares", "12"]
+        run, out = self.begin("speeds", 120, "--workers", "1:6", "-n", "2", "--restarts", "0", "--batch-share", "auto",
+                              *more)
+        joined = self.start("slow", "join", out, "--slow", "*:300")
+        self.ends(0, run, "speeds", "slow")
+        self.ends(0, joined, "speeds", "slow")
+        self.same_as_undisturbed(120, out, *more)
+        epochs = [e["shares"] for e in summary(out)["events"] if e["kind"] == "epoch"]
+        self.assertEqual({sum(shares) for shares in epochs}, {12})
+        self.assertEqual([len(shares) for shares in epochs], [2] + [3] * (len(epochs) - 1))
+        self.assertIn(epochs[1][2], (3, 4), "a newcomer's speed is not known")
+        self.assertLess(2 * epochs[-1][2], min(epochs[-1][:2]))
+        self.assertGreaterEqual(epochs[-1][2], 1)
+        self.assertRegex(self.said("speeds", "slow"),
+                         r"(?m)^epoch 3 of the members: 3 workers, from step \d+; shares \[")
+
     def test_options_that_have_state_or_files_of_their_own(self):
         more = ["--precision", "fp16", "--loss-scale", "dynamic(init=64,interval=5)", "--nonfinite", "skip",
                 "--optimizer", "adamw(lr=0.01)", "--lr-schedule", "cosine(warmup=9)", "--clip-norm", "0.5",
@@ -316,6 +333,7 @@ class Join(ElasticRuns):
                 ("but trace is given", ("--workers", "1:3", "--trace-steps", "0:3")),
                 ("but stream is given", ("--workers", "1:3", "--stream", "200")),
                 ("but slow names a worker by its rank", ("--workers", "1:3", "--slow", "*:2,0:2")),
+                ("but batch-share has weights by rank", ("--workers", "1:3", "-n", "2", "--batch-share", "2:1")),
                 ("but collective 'ring(order=any)' adds in an order", ("--workers", "1:3", "--collective",
                                                                        "ring(order=any)")),
                 ("but collective 'allgather' is for the messages of codecs", ("--workers", "1:3", "--collective",

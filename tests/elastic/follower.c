@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { STATE_MOST = 1 << 30, NOTE_RANGE = TUTTI_NODE_KINDS + 2, SLOW_MS = 60 };
+enum { STATE_MOST = 1 << 30, NOTE_RANGE = TUTTI_NODE_KINDS + 2, SLOW_MS = 150 };
 
 static bool is_slow;
 

@@ -379,7 +379,7 @@ static void one_that_fails_waits_for_one_that_fetches_slowly(void **state)
     run r;
 
     (void)state;
-    as.bytes = 60 << 20;
+    as.bytes = 20 << 20; /* in 3 s */
     as.slow = true;
     open_run_as(&r, 1, &as);
     await_training(&r, 0x1);

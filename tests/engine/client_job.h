@@ -346,7 +346,7 @@ static inline tutti_status train(seat *s, tutti_error *err)
             s->lr = r->lr_after;
         }
         while ((status = do_call((call){ s, PASS, .pass = &p, .err = err })) == TUTTI_OK) {
-            if (p.new_round)
+            if (tutti_engine_round_begins(s->e))
                 begin_round(s);
             TUTTI_TRY(pass(s, &p, err));
         }

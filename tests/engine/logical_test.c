@@ -33,8 +33,9 @@ static uint64_t nodes_in(int first, int size, int begin, int end)
 }
 
 /* What all workers send in a step in way 2; and where gradients are held by piece, of which each
-   share is sent by itself. By unit: and values forward and back in each pass, not once. */
-static uint64_t bytes_by_parts(const tutti_method *m, int shares)
+   share is sent by itself. By unit: and values forward and back in each pass, not once. of: shares
+   of each worker; NULL: equally many. */
+static uint64_t bytes_by_parts(const tutti_method *m, int shares, const int64_t *of)
 {
     const uint64_t n = (uint64_t)m->workers, passes = ((uint64_t)shares + n - 1) / n,
                    gathers = m->held == TUTTI_HELD_BY_UNIT ? 2 * passes : 1;
@@ -43,10 +44,11 @@ static uint64_t bytes_by_parts(const tutti_method *m, int shares)
     for (int k = 0; k < m->layout->n_pieces; k++) {
         const uint64_t c = m->layout->piece[k].count, lines = (c + 15) / 16;
         uint64_t first = 0;
+        int end = 0;
         values += gathers * (n - 1) * c;
         for (int r = 0; r < m->workers; r++) {
-            const int each = shares / m->workers, more = shares % m->workers,
-                      begin = r * each + (r < more ? r : more), end = begin + each + (r < more);
+            const int begin = end;
+            end += of != NULL ? (int)of[r] : shares / m->workers + (r < shares % m->workers);
             const uint64_t mine = 16 * (lines / n + ((uint64_t)r < lines % n)), last = first + mine,
                            own = first >= c ? 0 : last < c ? mine : c - first;
             values += (m->held != TUTTI_HELD_WHOLE ? (uint64_t)(end - begin) : nodes_in(0, shares, begin, end)) *
@@ -74,7 +76,8 @@ static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
         if (s == 0)
             j->bytes[m->rank] = after - before;
         if (s == 0 && m->rank == 0)
-            j->expected = bytes_by_parts(m, j->options.elastic_shares > 0 ? j->options.elastic_shares : m->workers);
+            j->expected = bytes_by_parts(m, j->options.elastic_shares > 0 ? j->options.elastic_shares : m->workers,
+                                         j->options.batch_of);
         if (m->rank == 0 && !m->overlaps_steps && s < STEPS)
             memcpy(j->x[s], m->x, sizeof j->x[s]);
     }
@@ -267,6 +270,36 @@ static void any_number_of_workers_has_the_bits_of_as_many_workers_as_shares(void
     }
 }
 
+/* Of workers of unequal speed. */
+static void unequal_numbers_of_shares_have_the_same_bits(void **state)
+{
+    static const struct { int shares, n; int64_t of[5]; } divisions[] = {
+        { 7, 2, { 6, 1 } }, { 7, 3, { 1, 1, 5 } }, { 12, 3, { 2, 7, 3 } }, { 13, 4, { 4, 4, 4, 1 } },
+        { 12, 4, { 3, 3, 3, 3 } }, { 13, 5, { 1, 1, 1, 1, 9 } },
+    };
+    static const char *const of_rounds[] = { "local-sgd(period=3)", "diloco(period=2)" };
+
+    (void)state;
+    for (size_t d = 0; d < TUTTI_LENGTH(divisions); d++) {
+        job like = job_of("ddp", divisions[d].shares);
+        const job *a = reference(&like);
+        like.options.batch_of = divisions[d].of;
+        for (int k = 0; k < HELD; k++)
+            compare(a, &like, methods[k], divisions[d].n);
+        for (size_t k = 0; k < TUTTI_LENGTH(of_rounds); k++) {
+            static job even, uneven;
+            even = uneven = job_of(of_rounds[k], divisions[d].shares);
+            even.options.own_values = uneven.options.own_values = OWN;
+            even.options.data_samples = uneven.options.data_samples = 37;
+            uneven.options.batch_of = divisions[d].of;
+            go(&even, divisions[d].n);
+            go(&uneven, divisions[d].n);
+            assert_memory_equal(even.x, uneven.x, sizeof even.x);
+            assert_memory_equal(even.own[0], uneven.own[0], sizeof even.own[0]);
+        }
+    }
+}
+
 /* Passes of several batches, a last step of an epoch in which shares have fewer samples than
    passes, or none, and clipping. */
 static void passes_tails_and_clipping_change_no_bit(void **state)
@@ -403,6 +436,7 @@ static void the_traffic_of_a_step_is_exactly_the_formula(void **state)
         { 12, 3, false }, { 12, 6, false }, { 8, 4, false }, { 7, 4, false }, { 12, 12, false },
         { 12, 4, true }, { 12, 5, true }, { 12, 2, true }, { 5, 4, true }, { 13, 6, true }
     };
+    static const int64_t twelve[] = { 2, 7, 3 }, thirteen[] = { 8, 4, 1 };
 
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(of); i++)
@@ -419,6 +453,13 @@ static void the_traffic_of_a_step_is_exactly_the_formula(void **state)
             }
             assert_int_equal(sent, of[i].parts ? j.expected : usual);
         }
+    for (int k = 0; k < 2; k++) { /* by 8, 4 and 1 the tree is cut at nodes, but is not that over workers */
+        static job j;
+        j = job_of(methods[0], k == 0 ? 12 : 13);
+        j.options.batch_of = k == 0 ? twelve : thirteen;
+        go(&j, 3);
+        assert_int_equal(j.bytes[0] + j.bytes[1] + j.bytes[2], j.expected);
+    }
     for (size_t i = 0; i < 2 * TUTTI_LENGTH(of); i++) {
         const int shares = of[i / 2].shares, n = of[i / 2].n;
         static job j;
@@ -434,11 +475,11 @@ static void the_traffic_of_a_step_is_exactly_the_formula(void **state)
 
 static void what_depends_on_the_number_of_workers_is_refused(void **state)
 {
-    static const int64_t uneven[] = { 3, 1 };
+    static const int64_t uneven[] = { 3, 1 }, none[] = { 4, 0 };
     static const struct {
         const char *method, *codec, *collective, *optimizer, *sentence;
         int shares, accumulate;
-        bool batch_of, skip;
+        bool batch_of, none, skip;
     } cases[] = {
         { .method = "local-sgd(period=5,warmup=3)", .shares = 4,
           .sentence = "method 'local-sgd': warmup is 3, but with logical shares (elastic-shares, workers) each step "
@@ -473,9 +514,13 @@ static void what_depends_on_the_number_of_workers_is_refused(void **state)
           .sentence = "elastic-shares is 1 for 2 workers; it must be from the number of workers to 1024, since each "
                       "worker computes at least one share" },
         { .method = "ddp", .shares = 1025, .sentence = "elastic-shares is 1025 for 2 workers" },
-        { .method = "ddp", .shares = 4, .batch_of = true,
-          .sentence = "batch-share cuts a step by worker, but method 'ddp' adds the gradients of logical shares here "
-                      "(elastic-shares); omit batch-share, or elastic-shares" },
+        { .method = "zero(stage=2)", .shares = 4, .batch_of = true,
+          .sentence = "method 'zero' holds gradients by piece, so that shares are dealt to the workers in turn: omit "
+                      "batch-share; or omit elastic-shares" },
+        { .method = "ddp", .shares = 5, .batch_of = true,
+          .sentence = "the workers get 4 logical shares; together it must be 5" },
+        { .method = "ddp", .shares = 4, .none = true, .batch_of = true,
+          .sentence = "worker 1 gets 0 logical shares; each worker computes one or more" },
         { .method = "ddp", .shares = 4, .collective = "ring(order=any)", .sentence = "an order of its own" },
         { .method = "ddp", .shares = 4, .optimizer = "adam(lazy=true)", .sentence = "omit lazy, or elastic-shares" },
         { .method = "ddp", .shares = 4, .codec = "bf16",
@@ -493,7 +538,7 @@ static void what_depends_on_the_number_of_workers_is_refused(void **state)
         j.options.codec = cases[i].codec;
         j.options.accumulate = cases[i].accumulate;
         j.options.collective = cases[i].collective;
-        j.options.batch_of = cases[i].batch_of ? uneven : NULL;
+        j.options.batch_of = cases[i].none ? none : cases[i].batch_of ? uneven : NULL;
         j.options.nonfinite = cases[i].skip ? TUTTI_NONFINITE_SKIP : TUTTI_NONFINITE_STOP;
         if (cases[i].optimizer != NULL)
             j.options.optimizer = cases[i].optimizer;
@@ -556,6 +601,7 @@ int main(void)
         cmocka_unit_test(the_largest_run_has_room_for_the_nodes_of_any_block),
         cmocka_unit_test(blocks_that_are_the_tree_over_workers_are_recognised),
         cmocka_unit_test(any_number_of_workers_has_the_bits_of_as_many_workers_as_shares),
+        cmocka_unit_test(unequal_numbers_of_shares_have_the_same_bits),
         cmocka_unit_test(passes_tails_and_clipping_change_no_bit),
         cmocka_unit_test(a_share_that_is_not_finite_skips_the_step_on_all),
         cmocka_unit_test(a_share_that_is_not_finite_stops_the_run),

@@ -93,6 +93,7 @@ void epochs_kill(epochs_world *w, life *l, bool noticed); /* noticed: transports
 void epochs_report_cuts(epochs_world *w); /* transports report all that are cut off now */
 life *epochs_join(epochs_world *w, int slot);
 void epochs_leave(epochs_world *w, life *l);
+void epochs_renew(epochs_world *w, life *l);
 /* Its program fails: it leaves, makes no step any more, and has ended for_ns later, or later than
    others fetch from it, but not after most_ns. */
 void epochs_fail_program(epochs_world *w, life *l, int64_t for_ns, int64_t most_ns);

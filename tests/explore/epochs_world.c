@@ -425,6 +425,12 @@ void epochs_leave(epochs_world *w, life *l)
     epochs_observe(w, l);
 }
 
+void epochs_renew(epochs_world *w, life *l)
+{
+    tutti_membership_renew(l->m, w->now_ns);
+    epochs_observe(w, l);
+}
+
 void epochs_fail_program(epochs_world *w, life *l, int64_t for_ns, int64_t most_ns)
 {
     l->fails_ns = w->now_ns + for_ns;

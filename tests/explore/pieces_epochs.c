@@ -119,6 +119,8 @@ static tutti_status go_through(epochs_world *w, tutti_error *err)
     w->latency_ns = (int64_t)(1 + epochs_draw(w, 40)) * MS;
     for (int k = 0; k < faults; k++) {
         fault(w, gentle);
+        if (k % 6 == 5 && epochs_at(w, k % SLOTS) != NULL)
+            epochs_renew(w, epochs_at(w, k % SLOTS));
         TUTTI_TRY(epochs_run(w, w->now_ns + (int64_t)epochs_draw(w, 2 * (uint64_t)mean_ns), err));
     }
     epochs_heal(w);
@@ -231,6 +233,46 @@ static tutti_status come_and_go(epochs_world *w, tutti_error *err)
         EXPLORE_EXPECT(!leaves || epochs_alive(w) == left - 1, "the worker at slot %d has not left within 3 s", slot);
     }
     return TUTTI_OK;
+}
+
+/* ---- epochs that members ask for ---- */
+
+/* One epoch, of the same members and those that have come, however many have asked for it. */
+static tutti_status renewals(epochs_world *w, tutti_error *err)
+{
+    for (int k = 0; k < 12; k++) {
+        const uint64_t since = w->newest, asks = 1 + epochs_draw(w, SLOTS);
+        const bool comes = epochs_draw(w, 3) == 0, all = epochs_draw(w, 2) == 0;
+        const int before = epochs_alive(w), first = pick_alive(w);
+        for (int slot = 0; slot < SLOTS; slot++)
+            if (epochs_at(w, slot) != NULL && (slot == first || all || epochs_draw(w, asks) == 0))
+                epochs_renew(w, epochs_at(w, slot));
+        if (comes)
+            start_one(w);
+        for (int64_t end = w->now_ns + 3000LL * MS; w->now_ns < end;) {
+            TUTTI_TRY(epochs_run(w, w->now_ns + 5LL * MS, err));
+            TUTTI_TRY(nothing_is_lost(w, since, err));
+        }
+        TUTTI_TRY(epochs_settled(w, err));
+        EXPLORE_EXPECT(w->newest > since, "none of %d members has begun the epoch that it was asked for", before);
+        EXPLORE_EXPECT(w->newest <= since + 1 + comes, "epochs follow each other: from %llu to %llu", (ull)since,
+                       (ull)w->newest);
+        EXPLORE_EXPECT(epochs_alive(w) >= before, "a member is gone since an epoch was asked for");
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status asked_for(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    epochs_world *const w = epochs_open(c->seed, 1 + (int)explore_draw(c, "founders", 6), true);
+    tutti_status status;
+
+    (void)world;
+    w->step_ns = 90LL * MS;
+    w->step_least_ns = 2 * w->latency_ns;
+    status = renewals(w, err);
+    epochs_close(w);
+    return status;
 }
 
 static tutti_status calm(tutti_world *world, explore_case *c, tutti_error *err)
@@ -504,6 +546,9 @@ const explore_piece explore_epochs_pieces[] = {
     { .name = "epochs-calm",
       .help = "members join and leave, and no step is thrown away",
       .least = 1, .most = 1, .rank_main = calm },
+    { .name = "epochs-renewed",
+      .help = "members ask for the next epoch: there is one, with all of them, and no step is thrown away",
+      .least = 1, .most = 1, .rank_main = asked_for },
     { .name = "epochs-loss",
       .help = "members are lost, and the next epoch begins as soon as that is known",
       .least = 1, .most = 1, .rank_main = losses },

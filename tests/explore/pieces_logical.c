@@ -173,11 +173,27 @@ static tutti_status train(tutti_engine *e, const tutti_share *shares, tutti_erro
     return TUTTI_OK;
 }
 
+/* How many of the shares each worker computes; NULL: equally many. */
+static const int64_t *draw_division(const explore_case *c, int shares, int64_t of[SHARES])
+{
+    char name[32];
+
+    for (int w = 0; w < c->ranks; w++)
+        of[w] = 1;
+    for (int k = c->ranks; k < shares; k++) {
+        snprintf(name, sizeof name, "whose is %d", k);
+        of[explore_draw(c, name, (uint64_t)c->ranks)]++;
+    }
+    return explore_draw(c, "unequal", 2) > 0 ? of : NULL;
+}
+
 static tutti_status logical_shares(tutti_world *world, explore_case *c, tutti_error *err)
 {
     const int shares = c->ranks + (int)explore_draw(c, "shares", (uint64_t)(SHARES - c->ranks + 1));
     const bool by_piece = draws_held(c);
+    int64_t of[SHARES];
     const tutti_engine_options options = {
+        .batch_of = by_piece ? NULL : draw_division(c, shares, of),
         .method = method_of(c), .needs = by_piece && draws_values(c), .same_order = true,
         .optimizer = "sgd(lr=1)", .batch = 2, .data_samples = SAMPLES, .elastic_shares = shares,
         .accumulate = by_piece ? 1 : 1 + (int64_t)explore_draw(c, "passes", 2),

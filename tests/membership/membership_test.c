@@ -317,6 +317,29 @@ static void a_leaver_goes_and_its_rank_with_it(void **state)
     end(&w);
 }
 
+static void an_epoch_that_a_member_asks_for_has_the_same_members(void **state)
+{
+    world w;
+
+    (void)state;
+    found(&w, 3);
+    tutti_membership_renew(w.m[2], MS);
+    carry(&w);
+    assert_int_equal(tutti_membership_epoch(w.m[0])->number, 1); /* not within a step */
+    for (uint64_t step = 1; step <= 6; step++) {
+        for (int i = 0; i < 3; i++)
+            assert_true(tutti_membership_step(w.m[i], MS, step));
+        carry(&w);
+    }
+    for (int i = 0; i < 3; i++) {
+        const tutti_epoch *const e = tutti_membership_epoch(w.m[i]);
+        assert_true(e->number == 2 && e->n == 3 && e->step == 2 && e->next_rank == 3);
+        for (int k = 0; k < 3; k++)
+            assert_true(e->members[k].rank == (uint32_t)k && e->members[k].holds);
+    }
+    end(&w);
+}
+
 /* One that is lost needs no next epoch either. */
 static void all_leave_as_soon_as_each_wants_to_or_is_lost(void **state)
 {
@@ -458,6 +481,7 @@ int main(void)
         cmocka_unit_test(a_change_waits_for_the_end_of_long_steps),
         cmocka_unit_test(a_full_run_lets_newcomers_wait),
         cmocka_unit_test(a_leaver_goes_and_its_rank_with_it),
+        cmocka_unit_test(an_epoch_that_a_member_asks_for_has_the_same_members),
         cmocka_unit_test(all_leave_as_soon_as_each_wants_to_or_is_lost),
         cmocka_unit_test(the_side_without_a_majority_stops_and_says_so),
         cmocka_unit_test(a_newcomer_asks_whoever_knows_of_a_later_epoch),

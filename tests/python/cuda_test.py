@@ -478,7 +478,8 @@ REST = [
     ("bytescheduler", {}), ("zero", {}), ("zero-offload", {}), ("qsgd", {}), ("nuqsgd", {}), ("alq", {}), ("amq", {}),
     ("gradient-sparsification", {}), ("dgc", {"momentum": 0}), ("onebit-adam", {"momentum": 0}),
     ("qadam", {"momentum": 0}), ("parameter-server", {}), ("herring", {}), ("byteps", {}), ("parallax", {}),
-    ("ddp", {"codec": "ef(topk(ratio=0.1))"}),
+    ("ddp", {"codec": "ef(topk(ratio=0.1))"}), ("ddp", {"elastic_shares": 4}),
+    ("local-sgd(period=2)", {"elastic_shares": 4}), ("diloco(period=2)", {"elastic_shares": 4, "clip_norm": 0.1}),
 ]
 """
 

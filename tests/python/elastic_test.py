@@ -502,7 +502,7 @@ def test_a_loader_that_reads_ahead_is_refused(tmp_path):
     ({"method": "zero(stage=1)"}, "take ddp, local-sgd, diloco or slowmo"),
     ({"method": "d-psgd"}, "take ddp, local-sgd, diloco or slowmo"),
     ({"sampler": None}, "needs sampler=tutti.torch.sampler"),
-    ({"sampler": "placed"}, "without rank, workers, shares and parts"),
+    ({"sampler": "placed"}, "without rank, workers and parts, and with shares 'even' or 'auto'"),
     ({"codec": "bf16"}, "codec= as yet"),
     ({"servers": 1}, "servers= as yet"),
     ({"log_to": "csv"}, "name its folder, too: trace='runs/one'"),

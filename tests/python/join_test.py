@@ -133,7 +133,7 @@ def test_who_misses_the_end_does_not_wait_for_those_that_are_gone(tmp_path, undi
     """The one that has joined stands still behind the last barrier until the other one has ended without it."""
     stops = """
 if "joined" in out:
-    import subprocess, tutti.torch._elastic
+    import subprocess, tutti.torch._elastic_run
     def stops(self, results):
         self._between("finish()")
         self.world.barrier()
@@ -141,7 +141,7 @@ if "joined" in out:
         subprocess.Popen(["sh", "-c", f"sleep 6; kill -CONT {os.getpid()}"])
         os.kill(os.getpid(), 19)
         raise tutti.PeerError("rank 0 has left", 0)
-    tutti.torch._elastic.ElasticRun._end_together = stops
+    tutti.torch._elastic_run.ElasticRun._end_together = stops
 """
     run = begun(tmp_path, 1, script=SCRIPT.replace("optimizer.finish(", stops[1:] + "optimizer.finish(", 1))
     joined = join(tmp_path / "run.join", *same_script(tmp_path))

@@ -50,12 +50,12 @@ def values(model):
     return [t.tolist() for t in model.state_dict().values() if t.is_floating_point()]
 
 
-def rounds(method, rule, n=40, accumulate=1, norm=True, dtype=torch.float32):
+def rounds(method, rule, n=40, accumulate=1, norm=True, dtype=torch.float32, shares="even"):
     """Of 40 samples the shares have none in the last local step of an epoch, of 34 some of them have none in two."""
     model = net(norm).to(dtype)
     optimizer = RULES[rule](model)
     first = copy.deepcopy(optimizer.state_dict()["state"])
-    sampler = tutti.torch.sampler(n, EACH, 5, accumulate=accumulate)
+    sampler = tutti.torch.sampler(n, EACH, 5, accumulate=accumulate, shares=shares)
     model, optimizer = tutti.torch.prepare(model, optimizer, method, sampler=sampler, elastic_shares=SHARES)
     (x, y), passes = samples(n), 0
     for _ in range(2):
@@ -82,6 +82,11 @@ def test_rounds_have_the_same_bits_with_any_number_of_workers(given):
     assert one[0] == 2 * -(-n // (SHARES * EACH * PERIOD * accumulate))
     for n in (2, 3, 4):
         assert alone(rounds, *given, n=n) == [one] * n
+
+
+def test_weights_deal_the_shares_and_no_bit_depends_on_it():
+    given = f"local-sgd(period={PERIOD})", "adamw", 34, 1, False, torch.float32
+    assert alone(rounds, *given, "5:0", n=2) == alone(rounds, *given) * 2
 
 
 def by_hand(rule, n):
@@ -124,7 +129,8 @@ def broken_off():
     rule = RULES["sgd"](one)
     F.cross_entropy(one(x[ids]), y[ids]).backward()
     rule.step()
-    return all(torch.equal(p, a / 2 + b / 2) for p, a, b in zip(model.parameters(), one.parameters(), begun, strict=True))
+    mean = [a / 2 + b / 2 for a, b in zip(one.parameters(), begun, strict=True)]
+    return all(torch.equal(p, m) for p, m in zip(model.parameters(), mean, strict=True))
 
 
 def test_a_loop_that_ends_in_the_middle_of_a_round_makes_no_more_local_steps():
@@ -229,7 +235,43 @@ def test_all_are_killed_and_it_continues_with_the_same_bits(tmp_path, undisturbe
     assert starts_at(run.end()) == {4} and equal(run.model(), undisturbed)
 
 
+DEALT = SCRIPT  # the first process to come is slow, if the command has one more argument
+for was, now in (
+    ("sampler(data, 3, seed=1)", "sampler(data, 2, seed=1, shares='auto')"),
+    ("elastic=True)", "elastic=True, elastic_shares=14)"),
+    ("model, optimizer =", """try:
+    os.close(os.open(out + ".slow", os.O_CREAT | os.O_EXCL))
+    slow = len(sys.argv) > 4
+except FileExistsError:
+    slow = False
+model, optimizer ="""),
+    ("        nn.functional", "        time.sleep(0.1 * slow)\n        nn.functional"),
+    ("    with optimizer.evaluate()", """    dealt = optimizer._run.elastic.speeds._dealt
+    print(f"dealt {optimizer.world.rank} {slow} {dealt}\\n", end="", flush=True)
+    with optimizer.evaluate()"""),
+):
+    assert was in DEALT
+    DEALT = DEALT.replace(was, now, 1)
+
+
+def test_shares_are_dealt_by_speed_and_no_bit_depends_on_it(tmp_path):
+    one = Elastic(tmp_path, "one", 1, script=DEALT)
+    one.end()
+    run = Elastic(tmp_path, "speeds", 3, script=DEALT, arguments=["slow"])
+    rank, dealt = re.findall(r"dealt (\d) True \[(.*)\]", run.end())[-1]
+    shares = [int(n) for n in dealt.split(",")]
+    assert equal(run.model(), one.model())
+    assert sum(shares) == 14 and 1 <= shares.pop(int(rank)) < min(shares)
+
+
 # ---- what cannot be ----
+
+
+def test_an_evaluation_within_a_round_is_refused(tmp_path):
+    step = "        optimizer.step()\n"
+    script = LOCAL.replace(step, step + "        optimizer.evaluate().__enter__()\n")
+    run = Elastic(tmp_path, "within", 1, more=["--restarts", "0"], script=script)
+    assert "evaluate() within a round of local steps, when the module has the model of one share" in run.end(1)
 
 
 def used(model):

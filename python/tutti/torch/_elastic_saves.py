@@ -28,7 +28,8 @@ from ..errors import CorruptError, Error, StateError
 from . import _claim, _preempt
 
 if TYPE_CHECKING:
-    from ._elastic import Elastic, ElasticRun
+    from ._elastic import Elastic
+    from ._elastic_run import ElasticRun
 
 _ALONE_S = 1.0  # one that was asked to leave waits so long for the others to be asked, too
 _CLAIM_S = 0.2  # a worker that has ended a moment ago may keep its lock so long

@@ -51,7 +51,7 @@ def of(model: nn.Module, optimizer: torch.optim.Optimizer, method: str, sampler:
         "elastic_shares", "collective", "clip_norm", "nonfinite", "steps", "codec_cost")}
     facts["clip_norm"] = _plain(_norm(options["clip_norm"]))
     facts["sampler"] = (f"{sampler.samples} samples, batch {sampler.batch}, seed {sampler.seed}, "
-                        f"accumulate {sampler.accumulate}")
+                        f"accumulate {sampler.accumulate}, shares {sampler._shares}")
     for name, p in model.named_parameters():
         facts[f"parameter {name}"] = _form(p) + _order(p) + ("" if p.requires_grad else ", frozen")
     for name, b in model.named_buffers():

@@ -154,7 +154,7 @@ class Run(Steps):
         self.record: _record.Record | None = None
         try:
             if sampler is not None:
-                options |= sampler.options(self.world.size - self.servers)
+                options |= sampler.options(self.world.size - self.servers, options["elastic_shares"], self._deal())
             self._several = options["accumulate"] > 1
             pinned = None if self._device is None else self._device.pinned
             self.engine: Engine = _place.open_engine(
@@ -240,6 +240,10 @@ class Run(Steps):
         folder = _record.folder_of(trace)
         log_to.check_folder(folder)
         return folder
+
+    def _deal(self) -> list[int] | None:
+        """How many logical shares each worker computes, by speed; None: they do not come and go."""
+        return None
 
     def _check_checkpoint(self, traits: int) -> None:
         if traits & _abi.TUTTI_ASYNC:

@@ -144,7 +144,7 @@ class Steps(Gradients):
         if shared:  # a share begins with the running statistics with which the step began
             self._take_own()
         assert p is not None or self.closes, "a pass that was announced (more) has not come"
-        if self.rounds is not None and p is not None and p.new_round:
+        if self.rounds is not None and self.engine.round_begins():
             self.rounds.begin()
         self._deliver()
         return p
@@ -281,9 +281,10 @@ class Steps(Gradients):
         self._arrived()
         if self.units is not None:
             self.units.pass_ends()
-        if self.engine.share().logical and self._pass.samples == 0:  # a batch that does not count has changed them
+        shared = bool(self.engine.share().logical)
+        if shared and self._pass.samples == 0:  # a batch that does not count has changed them
             self._take_own()
-        elif self._device is None:  # else before the calls that read them (_rest): it waits for the device
+        elif shared or self._device is None:  # else before the calls that read them (_rest): it waits for the device
             self._put_own()
         now, self._pass = self._pass, None
         self.passes += 1

@@ -62,6 +62,7 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         self._parts: _abi.tutti_parts | None = None
         self._batch_of: Any = None
         self._logical = 0  # logical shares of the run
+        self._dealt: list[int] = []  # how many of them each worker computes, with shares="auto"
         self._local = 1  # local steps of a share in a step of the run
         self.rank = -1
         if place is not None:
@@ -88,6 +89,8 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
 
     def _unequal(self, workers: int) -> Any:
         shares = self._shares
+        if shares == "auto":
+            return (ctypes.c_int64 * len(self._dealt))(*self._dealt) if self._dealt else None
         if shares == "even":
             return None
         if shares == "data":
@@ -104,9 +107,9 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
                 "workers: '3:1', not all 0"
             )
         part = (ctypes.c_int64 * workers)()
-        least = 1 if self._shares == "data" else 0
+        least = 1 if self._shares == "data" or self._logical else 0
         weight = (ctypes.c_double * workers)(*weights)
-        _c.tutti_share_apportion(self.batch * workers, workers, weight, least, part)
+        _c.tutti_share_apportion(self._logical or self.batch * workers, workers, weight, least, part)
         return part
 
     def _cut(self, workers: int) -> _abi.tutti_parts | None:
@@ -122,8 +125,14 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
             first[r + 1] = first[r] + len(part)
         return _abi.tutti_parts(first=first, sample=(ctypes.c_uint32 * len(flat))(*flat))
 
-    def options(self, workers: int) -> dict[str, Any]:
-        """Returns the engine's options that follow from it (tutti_engine_options)."""
+    def options(self, workers: int, shares: int = 0, dealt: list[int] | None = None) -> dict[str, Any]:
+        """Returns the engine's options that follow from it (tutti_engine_options).
+
+        shares: logical shares of the run. dealt: how many of them each worker computes, with shares="auto"."""
+        if self._shares == "auto" and dealt is None:
+            raise ValueError("sampler: shares='auto' is for prepare(elastic=True), whose workers compute shares of a "
+                             "step by their speed; write even, data, or a weight for each worker")
+        self._logical, self._dealt = shares, dealt or []
         self._place(0, workers)
         return {
             "batch": self.batch,
@@ -272,8 +281,9 @@ def sampler(
 
     dataset: an object with a length, or the number of samples.
     batch: samples of a worker in a batch; if shares are unequal, on average.
-    shares: "even"; "3:1", weights of the workers; "data", in proportion to their parts. A step has the same samples
-        whichever worker computes them. With prepare(sampler=...) gradients are weighted by their number of samples.
+    shares: "even"; "3:1", weights of the workers; "data", in proportion to their parts; "auto", by measured speed, with
+        prepare(elastic=True). A step has the same samples whichever worker computes them. With prepare(sampler=...)
+        gradients are weighted by their number of samples. With elastic_shares= it is those that are divided.
     parts: indices of each worker's samples, each sample in exactly one part. A worker then draws from its part only.
     accumulate: batches of a worker in a step.
     rank, workers: of this process; default: of the run that it is in.

@@ -2,7 +2,7 @@
    round: V shares make H local steps each, and their models are averaged. A worker computes its
    shares one after the other, so it has one model at a time, however many there are:
 
-     pass 0 of a share     x := start, slots := 0 (a client's optimiser: tutti_pass.new_round)
+     pass 0 of a share     x := start, slots := 0 (a client's optimiser: tutti_engine_round_begins)
      every A passes        x <- optimiser(x, g, slots), g the mean gradient of these passes; update
                            number t = 1 .. H of this round
      the last pass         g := x, or start - x, which logical.c adds in the tree of the shares with
@@ -72,7 +72,6 @@ static void set_pass(void *self, tutti_pass *pass)
     const tutti_engine *e = s->e;
 
     pass->keep = pass->same_values = pass->index % e->options.accumulate > 0;
-    pass->new_round = pass->index % passes_of_share(s) == 0;
     pass->divisor = s->samples = samples_of(s, pass->index);
 }
 
