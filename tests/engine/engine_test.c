@@ -83,7 +83,7 @@ static void replicas_are_equal_after_every_step_whatever_the_buckets_lane_and_or
         "ddp", "ddp(bucket_mb=0.000001,first_bucket_mb=0.000001)", "ddp(bucket_mb=1000,first_bucket_mb=1000)",
         "ddp(0.1)",
     };
-    static const int sizes[] = { 3, 4, 7, 2 };
+    static const int sizes[] = { 3, 4, 7, 2 }; /* where threads are watched the first and the last */
 
     (void)state;
     for (size_t p = 0; p < TUTTI_LENGTH(sizes); p += UNLESS_THREADS_ARE_WATCHED(1, 3)) {
