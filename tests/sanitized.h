@@ -30,4 +30,6 @@
 /* A number of rounds, ranks or seeds: the usual one, and a smaller one under the thread
    sanitizer. */
 #define UNLESS_THREADS_ARE_WATCHED(usual, few) (SANITIZED_THREAD ? (few) : (usual))
+/* How many of an array's elements a loop takes: all, and the first three under that sanitizer. */
+#define FEW_OF(array) UNLESS_THREADS_ARE_WATCHED(TUTTI_LENGTH(array), 3)
 #endif

@@ -5,6 +5,7 @@
    speeds is in tests/cli/arrivals_test.py. */
 #include "trial.h"
 #include "base/machine.h"
+#include "sanitized.h"
 
 static const int sizes[] = { 2, 3, 4, 5, 8 };
 static const double rate = 0.0625;
@@ -77,7 +78,7 @@ static void ringmaster_applies_or_drops_every_gradient_and_nothing_else(void **s
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(kinds); k++)
-        for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++)
+        for (size_t p = 0; p < FEW_OF(sizes); p++)
             for (int way = 0; way < 3; way++) {
                 const int n = sizes[p];
                 trial t = run_constant(kinds[k].method, n, way == 1, way == 2);
@@ -113,7 +114,7 @@ dude_and_ringleader_tables_weight_all_workers_equally(void **state)
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(methods); k++)
-        for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++)
+        for (size_t p = 0; p < FEW_OF(sizes); p++)
             for (int way = 0; way < 3; way++) {
                 const int n = sizes[p];
                 trial t = run_constant(methods[k], n, way == 1, way == 2);
@@ -202,7 +203,7 @@ static void bf16_table_rounds_only_the_gradients(void **state)
 static void a_group_of_all_is_synchronous_sgd(void **state)
 {
     (void)state;
-    for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++)
+    for (size_t p = 0; p < FEW_OF(sizes); p++)
         for (int worker = 0; worker < 2; worker++) {
             const int n = sizes[p];
             char method[80];
@@ -232,7 +233,7 @@ static void traffic_per_pair_matches_the_papers_formula(void **state)
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(methods); k++)
-        for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++) {
+        for (size_t p = 0; p < FEW_OF(sizes); p++) {
             const int n = sizes[p];
             trial a = trial_of(methods[k], "sgd(lr=0.0625)", 4), b = trial_of(methods[k], "sgd(lr=0.0625)", 9);
             const uint64_t model = trial_size(&a) * sizeof(float);

@@ -3,6 +3,7 @@
    every pair, refusals. Schedules in their hundreds are tests/explore's; what depends on speeds is
    in tests/cli/decoupled_test.py. */
 #include "trial.h"
+#include "sanitized.h"
 
 static const int sizes[] = { 2, 3, 4, 5, 8 };
 
@@ -35,7 +36,7 @@ static void quorum_of_all_is_diloco_to_the_bit(void **state)
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(pairs); k++)
-        for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++)
+        for (size_t p = 0; p < FEW_OF(sizes); p++)
             for (int steps = 12; steps <= 15; steps += 3)
                 expect_alike(pairs[k].one, pairs[k].other, k % 2 == 0 ? "sgd(lr=0.125)" : "adamw(lr=0.01)", sizes[p],
                              steps, pairs[k].period);
@@ -46,7 +47,7 @@ static void quorum_of_all_is_diloco_to_the_bit(void **state)
 static void what_is_in_hand_at_the_end_is_merged(void **state)
 {
     (void)state;
-    for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++) {
+    for (size_t p = 0; p < FEW_OF(sizes); p++) {
         trial a = trial_of("decoupled-diloco(period=7)", "sgd(lr=0.125)", 4),
               b = trial_of("diloco(period=4)", "sgd(lr=0.125)", 4),
               c = trial_of("decoupled-diloco(period=7)", "sgd(lr=0.125)", 4),
@@ -148,7 +149,7 @@ static void weights_are_the_formula_to_the_bit(void **state)
 static void directions_are_merged_as_the_formula_says(void **state)
 {
     (void)state;
-    for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++) {
+    for (size_t p = 0; p < FEW_OF(sizes); p++) {
         const int n = sizes[p];
         trial t = trial_of("decoupled-diloco(period=1,merge=rda,outer=none)", "sgd(lr=0.125)", 5);
         trial_run(&t, n);
@@ -237,7 +238,7 @@ static void every_step_is_merged_or_dropped_and_replicas_agree(void **state)
 {
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(quorums); k++)
-        for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++)
+        for (size_t p = 0; p < FEW_OF(sizes); p++)
             for (int way = 0; way < 3; way++) {
                 const int n = sizes[p];
                 const char *const spec = quorum_for(k, n);
@@ -286,7 +287,7 @@ static void traffic_per_pair_matches_the_formula(void **state)
 {
     (void)state;
     for (size_t k = 0; k <= TUTTI_LENGTH(quorums); k++)
-        for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++) {
+        for (size_t p = 0; p < FEW_OF(sizes); p++) {
             const int n = sizes[p];
             const char *const spec = quorum_for(k, n);
             const bool three = k == TUTTI_LENGTH(quorums),

@@ -70,7 +70,7 @@ static void check_bits(const char *method, const char *other, const char *optimi
 static void the_parameter_server_has_the_bits_of_ddp(void **state)
 {
     (void)state;
-    for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++) {
+    for (size_t p = 0; p < FEW_OF(sizes); p++) {
         check_bits("parameter-server", "ddp", "sgd(lr=0.1,momentum=0.9)", sizes[p], 0);
         check_bits("parameter-server(bucket_mb=0.003,servers=2)", "ddp", "adamw(lr=0.01)", sizes[p], 5);
         check_bits("parameter-server(servers=1)", "ddp", "sgd(lr=0.1)", sizes[p], 0);
@@ -157,7 +157,7 @@ static void parameter_server_sends_each_shard_once_each_way(void **state)
     static const uint64_t whole[] = { 1533 }, cut[] = { 1000, 533 };
 
     (void)state;
-    for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++)
+    for (size_t p = 0; p < FEW_OF(sizes); p++)
         for (int form = 0; form < 3; form++) {
             const int n = sizes[p], s = form < 2 ? n : 2;
             const uint64_t *piece = form == 0 ? whole : cut;
@@ -193,7 +193,7 @@ static void push_sends_a_gradient_and_returns_a_model(void **state)
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(methods); k++)
-        for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++) {
+        for (size_t p = 0; p < FEW_OF(sizes); p++) {
             const int n = sizes[p], s = strstr(methods[k], "servers=1") != NULL   ? 1
                                         : strstr(methods[k], "servers=2") != NULL ? 2
                                                                                   : n;
@@ -239,7 +239,7 @@ static void no_gradient_is_lost_or_counted_twice(void **state)
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(cases); k++)
-        for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++)
+        for (size_t p = 0; p < FEW_OF(sizes); p++)
             for (int kind = 0; kind < 3; kind++) {
                 const int n = sizes[p];
                 /* 8 n gradients: any softsync=2 is full at the end */
@@ -492,7 +492,7 @@ static void reads_include_own_writes_and_are_monotonic(void **state)
 static void ssp_with_zero_staleness_matches_ddp(void **state)
 {
     (void)state;
-    for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++) {
+    for (size_t p = 0; p < FEW_OF(sizes); p++) {
         trial a = trial_of("ssp(staleness=0)", "sgd(lr=0.125)", 8), b = trial_of("ddp", "sgd(lr=0.125)", 8);
         trial_run(&a, sizes[p]);
         trial_run(&b, sizes[p]);

@@ -405,7 +405,7 @@ def test_the_workers_are_those_of_the_process_group(tmp_path, launched):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("launcher", ["tutti", "torchrun"])
+@pytest.mark.parametrize("launcher", [pytest.param("tutti", marks=pytest.mark.long), "torchrun"])
 def test_real_launchers_have_parts_of_their_ranks(run, tmp_path, launcher):
     script = "import sys, json, as_torchs_test as t\nprint(json.dumps(t.parted(sys.argv[1], True)))"
     ranks = run(script, n=3, launcher=launcher, args=[tmp_path]).ranks

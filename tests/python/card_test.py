@@ -325,6 +325,7 @@ gloo.leave()
 
 # ---- the bench ----
 
+@pytest.mark.long
 def test_bench_of_a_card_runs_in_small_without_one():
     done = subprocess.run(
         [sys.executable, "-B", BENCH / "gpu.py", "--dry", "--only", "bandwidth,local,nccl,large"], timeout=200,
@@ -353,6 +354,7 @@ def test_bench_of_a_card_says_what_it_cannot_do():
 
 # ---- the folder for a machine with a card ----
 
+@pytest.mark.long
 def test_pack_runs_where_there_is_nothing_else(tmp_path):
     """With an environment of its own: no library, no path and no pytest but those of the folder."""
     pack = tmp_path / "pack"

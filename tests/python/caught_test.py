@@ -43,10 +43,10 @@ attempt("at the end", "ddp", codec="topk(ratio=7)")
 RATIO = "codec 'topk': option 'ratio' is 7"
 
 
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("torchrun", "variables")]
+LONG = [pytest.param(name, marks=pytest.mark.long) for name in ("torchrun", "variables")]
 
 
-@pytest.mark.parametrize("launcher", ["tutti", *SLOW])
+@pytest.mark.parametrize("launcher", ["tutti", *LONG])
 def test_training_continues_after_an_option_error_is_caught(run, launcher):
     done = run(SCRIPT, launcher=launcher)
     said = [dict(line.split(": ", 1) for line in rank.out.splitlines() if ": " in line) for rank in done.ranks]

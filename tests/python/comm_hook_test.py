@@ -99,7 +99,7 @@ def _same(ranks):
     return all(rank.last == ranks[0].last for rank in ranks)
 
 
-@pytest.mark.parametrize("n", [2, 4])
+@pytest.mark.parametrize("n", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_every_codec_trains_and_keeps_replicas_equal(run, n):
     import tutti
 
@@ -123,7 +123,7 @@ end(found=found)
         assert after < 0.6 * before, f"{spec}: {before} -> {after}"
 
 
-@pytest.mark.parametrize("n, small", [(2, 16384), (3, 100), (4, 16384)])
+@pytest.mark.parametrize("n, small", [(2, 16384), (3, 100), pytest.param(4, 16384, marks=pytest.mark.long)])
 def test_gradients_are_those_of_the_engine_to_the_bit(n, small):
     """The same local gradients through DDP with the hook, and through an engine of Tutti's own on the same ranks.
 

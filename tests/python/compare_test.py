@@ -29,7 +29,7 @@ def rows(path):
         return list(csv.DictReader(f))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_example_compares_methods_by_its_training(tmp_path):
     """The command is the page's, and the script's, with fewer steps."""
     page = (processes.ROOT / "docs/COMPARE.md").read_text().replace("\\\n", "")

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 import dist_codec_axes  # noqa: E402
 import dist_codec_training  # noqa: E402
 import dist_codecs  # noqa: E402
-from distributed_test import SLOW, nothing_wrong, on_ranks  # noqa: E402
+from distributed_test import LONG, SLOW, nothing_wrong, on_ranks  # noqa: E402
 
 from tutti import StateError  # noqa: E402
 from tutti.torch.distributed._coder import shapes_for  # noqa: E402
@@ -104,8 +104,9 @@ TOPK = dist_codec_axes.TOPK
 
 @pytest.mark.parametrize(("shape", "transport", "ways"), [
     ((2, 2), "shm", [(TOPK, "fp16")]),
-    *(pytest.param(shape, transport, [("fp16", None), ("", TOPK), (TOPK, TOPK)], marks=SLOW)
-      for shape in ((2, 4), (4, 2)) for transport in ("shm", "tcp"))])
+    *(pytest.param(shape, transport, [("fp16", None), ("", TOPK), (TOPK, TOPK)], marks=mark)
+      for shape, transport, mark in (((2, 4), "tcp", SLOW), ((2, 4), "shm", LONG), ((4, 2), "tcp", LONG),
+                                     ((4, 2), "shm", LONG)))])
 def test_each_axis_of_a_mesh_has_a_codec_of_its_own(tmp_path, shape, transport, ways):
     """Gradients and bytes are those by definition of the codec on the replicate axis, and of that on the shard axis."""
     n = shape[0] * shape[1]
@@ -113,7 +114,7 @@ def test_each_axis_of_a_mesh_has_a_codec_of_its_own(tmp_path, shape, transport, 
 
 
 @SLOW
-@pytest.mark.parametrize("transport", ["shm", "tcp"])
+@pytest.mark.parametrize("transport", ["shm", pytest.param("tcp", marks=LONG)])
 def test_powersgd_on_the_replicate_axis_is_by_its_definition(tmp_path, transport):
     wrong = on_ranks(8, dist_codec_axes.powersgd, str(tmp_path), (4, 2), [1, 2], transport=transport, timeout=120)
     nothing_wrong(wrong)
@@ -151,7 +152,7 @@ NEAR = {"": 0, "qsgd(bits=8)": 0.05, "ef(powersgd(rank=4))": 0.2, "ef(topk(ratio
 
 
 @pytest.mark.parametrize("specs", [
-    ["", "qsgd(bits=8)", "ef(powersgd(rank=4))", "ef(topk(ratio=0.1))"], pytest.param(list(NEAR), marks=SLOW)])
+    ["", "qsgd(bits=8)", "ef(powersgd(rank=4))", "ef(topk(ratio=0.1))"], pytest.param(list(NEAR), marks=LONG)])
 def test_hsdp_with_a_codec_on_the_replicate_axis_trains(tmp_path, specs):
     """Three calls a step, of 48 * 16 + 48, 48 * 48 + 48 and 4 * 48 + 4 elements, halved; two steps are exact."""
     answers = on_ranks(4, dist_codec_training.hsdp, str(tmp_path), specs, timeout=300)
@@ -162,8 +163,7 @@ def test_hsdp_with_a_codec_on_the_replicate_axis_trains(tmp_path, specs):
     assert sent["ef(powersgd(rank=4))"] < 0.5 * dense, (sent, dense)
 
 
-@SLOW
-@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("n", [pytest.param(2, marks=LONG), pytest.param(3, marks=SLOW)])
 def test_fsdp_with_a_codec_trains(tmp_path, n):
     answers = on_ranks(n, dist_codec_training.fsdp, str(tmp_path), list(NEAR), timeout=300)
     learned(answers, list(NEAR.values())[1:], 3 * (dist_codec_training.STEPS - dist_codecs.LEARN))

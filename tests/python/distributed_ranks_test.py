@@ -22,7 +22,7 @@ import dist_turns  # noqa: E402
 import dist_unlike  # noqa: E402
 import forked  # noqa: E402
 import torch.distributed as dist  # noqa: E402
-from distributed_test import SLOW, on_ranks  # noqa: E402
+from distributed_test import LONG, SLOW, on_ranks  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 
 import tutti  # noqa: E402
@@ -84,7 +84,8 @@ def close(a, b, rtol, atol):
 
 
 @pytest.mark.parametrize(("n", "kind", "transport"), [
-    pytest.param(n, kind, transport, marks=[] if n == 2 and kind in FAST and transport == "shm" else SLOW)
+    pytest.param(n, kind, transport,
+                 marks=LONG if n in (3, 4) else [] if n == 2 and kind in FAST and transport == "shm" else SLOW)
     for n in (2, 3, 4, 8) for transport in TRANSPORTS for kind in rounded_on(n)])
 def test_scripts_train_as_on_gloo(sets, n, kind, transport):
     at_once = n == 2 and kind in FAST and transport == "shm"
@@ -139,7 +140,7 @@ def exact(rank, n, folder):
     return told
 
 
-@pytest.mark.parametrize("n", [pytest.param(n, marks=[] if n == 4 else SLOW) for n in (2, 3, 4, 6, 8)])
+@pytest.mark.parametrize("n", [pytest.param(n, marks=[] if n == 4 else LONG) for n in (2, 3, 4, 6, 8)])
 def test_where_no_sum_is_rounded_all_train_to_the_same_bits(sets, n):
     answers, alone = sets.of(exact, n), dist_exact.alone(n)
     power = n & (n - 1) == 0

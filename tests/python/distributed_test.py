@@ -26,6 +26,7 @@ import tutti  # noqa: E402
 import tutti.torch.distributed  # noqa: E402
 
 SLOW = pytest.mark.slow
+LONG = pytest.mark.long
 
 
 def on_ranks(n, function, *arguments, transport="", **more):
@@ -57,14 +58,16 @@ def test_calls_do_what_they_mean(tmp_path):
 
 
 @SLOW
-@pytest.mark.parametrize("transport", ["shm", "tcp"])
-@pytest.mark.parametrize("n", [2, 3, 4, 8])
+@pytest.mark.parametrize(("n", "transport"), [(2, "shm"), (3, "tcp"), *(
+    pytest.param(n, transport, marks=LONG) for n, transport in (
+        (2, "tcp"), (3, "shm"), (4, "shm"), (4, "tcp"), (8, "shm"), (8, "tcp")))])
 def test_every_call_takes_every_dtype_operation_and_shape(tmp_path, n, transport):
     nothing_wrong(on_ranks(n, dist_cases.all_calls, str(tmp_path), True, transport=transport, timeout=300))
 
 
 @pytest.mark.parametrize(("n", "transport"), [(2, "shm"), *(pytest.param(n, transport, marks=SLOW) for n, transport in (
-    (2, "tcp"), (3, "shm"), (4, "shm"), (4, "tcp"), (8, "shm"), (8, "tcp")))])
+    (2, "tcp"), (3, "shm"), (4, "shm"), (4, "tcp"))), *(pytest.param(8, transport, marks=LONG) for transport in (
+    "shm", "tcp"))])
 def test_results_are_those_of_gloo(tmp_path, n, transport):
     nothing_wrong(on_ranks(n, dist_cases.beside_gloo, str(tmp_path), transport=transport))
 

@@ -15,7 +15,7 @@ import forked  # noqa: E402
 import tutti.torch  # noqa: E402
 
 torch.set_num_threads(1)
-SLOW = pytest.mark.slow
+SLOW, LONG = pytest.mark.slow, pytest.mark.long
 
 
 def net():
@@ -79,10 +79,13 @@ def ten(way, method, options):
     ("wrapper", "ddp", {}),
     ("prepared", "ddp", {}),
     *(pytest.param(*p, marks=SLOW) for p in [
-        ("wrapper", "ddp", {"codec": "ef(topk(ratio=0.1))", "transport": "tcp"}), ("wrapper", "powersgd", {}),
-        ("prepared", "zero", {}), ("prepared", "zero(stage=3)", {}), ("prepared", "dgc", {}),
-        ("finished", "local-sgd(period=2)", {}), ("finished", "ad-psgd(graph=ring)", {}), ("finished", "asgd", {}),
-        ("prepared", "ddp", {"accumulate": 2}), ("staged", "hetpipe(stages=1)", {}),
+        ("wrapper", "ddp", {"codec": "ef(topk(ratio=0.1))", "transport": "tcp"}),
+        ("prepared", "zero(stage=3)", {}), ("finished", "ad-psgd(graph=ring)", {}),
+    ]),
+    *(pytest.param(*p, marks=LONG) for p in [
+        ("wrapper", "powersgd", {}), ("prepared", "zero", {}), ("prepared", "dgc", {}),
+        ("finished", "local-sgd(period=2)", {}), ("finished", "asgd", {}), ("prepared", "ddp", {"accumulate": 2}),
+        ("staged", "hetpipe(stages=1)", {}),
     ]),
 ])  # fmt: skip
 def test_dropped_runs_leave_no_threads_or_descriptors(n, way, method, options):

@@ -75,7 +75,7 @@ def test_mnist_example_prints_the_same_figures_as_pytorch(run):
 
 
 @pytest.mark.torch
-@pytest.mark.slow
+@pytest.mark.long
 def test_gpt_example_prints_the_same_figures_as_pytorch(run):
     plain, ours = (output(run, EXAMPLES / name, args=[160]) for name in ("gpt.py", "gpt_tutti.py"))
     assert ours == plain
@@ -85,8 +85,9 @@ def test_gpt_example_prints_the_same_figures_as_pytorch(run):
 
 @pytest.mark.torch
 @pytest.mark.slow
-@pytest.mark.parametrize("launcher, method", [("torchrun", "ddp"), ("tutti", "local-sgd(period=8)"),
-                                              ("torchrun", "ad-psgd(graph=exponential)"), ("tutti", "asgd")])
+@pytest.mark.parametrize("launcher, method", [("torchrun", "ddp"), *(
+    pytest.param(*p, marks=pytest.mark.long) for p in (
+        ("tutti", "local-sgd(period=8)"), ("torchrun", "ad-psgd(graph=exponential)"), ("tutti", "asgd")))])
 def test_the_trainer_trains_by_methods_of_every_kind(run, launcher, method):
     (line,) = output(run, EXAMPLES / "trainer.py", launcher=launcher, args=[method])
     found = re.fullmatch(r"epoch 1  (.*)  test loss ([\d.]+)", line)

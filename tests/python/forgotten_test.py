@@ -46,6 +46,8 @@ def said(rank, name="optimizer.finish"):
     ("forgets", "local-sgd(period=8)"),
     *(pytest.param(*p, marks=pytest.mark.slow) for p in [
         ("deleted", "local-sgd(period=8)"), ("interactive", "local-sgd(period=8)"),
+    ]),
+    *(pytest.param(*p, marks=pytest.mark.long) for p in [
         ("exits", "local-sgd(period=8)"), ("forgets", "ad-psgd"), ("forgets", "d-psgd"), ("forgets", "single"),
     ]),
 ])  # fmt: skip
@@ -72,8 +74,9 @@ def test_launchers_return_an_error_after_a_missing_finish(run):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how, method", [("finish", "local-sgd(period=8)"), ("close", "local-sgd(period=8)"),
-                                         ("forgets", "ddp"), ("forgets", "zero")])
+@pytest.mark.parametrize("how, method", [
+    ("finish", "local-sgd(period=8)"), ("forgets", "ddp"),
+    *(pytest.param(*p, marks=pytest.mark.long) for p in [("close", "local-sgd(period=8)"), ("forgets", "zero")])])
 def test_no_error_if_finished_or_no_finish_is_needed(run, how, method):
     done = run(SCRIPT, launcher="variables", args=[method, how])
     assert not any(rank.err for rank in done.ranks), done

@@ -69,7 +69,8 @@ def compiled(method, how):
     return values(inner)
 
 
-@pytest.mark.parametrize("method, how", [("ddp", "before"), ("ddp", "after"), ("d-psgd", "in place")])
+@pytest.mark.parametrize("method, how", [
+    ("ddp", "before"), *(pytest.param(*p, marks=pytest.mark.long) for p in (("ddp", "after"), ("d-psgd", "in place")))])
 def test_a_compiled_module_trains_to_the_same_bits(method, how):
     forked.compiler()
     assert alone(compiled, method, how, n=2) == alone(compiled, method, "", n=2)

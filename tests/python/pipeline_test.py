@@ -778,11 +778,12 @@ except BaseException as e:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "launcher, method",
-    cases(("tutti", "hetpipe(stages=2)"), ("variables", "hetpipe(stages=2)"), ("tutti", "wavelet"),
-          ("variables", "wavelet"), ("tutti", "heterps(stages=2)"), ("variables", "heterps(stages=2)")),
-)  # fmt: skip
+@pytest.mark.parametrize("launcher, method", [
+    ("tutti", "hetpipe(stages=2)"), ("variables", "wavelet"), *(pytest.param(*p, marks=pytest.mark.long) for p in [
+        ("variables", "hetpipe(stages=2)"), ("tutti", "wavelet"), ("tutti", "heterps(stages=2)"),
+        ("variables", "heterps(stages=2)"),
+    ]),
+])  # fmt: skip
 def test_a_worker_that_is_killed_is_named(run, launcher, method):
     """Over shared memory, and over tcp."""
     job = run.start(ENDLESS.replace("METHOD", repr(method)), launcher=launcher)
@@ -825,7 +826,8 @@ def test_the_pages_script_learns():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("launcher", ["tutti", "torchrun", "openmpi"])
+@pytest.mark.parametrize("launcher", ["tutti", *(pytest.param(x, marks=pytest.mark.long) for x in (
+    "torchrun", "openmpi"))])
 def test_script_prints_the_same_under_every_launcher(run, launcher):
     text = page().replace("model = ", "torch.manual_seed(0)\nmodel = ", 1)
     assert run(text, launcher=launcher).ranks[0].out == forked.script(text, n=2)[0].out

@@ -105,6 +105,11 @@ CASES = [  # launcher, method, who gets which signal, environment, code
         for case in (
             ("torchrun", "wrapper", "launcher", signal.SIGTERM, READERS, 1),
             ("variables", "local-sgd(period=3)", 1, signal.SIGUSR1, SLURM, 138),
+        )
+    ),
+    *(
+        pytest.param(*case, marks=pytest.mark.long)
+        for case in (
             ("torchrun", "local-sgd(period=3)", "launcher", signal.SIGTERM, READERS, 1),
             ("tutti", "zero(stage=3)", "launcher", signal.SIGTERM, {}, 143),
             ("tutti", "wrapper", 1, signal.SIGTERM, {}, 1),  # a rank's own end is a failure to `tutti run`

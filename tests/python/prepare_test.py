@@ -575,9 +575,12 @@ print(json.dumps([float(loss.detach()), transport, model.weight.flatten().tolist
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("launcher", ["torchrun", "tutti", "mpirun"])
-@pytest.mark.parametrize("method, servers", [("d-psgd", 0), ("asgd(hogwild=on)", 0), ("parameter-server", 1)])
+@pytest.mark.parametrize("launcher, method, servers", [
+    *(pytest.param(*p, marks=pytest.mark.slow) for p in (
+        ("torchrun", "d-psgd", 0), ("tutti", "asgd(hogwild=on)", 0), ("mpirun", "parameter-server", 1))),
+    *(pytest.param(*p, marks=pytest.mark.long) for p in (
+        ("tutti", "d-psgd", 0), ("mpirun", "d-psgd", 0), ("torchrun", "asgd(hogwild=on)", 0),
+        ("mpirun", "asgd(hogwild=on)", 0), ("torchrun", "parameter-server", 1), ("tutti", "parameter-server", 1)))])
 def test_a_script_trains_under_a_launcher(run, launcher, method, servers):
     ranks = run(SCRIPT, n=2 + servers, launcher=launcher, args=[method, servers]).ranks
     (loss, transport, weight), other = (ranks[r].last for r in range(2))

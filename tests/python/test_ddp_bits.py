@@ -29,7 +29,7 @@ def test_with_two_workers_every_case_has_the_bits_of_torch(run):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n", [3, 4])
+@pytest.mark.parametrize("n", [3, pytest.param(4, marks=pytest.mark.long)])
 def test_with_more_workers_every_case_is_equal_up_to_rounding(n):
     forked.compiler()
     right(forked.script(SCRIPT.read_text(), n, timeout=200), every_case())

@@ -26,10 +26,12 @@ def test_every_check_is_right_with_two_workers(run, tmp_path):
     assert wrong(run(SCRIPT, n=2, launcher="torchrun", timeout=120, env={"TMPDIR": str(tmp_path)}).ranks) == []
 
 
+@pytest.mark.long
 def test_every_check_is_right_with_three_workers(run, tmp_path):
     assert wrong(run(SCRIPT, n=3, launcher="tutti", timeout=150, env={"TMPDIR": str(tmp_path)}).ranks) == []
 
 
+@pytest.mark.long
 def test_every_check_but_those_of_compile_is_right_under_mpirun(run, tmp_path):
     ranks = run(SCRIPT, n=2, launcher="mpirun", timeout=150, env={"TMPDIR": str(tmp_path)}, args=but_compiled()).ranks
     assert wrong(ranks) == [] and [list(r.last) for r in ranks] == [but_compiled()] * 2
