@@ -345,7 +345,7 @@ class GoesOn(Running):
         """Which host has lost one is known by its rank. The launcher names the one killed: on a machine that has 20
         others to run, a silence of 3 s says little."""
         here = "sh -c 'eval \"$1\"'"
-        for lose, left in ((0, "127.0.0.2:2,127.0.0.3:1"), (2, "127.0.0.1:1,127.0.0.2:1,127.0.0.3:1")):
+        for lose, left in ((0, "127.0.0.2:2,127.0.0.3:1"), (2, "127.0.0.1:1,127.0.0.2:1,127.0.0.3:1"))[not LONG:]:
             words = ["--method", "d-psgd(graph=complete)", "-H", "127.0.0.1:1,127.0.0.2:2,127.0.0.3:1", "--rsh", here,
                      "--transport", "tcp(peer-timeout=30)"]
             out, said, step = self.stopped("h%d" % lose, *words, lose=lose, rank_of=self.rank_of)

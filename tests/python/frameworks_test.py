@@ -545,6 +545,7 @@ def near(ours, theirs):
     return len(a) == len(b) > 0 and a == pytest.approx(b, rel=1e-3)
 
 
+@pytest.mark.long
 def test_lightning_trains_to_the_figures_of_ddp_with_three_workers(runs):
     needs("lightning", "torchmetrics")
     scripts = {name: replaced(text, "devices=2", "devices=3") for name, text in (("fit", FIT), ("fabric", FABRIC))}
@@ -553,6 +554,7 @@ def test_lightning_trains_to_the_figures_of_ddp_with_three_workers(runs):
     assert all(near(ours[name], theirs[name]) for name in scripts), (ours, theirs)
 
 
+@pytest.mark.long
 def test_accelerate_trains_to_the_figures_of_gloo_with_three_workers(runs):
     needs("accelerate")
     scripts = {"backend": LOOP, "wrapper": PLAIN_LOOP}
