@@ -20,6 +20,7 @@
 #include "runtime/files.h"
 #include "base/options.h"
 #include "kernels/device.h"
+#include "state/read.h"
 
 typedef struct config { tutti_bench_common common; const char *dir, *bytes; } config;
 const tutti_option tutti_bench_io_options[] = {
@@ -210,8 +211,10 @@ static tutti_status checkpoint_read(bench *k, uint64_t step, tutti_error *err)
     items_of(k, items, names);
     begin = tutti_now_ns(k->b.rt);
     status = tutti_checkpoint_open(&c, k->b.rt, found, err);
-    if (status == TUTTI_OK)
+    if (status == TUTTI_OK) {
+        tutti_checkpoint_alone(c);
         status = tutti_checkpoint_read(c, items, TENSORS, err);
+    }
     k->rate[READ_CHECKPOINT][step] = (double)k->bytes / (double)(tutti_now_ns(k->b.rt) - begin);
     tutti_checkpoint_close(c);
     if (status == TUTTI_OK && tutti_hash(k->values, k->bytes) != hash)

@@ -5,12 +5,14 @@
 #include "cli_internal.h"
 #include "runtime/files.h"
 #include "state/folder.h"
+#include "state/read.h"
 
 static tutti_status check_one(tutti_runtime *rt, const char *directory, tutti_error *err)
 {
     tutti_checkpoint *c;
 
     TUTTI_TRY(tutti_checkpoint_open(&c, rt, directory, err));
+    tutti_checkpoint_alone(c);
     const tutti_status status = tutti_checkpoint_verify(c, err);
     if (status == TUTTI_OK)
         printf("%s: whole; step %llu, saved by %d worker%s\n", directory,

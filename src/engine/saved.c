@@ -27,9 +27,11 @@
 #include "image.h"
 #include "saved.h"
 #include "collective/members.h"
+#include "collective/world.h"
 #include "engine/facility.h"
 #include "state/plan.h"
 #include "state/parse.h"
+#include "state/read.h"
 
 static char *facts_now(tutti_engine *e, const char *facts); /* below */
 
@@ -541,6 +543,17 @@ static tutti_status load(tutti_engine *e, tutti_checkpoint *checkpoint, const sa
                : TUTTI_OK;
 }
 
+/* Is no other rank on this worker's host? */
+static bool is_alone(const tutti_engine *e)
+{
+    const int host = tutti_world_host(e->world, tutti_world_rank(e->world));
+    int there = 0;
+
+    for (int r = 0; r < tutti_world_size(e->world); r++)
+        there += tutti_world_host(e->world, r) == host;
+    return there == 1;
+}
+
 tutti_status tutti_engine_load(tutti_engine *e, tutti_checkpoint *checkpoint, tutti_error *err)
 {
     int64_t saved_parts[2] = { 0 }, saved_team = 1;
@@ -552,6 +565,8 @@ tutti_status tutti_engine_load(tutti_engine *e, tutti_checkpoint *checkpoint, tu
     if (e->stage != STAGE_READY || e->clock.started_ns != 0)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
                           "load is legal before the first pass only (tutti.h)");
+    if (is_alone(e))
+        tutti_checkpoint_alone(checkpoint);
     if (tutti_checkpoint_has(checkpoint, of_servers.state))
         TUTTI_TRY(tutti_checkpoint_read(checkpoint, &of_servers, 1, err));
     if (saved_parts[0] < 0 || saved_parts[0] >= tutti_checkpoint_world(checkpoint))

@@ -136,6 +136,57 @@ tutti_status tutti_file_read(tutti_file *f, uint64_t offset, void *to, size_t by
     return TUTTI_OK;
 }
 
+bool tutti_file_read_direct(tutti_file *f)
+{
+    const tutti_runtime_ops *ops = f->rt->ops;
+    unsigned char *block;
+
+    if (f->mode != TUTTI_FILE_READ || f->bytes == 0 || ops->file_direct == NULL ||
+        ops->file_direct(f->rt->self, f->fd, true) != 0)
+        return false;
+    block = tutti_alloc(4 * TUTTI_FILE_BLOCK, 1);
+    /* some disks want larger blocks, and say so when they read */
+    f->direct = block != NULL &&
+                tutti_file_read_blocks(f, 0, block + (-(uintptr_t)block) % TUTTI_FILE_BLOCK, 1,
+                                       NULL) == TUTTI_OK;
+    if (!f->direct)
+        ops->file_direct(f->rt->self, f->fd, false);
+    tutti_free(block);
+    return f->direct;
+}
+
+tutti_status tutti_file_read_blocks(tutti_file *f, uint64_t offset, void *to, size_t bytes,
+                                    tutti_error *err)
+{
+    const uint64_t first = offset - offset % TUTTI_FILE_BLOCK, end = offset + bytes;
+    uint64_t here = first;
+    int stalls = 0;
+
+    while (here < end) {
+        const size_t blocks = (size_t)((end - here + TUTTI_FILE_BLOCK - 1) / TUTTI_FILE_BLOCK);
+        size_t done = 0;
+        const int cause =
+            end < offset ? EOVERFLOW
+                         : f->rt->ops->file_read(f->rt->self, f->fd, here,
+                                                 (unsigned char *)to + (here - first),
+                                                 blocks * TUTTI_FILE_BLOCK, &done);
+
+        if (cause == EINTR)
+            continue;
+        if (cause != 0)
+            return tutti_file_failed(f, false, here, (size_t)(end - here), cause, err);
+        if (done == 0)
+            return tutti_file_ended(f, offset, bytes, here, err);
+        if (here + done < end) /* the next call has to begin at a block */
+            done -= done % TUTTI_FILE_BLOCK;
+        stalls = done > 0 ? 0 : stalls + 1;
+        if (stalls >= TUTTI_FILE_STALLS)
+            return tutti_file_ended(f, offset, bytes, here, err);
+        here += done;
+    }
+    return TUTTI_OK;
+}
+
 tutti_status tutti_file_map(tutti_file *f, const void **at, tutti_error *err)
 {
     static const char nothing[1];

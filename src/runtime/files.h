@@ -22,6 +22,15 @@ uint64_t tutti_file_bytes(const tutti_file *f);
 /* Reads [offset, offset + bytes). TUTTI_ERR_CORRUPT: the file ends before that. */
 tutti_status tutti_file_read(tutti_file *f, uint64_t offset, void *to, size_t bytes,
                              tutti_error *err);
+/* Makes reads of a file in mode READ bypass the page cache from now on, if the runtime and the file
+   system can do that, and returns whether they do. Then only the next function may read. */
+bool tutti_file_read_direct(tutti_file *f);
+/* Reads the blocks of TUTTI_FILE_BLOCK bytes with [offset, offset + bytes) in them, at least one
+   byte. `to` begins at a multiple of TUTTI_FILE_BLOCK and has room for two blocks more than bytes;
+   the range begins at to + offset % TUTTI_FILE_BLOCK. Several threads may call it concurrently.
+   TUTTI_ERR_CORRUPT: the file ends before offset + bytes. */
+tutti_status tutti_file_read_blocks(tutti_file *f, uint64_t offset, void *to, size_t bytes,
+                                    tutti_error *err);
 /* Appends. */
 tutti_status tutti_file_write(tutti_file *f, const void *from, size_t bytes, tutti_error *err);
 /* Blocks until all that was written is on the disk. */

@@ -5,6 +5,7 @@
    time, read ahead (stream.c), or memory (image.c). Verifying reads every
    file once, in order, into two hashes: the key's, which names the tensor that is damaged, and
    the file's, which covers the header. */
+#include "read.h"
 #include "state_internal.h"
 #include "tier/tier.h"
 #include <stdlib.h>
@@ -62,8 +63,15 @@ static tutti_status open_file(const tutti_checkpoint *c, size_t file, tutti_tens
     if (path == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to read '%s'", c->directory);
     status = tutti_safetensors_open(f, c->rt, path, err);
+    if (status == TUTTI_OK)
+        (*f)->alone = c->alone;
     tutti_free(path);
     return status;
+}
+
+void tutti_checkpoint_alone(tutti_checkpoint *c)
+{
+    c->alone = true;
 }
 
 /* Targets of one (state, owner). */

@@ -93,6 +93,7 @@ void tutti_state_in_close(tutti_state_in *i);
 struct tutti_tensor_file {
     char *path;
     tutti_file *file;             /* NULL: parsed from memory */
+    bool alone;                   /* no other process of this host reads it now */
     uint64_t data;                /* offset of the data section in the file */
     uint64_t file_bytes;
     tutti_tensor_entry *entries;  /* [n], sorted by name */
@@ -153,6 +154,7 @@ struct tutti_checkpoint {
     const tutti_source *source;   /* NULL: there is a manifest only */
     const void **memory;          /* [n_ranges]: their bytes, another's memory; NULL: files */
     tutti_runtime *rt;
+    bool alone;                   /* read.h */
     uint64_t step;
     int world;                    /* number of ranks that saved it */
     char *facts;                  /* the saver's JSON object */

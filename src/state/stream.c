@@ -10,7 +10,9 @@
 
    In: a few threads read the next pieces while the caller hashes this one. They read through the
    page cache, since all workers of a host read the same file when they resume. One thread alone
-   would wait for the disk after each of the kernel's readaheads, which are small.
+   would wait for the disk after each of the kernel's readaheads, which are small. A worker that is
+   alone on its host reads past the cache, whose copies are a third of the time: whole blocks, so a
+   piece may have those at its ends twice.
 
    Small files, and all files of runtimes without parallel files (simulation, exploration, the
    tests' files in memory), are written and read by one call after the other: the same bytes.
@@ -22,7 +24,8 @@
 
 enum {
     OUT_LANES = 4, OUT_BLOCKS = OUT_LANES + 2, OUT_BLOCK = 1 << 20,
-    IN_LANES = 3, IN_PIECES = IN_LANES + 3, IN_PIECE = 1 << 20,
+    IN_LANES = 4, CACHE_LANES = 3, IN_PIECES = IN_LANES + 3, IN_PIECE = 1 << 20,
+    IN_ROOM = IN_PIECE + 2 * TUTTI_FILE_BLOCK, /* of a piece with the blocks of its ends */
     LEAST = 8 << 20           /* bytes of a file for which threads are worth their start */
 };
 
@@ -219,7 +222,9 @@ struct tutti_state_in {
     const tutti_tensor_file *file;
     const tutti_state_extent *extents; /* [n] */
     size_t n;
-    uint8_t *pieces;          /* [IN_PIECES][IN_PIECE] */
+    uint8_t *memory;
+    uint8_t *pieces;          /* [IN_PIECES][IN_ROOM], in memory, at a block's start */
+    bool direct;              /* past the page cache */
     bool given;               /* the caller has a piece; used by the caller */
     tutti_monitor *monitor;   /* protects the rest; NULL: the caller reads */
     tutti_thread *lane[IN_LANES];
@@ -227,6 +232,7 @@ struct tutti_state_in {
     uint64_t at;              /* bytes of it that are in earlier pieces */
     uint64_t taken, used;     /* pieces begun, and pieces that the caller has finished with */
     size_t bytes[IN_PIECES];  /* [slots]: size of the piece in it */
+    size_t begin[IN_PIECES];  /* [slots]: where in the slot it begins */
     bool read[IN_PIECES];     /* [slots]: the piece was read, or could not be */
     tutti_status status[IN_PIECES]; /* [slots]: the result */
     bool ending;              /* no more pieces will be begun: all are, one failed, or it closes */
@@ -252,6 +258,18 @@ static bool take_piece(tutti_state_in *i, tutti_state_extent *of)
     return true;
 }
 
+/* Reads a piece into its slot. *begin: where in the slot it is. */
+static tutti_status read_piece(const tutti_state_in *i, size_t slot, const tutti_state_extent *of,
+                               size_t *begin, tutti_error *err)
+{
+    uint8_t *to = i->pieces + slot * IN_ROOM;
+
+    *begin = i->direct ? (size_t)(of->offset % TUTTI_FILE_BLOCK) : 0;
+    return i->direct
+               ? tutti_file_read_blocks(i->file->file, of->offset, to, (size_t)of->bytes, err)
+               : tutti_file_read(i->file->file, of->offset, to, (size_t)of->bytes, err);
+}
+
 static tutti_status run_in(void *arg, tutti_error *err)
 {
     tutti_state_in *i = arg;
@@ -263,7 +281,7 @@ static tutti_status run_in(void *arg, tutti_error *err)
         tutti_error why = { .rank = -1 };
         tutti_status status;
         uint64_t number;
-        size_t slot;
+        size_t slot, begin;
         while (i->taken - i->used == IN_PIECES && !i->ending)
             tutti_wait(i->monitor, TUTTI_FOREVER, NULL);
         i->ending = i->ending || !take_piece(i, &of);
@@ -273,10 +291,10 @@ static tutti_status run_in(void *arg, tutti_error *err)
         slot = (size_t)(number % IN_PIECES);
         i->read[slot] = false;
         tutti_unlock(i->monitor);
-        status = tutti_file_read(i->file->file, of.offset, i->pieces + slot * IN_PIECE,
-                                 (size_t)of.bytes, &why);
+        status = read_piece(i, slot, &of, &begin, &why);
         tutti_lock(i->monitor);
         i->bytes[slot] = (size_t)of.bytes;
+        i->begin[slot] = begin;
         i->status[slot] = status;
         i->read[slot] = true;
         if (status != TUTTI_OK) {
@@ -306,19 +324,22 @@ tutti_status tutti_state_in_open(tutti_state_in **out, tutti_runtime *rt,
     for (size_t k = 0; k < n; k++)
         bytes += extents[k].bytes; /* all of one file */
     ahead = bytes >= LEAST && tutti_file_has_write_at(rt);
-    if (i == NULL ||
-        (i->pieces = tutti_alloc(ahead ? IN_PIECES : 1,
-                                 bytes < IN_PIECE ? (size_t)bytes + 1 : IN_PIECE)) == NULL) {
+    if (i == NULL || (i->memory = tutti_alloc(ahead ? IN_PIECES * IN_ROOM + TUTTI_FILE_BLOCK
+                                              : bytes < IN_PIECE ? (size_t)bytes + 1
+                                                                 : IN_PIECE,
+                                              1)) == NULL) {
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory to read '%s'", file->path);
         goto out;
     }
+    i->pieces = i->memory + (ahead ? (-(uintptr_t)i->memory) % TUTTI_FILE_BLOCK : 0);
+    i->direct = ahead && file->alone && tutti_file_read_direct(file->file);
     i->file = file;
     i->extents = extents;
     i->n = n;
     i->failed = UINT64_MAX;
     if (ahead)
         status = tutti_monitor_open(&i->monitor, rt, err);
-    for (int k = 0; k < IN_LANES && ahead && status == TUTTI_OK; k++)
+    for (int k = 0; k < (i->direct ? IN_LANES : CACHE_LANES) && ahead && status == TUTTI_OK; k++)
         status = tutti_thread_open(&i->lane[k], rt, "tutti-read", run_in, i, err);
 out:
     if (status == TUTTI_OK)
@@ -329,14 +350,14 @@ out:
 }
 
 /* By the caller itself, one piece after the other. */
-static tutti_status read_next(tutti_state_in *i, size_t *bytes, tutti_error *err)
+static tutti_status read_next(tutti_state_in *i, tutti_error *err)
 {
     tutti_state_extent of;
 
     if (!take_piece(i, &of))
         return TUTTI_CLOSED;
-    *bytes = (size_t)of.bytes;
-    return tutti_file_read(i->file->file, of.offset, i->pieces, *bytes, err);
+    i->bytes[0] = (size_t)of.bytes;
+    return read_piece(i, 0, &of, &i->begin[0], err);
 }
 
 /* Waits for the next piece, that of *slot. */
@@ -365,10 +386,10 @@ tutti_status tutti_state_in_next(tutti_state_in *i, const uint8_t **piece, size_
 
     *piece = NULL;
     *bytes = 0;
-    status = i->monitor == NULL ? read_next(i, &i->bytes[0], err) : await_next(i, &slot, err);
+    status = i->monitor == NULL ? read_next(i, err) : await_next(i, &slot, err);
     i->given = status == TUTTI_OK;
     if (status == TUTTI_OK) {
-        *piece = i->pieces + slot * IN_PIECE;
+        *piece = i->pieces + slot * IN_ROOM + i->begin[slot];
         *bytes = i->bytes[slot];
     }
     return status;
@@ -388,6 +409,6 @@ void tutti_state_in_close(tutti_state_in *i)
         if (i->lane[k] != NULL)
             tutti_thread_join(i->lane[k], NULL);
     tutti_monitor_close(i->monitor);
-    tutti_free(i->pieces);
+    tutti_free(i->memory);
     tutti_free(i);
 }

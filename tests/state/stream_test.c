@@ -12,6 +12,7 @@
 #include "memory_files.h"
 #include "runtime/files.h"
 #include "sanitized.h"
+#include "state/read.h"
 #include "state/state_internal.h"
 
 static _Thread_local size_t until_failure = SIZE_MAX; /* allocations of this thread */
@@ -288,6 +289,131 @@ static void damage_and_failing_reads_are_found_while_reading_ahead(void **state)
     free(back);
 }
 
+/* ---- past the page cache ---- */
+
+/* A disk whose direct reads are of whole blocks, and shorter than asked for. */
+static struct {
+    enum { DIRECT, NOT_DIRECT, LARGER_BLOCKS } kind;
+    atomic_bool on;
+    atomic_int blocks, others;   /* reads of each kind */
+} disk;
+
+static int disk_direct(void *self, int fd, bool on)
+{
+    (void)self;
+    (void)fd;
+    atomic_store(&disk.on, on && disk.kind != NOT_DIRECT);
+    return disk.kind == NOT_DIRECT ? EINVAL : 0;
+}
+
+static int disk_read(void *self, int fd, uint64_t offset, void *to, size_t bytes, size_t *done)
+{
+    tutti_runtime *real = self;
+
+    if (atomic_load(&disk.on)) {
+        if (disk.kind == LARGER_BLOCKS || offset % TUTTI_FILE_BLOCK != 0 || bytes % TUTTI_FILE_BLOCK != 0 ||
+            (uintptr_t)to % TUTTI_FILE_BLOCK != 0)
+            return EINVAL;
+        if (bytes > 5 * TUTTI_FILE_BLOCK && atomic_load(&disk.blocks) % 7 != 0)
+            bytes = 5 * TUTTI_FILE_BLOCK - 100;
+    }
+    atomic_fetch_add(atomic_load(&disk.on) ? &disk.blocks : &disk.others, 1);
+    return real->ops->file_read(real->self, fd, offset, to, bytes, done);
+}
+
+static void one_that_is_alone_reads_past_the_cache(void **state)
+{
+    fixture *f = *state;
+    char base[] = "/tmp/tutti-stream-XXXXXX", dir[64], path[128], file[192];
+    uint8_t *back = malloc(LARGE);
+    const tutti_saved item = item_of(back, LARGE);
+    tutti_runtime_ops ops = *f->rt->ops; /* whose functions look at no self */
+    tutti_runtime rt = { &ops, f->rt };
+    tutti_error err = { 0 };
+    tutti_checkpoint *c;
+
+    assert_non_null(mkdtemp(base));
+    snprintf(dir, sizeof dir, "%s/c", base);
+    snprintf(path, sizeof path, "%s/step-00000001", dir);
+    snprintf(file, sizeof file, "%s/rank-00000-of-00001.safetensors", path);
+    assert_int_equal(save(f, f->rt, dir, 1), TUTTI_OK);
+    ops.file_direct = disk_direct;
+    ops.file_read = disk_read;
+    for (int alone = 0; alone < 2; alone++)
+        for (int kind = DIRECT; kind <= LARGER_BLOCKS; kind++) {
+            const bool direct = alone == 1 && kind == DIRECT;
+            disk.kind = (unsigned)kind;
+            atomic_store(&disk.on, false);
+            assert_int_equal(tutti_checkpoint_open(&c, &rt, path, NULL), TUTTI_OK);
+            if (alone == 1)
+                tutti_checkpoint_alone(c);
+            for (int verify = 0; verify < 2; verify++) {
+                memset(back, 0, LARGE);
+                atomic_store(&disk.on, false);
+                atomic_store(&disk.blocks, 0);
+                atomic_store(&disk.others, 0);
+                if (verify == 0)
+                    assert_int_equal(tutti_checkpoint_read(c, &item, 1, &err), TUTTI_OK);
+                else
+                    assert_int_equal(tutti_checkpoint_verify(c, &err), TUTTI_OK);
+                assert_true(atomic_load(&disk.blocks) > 8 ? direct : !direct);
+                assert_true(atomic_load(&disk.others) > 8 ? !direct : direct); /* those of a header are few */
+                if (verify == 0)
+                    assert_memory_equal(back, f->values + 1, LARGE);
+            }
+            tutti_checkpoint_close(c);
+        }
+    /* and on the disk that is here */
+    assert_int_equal(tutti_checkpoint_open(&c, f->rt, path, NULL), TUTTI_OK);
+    tutti_checkpoint_alone(c);
+    memset(back, 0, LARGE);
+    assert_int_equal(tutti_checkpoint_read(c, &item, 1, NULL), TUTTI_OK);
+    assert_memory_equal(back, f->values + 1, LARGE);
+    tutti_checkpoint_close(c);
+    free(back);
+    assert_int_equal(remove(file), 0);
+    snprintf(file, sizeof file, "%s/manifest.json", path);
+    assert_int_equal(remove(file), 0);
+    assert_int_equal(rmdir(path), 0);
+    assert_int_equal(rmdir(dir), 0);
+    assert_int_equal(rmdir(base), 0);
+}
+
+/* A file that becomes shorter while it is read. */
+static void blocks_beyond_the_end_are_reported(void **state)
+{
+    fixture *f = *state;
+    static const struct { uint64_t bytes, offset, count; bool fits; } cases[] = {
+        { 10000, 0, 10000, true },    { 10000, 4095, 2, true }, { 10000, 9999, 1, true },  { 8192, 8000, 192, true },
+        { 10000, 5000, 5001, false }, { 8192, 8192, 1, false }, { 8192, 4096, 4097, false },
+    };
+    uint8_t *memory = malloc(8 * TUTTI_FILE_BLOCK), *to = memory + (-(uintptr_t)memory) % TUTTI_FILE_BLOCK;
+    char path[] = "/tmp/tutti-stream-XXXXXX";
+    const int fd = mkstemp(path);
+    tutti_file *file;
+
+    assert_true(fd >= 0 && write(fd, f->values, 10000) == 10000);
+    assert_int_equal(tutti_file_open(&file, f->rt, path, TUTTI_FILE_READ, NULL), TUTTI_OK);
+    tutti_file_read_direct(file); /* where the file system cannot, blocks come from the cache */
+    for (size_t k = 0; k < TUTTI_LENGTH(cases); k++) {
+        tutti_error err = { 0 };
+        tutti_status status;
+        assert_int_equal(ftruncate(fd, 0), 0);
+        assert_int_equal(pwrite(fd, f->values, cases[k].bytes, 0), (ssize_t)cases[k].bytes);
+        status = tutti_file_read_blocks(file, cases[k].offset, to, cases[k].count, &err);
+        assert_int_equal(status, cases[k].fits ? TUTTI_OK : TUTTI_ERR_CORRUPT);
+        if (cases[k].fits)
+            assert_memory_equal(to + cases[k].offset % TUTTI_FILE_BLOCK, f->values + cases[k].offset,
+                                cases[k].count);
+        else
+            assert_non_null(strstr(err.text, " bytes were expected at offset "));
+    }
+    assert_int_equal(tutti_file_close(file, NULL), TUTTI_OK);
+    close(fd);
+    remove(path);
+    free(memory);
+}
+
 static void allocation_failures_are_reported_and_keep_the_old_checkpoint(void **state)
 {
     fixture *f = *state;
@@ -388,6 +514,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(failing_operation_is_reported_and_keeps_the_earlier_file, set_up, tear_down),
         cmocka_unit_test_setup_teardown(halt_at_any_operation_leaves_old_or_new_checkpoint, set_up, tear_down),
         cmocka_unit_test_setup_teardown(damage_and_failing_reads_are_found_while_reading_ahead, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(one_that_is_alone_reads_past_the_cache, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(blocks_beyond_the_end_are_reported, set_up, tear_down),
         cmocka_unit_test_setup_teardown(allocation_failures_are_reported_and_keep_the_old_checkpoint, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(kill_in_any_write_leaves_the_old_checkpoint, set_up, tear_down),
@@ -396,6 +524,7 @@ int main(void)
     int failed = 0;
     static const char *const threads[] = {
         "file_contents_do_not_depend_on_the_writer", "damage_and_failing_reads_are_found_while_reading_ahead",
+        "one_that_is_alone_reads_past_the_cache",
     };
     for (size_t k = 0; k < TUTTI_LENGTH(threads); k++) {
         cmocka_set_test_filter(threads[k]);
