@@ -39,7 +39,7 @@ demo: setup release ## train a convolutional network on MNIST with two workers a
 
 # Two more than there are cores: tests compute for half of the time that they take, and else wait
 # for a silence, a grace, a disk, or processes of theirs. What is labelled `long` is shown by other
-# tests too (docs/TESTING.md says by which): make check-long, and .ci/run whole.
+# tests too (docs/TESTING.md says by which): make check-long, and .ci/run long.
 test: setup-test dev ## set up, build, run all tests but those of check-long
 	@left=$$(ctest --preset dev -N -L '^long$$' | sed -n 's/^ *Test *#[0-9]*: //p'); \
 	  ctest --preset dev -LE '^long$$' -j $$(($(JOBS) + 2)); code=$$?; tools/skipped build/dev; \

@@ -112,7 +112,7 @@ class Release(Case):
         self.git("commit", "-q", "-m", "more")
 
     def passed(self):
-        self.put(".git/gate-whole-passed", self.git("rev-parse", "HEAD") + "\n")
+        self.put(".git/gate-long-passed", self.git("rev-parse", "HEAD") + "\n")
 
     def prepared(self):
         """A commit of the next version that has passed the gate."""
@@ -273,7 +273,7 @@ class Release(Case):
                          "CHANGELOG.md has changes under Unreleased, which this version would have and not name",
                          "tests/package/interface.c is not the interface of the headers: tools/release --prepare makes "
                          "it",
-                         f"tools/gate whole has not passed on {commit}; the last that passed is none",
+                         f"tools/gate long has not passed on {commit}; the last that passed is none",
                          "there is no key to sign with: name a file of ssh-keygen or a key of gpg by --key, or in "
                          "git's user.signingkey; --unsigned makes a release without a signature"):
             self.assertIn(f"release: {sentence}\n", said)
@@ -287,7 +287,7 @@ class Release(Case):
         self.commit()
         said = self.release("--unsigned", "--dry-run", code=2)
         before, after = self.git("rev-parse", "HEAD^"), self.git("rev-parse", "HEAD")
-        self.assertIn(f"release: tools/gate whole has not passed on {after}; the last that passed is {before}\n", said)
+        self.assertIn(f"release: tools/gate long has not passed on {after}; the last that passed is {before}\n", said)
         self.assertIn(f"release: the tag v{self.next} is another commit, {before}\n", said)
         self.assertIn("release: tests/package/interface.c is not the interface of the headers", said)
         self.assertEqual(said.count("\n"), 3)
