@@ -669,7 +669,7 @@ if sys.argv[2] == "raise":
 
 
 @SLOW
-@pytest.mark.parametrize("how", ["return", "raise"])
+@pytest.mark.parametrize("how", ["return", pytest.param("raise", marks=LONG)])
 def test_a_script_that_destroys_nothing_ends(run, tmp_path, how):
     """Its exception is what the others get."""
     result = run(ENDS, n=2, launcher="torchrun", args=[tmp_path / "store", how], code=None)
@@ -692,7 +692,7 @@ except tutti.PeerError as e:
 
 
 @SLOW
-@pytest.mark.parametrize("launcher", ["tutti", "torchrun"])
+@pytest.mark.parametrize("launcher", ["tutti", pytest.param("torchrun", marks=LONG)])
 def test_a_killed_rank_of_a_launcher_is_named(run, tmp_path, launcher):
     job = run.start(LOST, n=3, launcher=launcher, args=[tmp_path / "store"])
     for rank in range(3):

@@ -122,7 +122,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["fork", "spawn"])
+@pytest.mark.parametrize("kind", ["fork", pytest.param("spawn", marks=pytest.mark.long)])
 def test_multiprocessing_children_report_their_missing_finish(tmp_path, kind):
     (tmp_path / "script.py").write_text(CHILDREN)
     for how, codes in (("finish", "[0, 0]"), ("forgets", "[1, 1]")):

@@ -194,7 +194,7 @@ def test_random_state_of_a_gpu_comes_back(run, tmp_path, method):
     assert [values(rank) for rank in again.ranks] == [values(rank) for rank in whole.ranks]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_example_prints_the_same_loss_after_a_signal(run, tmp_path):
     """examples/pytorch/preempt.py, whose DataLoader has workers, and the line of docs/PYTORCH.md."""
     example = processes.ROOT / "examples/pytorch/preempt.py"

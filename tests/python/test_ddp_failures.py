@@ -58,7 +58,8 @@ class Numbers(Dataset):
 
 
 @pytest.mark.parametrize(("launcher", "transport"), [
-    ("torchrun", ""), ("torchrun", "tcp"), ("variables", "tcp")])
+    ("torchrun", ""),
+    *(pytest.param(launcher, "tcp", marks=pytest.mark.long) for launcher in ("torchrun", "variables"))])
 def test_lost_rank_is_named(run, launcher, transport):
     job = run.start(LOST.replace("8)))\nrank", f"8)), transport={transport!r})\nrank"), n=3, launcher=launcher)
     for rank in range(3):
@@ -93,7 +94,7 @@ step(next(children))
     job.end()
 
 
-@pytest.mark.parametrize("launcher", ["torchrun", "variables"])
+@pytest.mark.parametrize("launcher", ["torchrun", pytest.param("variables", marks=pytest.mark.long)])
 def test_an_exception_on_one_rank_ends_all(run, launcher):
     script = START + """
 try:
@@ -131,7 +132,7 @@ elif rank == 1:
     assert result.ranks[1].out == "True\n" and all("rror" not in r.err for r in result.ranks), result
 
 
-@pytest.mark.parametrize("launcher", ["torchrun", "variables"])
+@pytest.mark.parametrize("launcher", [pytest.param("torchrun", marks=pytest.mark.long), "variables"])
 def test_ctrl_c_leaves_no_processes_or_shared_memory(run, launcher):
     before = set(os.listdir("/dev/shm"))
     job = run.start(START + "print('began', flush=True)\nwhile True:\n    step()\n", n=2, launcher=launcher)
@@ -146,7 +147,7 @@ def test_ctrl_c_leaves_no_processes_or_shared_memory(run, launcher):
     assert {name for name in os.listdir("/dev/shm") if "tutti" in name and not name.startswith("tutti-test")} <= before
 
 
-@pytest.mark.parametrize("context", ["fork", "spawn"])
+@pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.long)])
 def test_training_with_loader_processes_ends_without_error(run, context):
     main = START.partition("torch.set_num_threads(1)")
     script = main[0] + LOADER + "if __name__ == '__main__':" + textwrap.indent(main[2], "    ") + f"""

@@ -579,7 +579,8 @@ def endless():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("launcher", ["tutti", "torchrun", "variables"])
+@pytest.mark.parametrize("launcher", [
+    "tutti", *(pytest.param(name, marks=pytest.mark.long) for name in ("torchrun", "variables"))])
 def test_interrupt_ends_all_workers(run, launcher):
     job = run.start(endless, launcher=launcher)
     job.says(0, "trains")
@@ -618,7 +619,8 @@ def launched():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("launcher, transport", [("torchrun", "tcp"), ("openmpi", "mpi"), ("mpich", "mpi")])
+@pytest.mark.parametrize("launcher, transport", [
+    ("torchrun", "tcp"), ("openmpi", "mpi"), pytest.param("mpich", "mpi", marks=pytest.mark.long)])
 def test_all_transports_give_the_same_bits(run, launcher, transport):
     mine = run(launched, launcher=launcher, args=[STAGE3, transport]).ranks
     text = textwrap.dedent(inspect.getsource(launched)) + "\nlaunched()\n"

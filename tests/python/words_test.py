@@ -29,8 +29,9 @@ for k in range(10**9):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("servers", [0, 1])
-@pytest.mark.parametrize("method", ["byteps", "parameter-server"])
+@pytest.mark.parametrize("method, servers", [
+    ("byteps", 0), ("parameter-server", 1),
+    *(pytest.param(*p, marks=pytest.mark.long) for p in (("byteps", 1), ("parameter-server", 0)))])
 def test_early_exit_of_a_rank_is_reported_with_advice(run, method, servers):
     done = run(SCRIPT, n=2 + servers, launcher="variables", args=["exits", method, servers], code=1)
     said = "step 6: rank 1 is gone without a failure: its program has ended before this rank's; let all ranks"
@@ -47,7 +48,7 @@ def test_healthy_rank_reports_the_nan_of_another_rank(run, method):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["byteps", "asgd"])
+@pytest.mark.parametrize("method", ["byteps", pytest.param("asgd", marks=pytest.mark.long)])
 def test_a_server_that_is_killed_is_the_only_cause(run, method):
     going = run.start(SCRIPT, n=3, launcher="tutti", args=["trains", method, 1])
     going.says(0, "under way")
