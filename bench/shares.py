@@ -1,8 +1,8 @@
 """bench/run shares: 24 shares of a step among 4 workers, of which one is 2 times and one 4 times slower, by their
 speeds (--workers 2:4 --batch-share auto) and equally many each. The two slow ones join the run.
 
-Pairs of runs in turn. A figure is the time of the second half of the steps, so that what was measured, and the epoch
-that divided anew, lie before it. The bound is the best division of shares: the time of its longest part over that of
+Pairs of runs in turn. A figure is the time of the second half of the steps, so that the first measurement, and the
+epoch that divided anew by it, lie before it. The bound is the best division of shares: the time of its longest part over that of
 equally many. The models of all runs have the same bits, else there is no figure.
 
 Passes are stretched by --slow, which sleeps, so that 4 workers compute on few cores as on cores of their own. They take
@@ -29,7 +29,7 @@ class Shares(Bench):
     def run(self):
         if not self.chosen("auto"):
             return
-        pairs, steps = (1, 60) if self.quick else (5, 200)
+        pairs, steps = (1, 60) if self.quick else (3, 200)
         even, auto, models = [], [], set()
         with tempfile.TemporaryDirectory(prefix="tutti-bench-") as folder:
             data = small_mnist(folder + "/data", train=60000)
@@ -73,7 +73,7 @@ class Shares(Bench):
             raise RuntimeError(f"a run of {kind} shares ended with exit codes {codes}")
         with open(out + "/metrics.jsonl") as f:
             wall = {line["step"]: line["wall_seconds"] for line in map(json.loads, f) if "train_loss" in line}
-        there = max(e["step"] for e in summary(out)["events"] if e["kind"] == "epoch" and e["workers"] == 4)
+        there = min(e["step"] for e in summary(out)["events"] if e["kind"] == "epoch" and e["workers"] == 4)
         if there > steps // 2:
-            raise RuntimeError(f"the last epoch begins with step {there}: too late for a figure of {steps} steps")
+            raise RuntimeError(f"all four are there from step {there} on: too late for a figure of {steps} steps")
         return wall[steps] - wall[steps // 2]
