@@ -1,13 +1,13 @@
-"""bench/run shares: 24 shares of a step among 4 workers, of which one is 2 times and one 4 times slower, by their
-speeds (--workers 2:4 --batch-share auto) and equally many each. The two slow ones join the run.
+"""bench/run shares: 24 shares of a step among 4 workers, one 2 times and one 4 times slower, by their speeds
+(--workers 2:4 --batch-share auto) and equally many each. The two slow ones join the run.
 
 Pairs of runs in turn. A figure is the time of the second half of the steps, so that the first measurement, and the
-epoch that divided anew by it, lie before it. The bound is the best division of shares: the time of its longest part over that of
-equally many. The models of all runs have the same bits, else there is no figure.
+epoch with the division by it, lie before it. The bound is the best division of shares: the time of its longest part
+over that of equally many. The models of all runs have the same bits, else there is no figure.
 
 Passes are stretched by --slow, which sleeps, so that 4 workers compute on few cores as on cores of their own. They take
 milliseconds: one that is short takes half as long again after a long sleep, when caches are cold, and the slow workers
-would be slower than they are told to be."""
+would be slower than their --slow."""
 import json, os, statistics, subprocess, tempfile, time
 
 from chaos import dies_with_us

@@ -26,7 +26,7 @@ tutti_status tutti_file_read(tutti_file *f, uint64_t offset, void *to, size_t by
    system can do that, and returns whether they do. Then only the next function may read. */
 bool tutti_file_read_direct(tutti_file *f);
 /* Reads the blocks of TUTTI_FILE_BLOCK bytes with [offset, offset + bytes) in them, at least one
-   byte. `to` begins at a multiple of TUTTI_FILE_BLOCK and has room for two blocks more than bytes;
+   byte. `to` begins at a multiple of TUTTI_FILE_BLOCK, with space for two blocks more than bytes;
    the range begins at to + offset % TUTTI_FILE_BLOCK. Several threads may call it concurrently.
    TUTTI_ERR_CORRUPT: the file ends before offset + bytes. */
 tutti_status tutti_file_read_blocks(tutti_file *f, uint64_t offset, void *to, size_t bytes,

@@ -1,4 +1,4 @@
-/* read.h: who reads a checkpoint. Implemented in read.c. */
+/* read.h: how a checkpoint is read. Implemented in read.c. */
 #ifndef TUTTI_STATE_READ_H
 #define TUTTI_STATE_READ_H
 #include "tutti/files.h"

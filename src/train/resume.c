@@ -15,13 +15,17 @@
 char *tutti_train_facts(const tutti_run *run, bool saved)
 {
     char hash[32], *text;
-    json_t *facts = json_object();
+    json_t *facts = json_object(), *config = tutti_train_config_object(run->config);
 
+    if (run->epoch.number > 0) { /* a newcomer may have its own, and images have to agree */
+        json_object_del(config, "data");
+        json_object_del(config, "slow");
+    }
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)tutti_data_hash(run->data));
     json_object_set_new(
         facts, "exact",
         json_boolean((tutti_engine_method(run->engine)->traits & TUTTI_DDP_EQUIVALENT) != 0));
-    json_object_set_new(facts, "config", tutti_train_config_object(run->config));
+    json_object_set_new(facts, "config", config);
     json_object_set_new(facts, "data_hash", json_string(hash));
     json_object_set_new(facts, "parameters", json_integer((json_int_t)run->parameters));
     json_object_set_new(facts, "samples_per_step",

@@ -241,6 +241,21 @@ class Join(ElasticRuns):
         self.assertEqual([e["workers"] for e in summary(out)["events"] if e["kind"] == "epoch"], [1])
         self.same_as_undisturbed(60, out)
 
+    def test_newcomers_with_data_elsewhere_or_another_speed_have_the_state_for_the_next(self):
+        """What a newcomer has of its own is no difference of the states that the next one takes from several."""
+        elsewhere = os.path.join(self.folder, "elsewhere")
+        shutil.copytree(self.data, elsewhere)
+        run, out = self.begin("own", 160, "--workers", "2:5", "-n", "2", "--restarts", "0")
+        names, joined = ["own"], []
+        for k, words in enumerate((["--slow", "*:2"], ["--data", elsewhere], [])):
+            joined.append(self.start("own-%d" % k, "join", out, *words))
+            names.append("own-%d" % k)
+            self.workers_become(3 + k, *names)
+        self.ends(0, run, *names)
+        for one in joined:
+            self.ends(0, one, *names)
+        self.same_as_undisturbed(160, out)
+
     def test_a_newcomer_for_which_there_is_no_place_ends_with_the_run(self):
         run, out = self.begin("full", 300, "--workers", "1:3", "-n", "3", "--restarts", "1")
         joined = self.start("fourth", "join", out) # before the lost one is started again, after 1 s
