@@ -29,6 +29,9 @@ endif()
 if(TUTTI_FUZZ)
   target_compile_options(tutti_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
+if(TUTTI_LONG)
+  target_compile_definitions(tutti_flags INTERFACE TUTTI_LONG) # tests/sanitized.h
+endif()
 if(TUTTI_COVERAGE)
   target_compile_options(tutti_flags INTERFACE --coverage)
   target_link_options(tutti_flags INTERFACE --coverage)
@@ -110,9 +113,9 @@ function(tutti_test name)
   endif()
 endfunction()
 
-# A test that runs the inputs of tests/fuzz/corpus/NAME.txt through a target's function (replay.c),
-# and with TUTTI_FUZZ a libFuzzer program build/fuzz/tests/NAME_fuzz that begins with them. They are
-# unpacked to corpus/NAME of the build, a file an input.
+# A test that runs the inputs of tests/fuzz/corpus/NAME.txt, and 200 damaged copies of each, through
+# a target's function (replay.c), and with TUTTI_FUZZ a libFuzzer program build/fuzz/tests/NAME_fuzz
+# that begins with them. They are unpacked to corpus/NAME of the build, a file an input.
 function(tutti_fuzz name)
   cmake_parse_arguments(F "" "" "SOURCES;USES;LIBS" ${ARGN})
   list(TRANSFORM F_USES PREPEND tutti_)
@@ -134,7 +137,7 @@ function(tutti_fuzz name)
     add_dependencies(${target} ${name}_corpus)
     if(kind STREQUAL "replay")
       target_sources(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests/fuzz/replay.c)
-      add_test(NAME fuzz/${name} COMMAND ${target} ${corpus})
+      add_test(NAME fuzz/${name} COMMAND ${target} --changed 200 ${corpus})
       set_tests_properties(fuzz/${name} PROPERTIES TIMEOUT 60)
     else()
       target_link_options(${target} PRIVATE -fsanitize=fuzzer)
