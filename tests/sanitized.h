@@ -1,7 +1,7 @@
 /* sanitized.h: which sanitizer a test is built with, as gcc says it and as clang does, and how much
-   the thread sanitizer is asked to watch. Every access takes it ten times as long. A race shows in
-   a few rounds as well as in many: the sanitizer asks whether two accesses are ordered, and not
-   whether they have collided. */
+   of a test it watches. Every access takes the address sanitizer five times as long, the thread
+   sanitizer ten times. A race shows in a few rounds as well as in many: that sanitizer asks whether
+   two accesses are ordered, and not whether they have collided. */
 #ifndef TUTTI_TESTS_SANITIZED_H
 #define TUTTI_TESTS_SANITIZED_H
 
@@ -27,9 +27,13 @@
 #endif
 #define SANITIZED (SANITIZED_ADDRESS || SANITIZED_THREAD)
 
-/* A number of rounds, ranks or seeds: the usual one, and a smaller one under the thread
-   sanitizer. */
-#define UNLESS_THREADS_ARE_WATCHED(usual, few) (SANITIZED_THREAD ? (few) : (usual))
-/* How many of an array's elements a loop takes: all, and the first three under that sanitizer. */
-#define FEW_OF(array) UNLESS_THREADS_ARE_WATCHED(TUTTI_LENGTH(array), 3)
+/* A number of rounds, ranks or seeds: the usual one, and a smaller one under a sanitizer; under the
+   address sanitizer the usual one too, where TUTTI_LONG is on (.ci/run long). */
+#ifdef TUTTI_LONG
+#define UNLESS_SANITIZED(usual, few) (SANITIZED_THREAD ? (few) : (usual))
+#else
+#define UNLESS_SANITIZED(usual, few) (SANITIZED ? (few) : (usual))
+#endif
+/* How many of an array's elements a loop takes: all, and the first three under a sanitizer. */
+#define FEW_OF(array) UNLESS_SANITIZED(TUTTI_LENGTH(array), 3)
 #endif

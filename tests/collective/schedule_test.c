@@ -3,6 +3,7 @@
    formulas. Method: all kinds and algorithms over awkward sizes and counts, then one mutation at
    a time of a list that was right. */
 #include "collective/schedule.h"
+#include "sanitized.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <cmocka.h>
@@ -32,7 +33,7 @@ static void every_schedule_of_every_group_is_verified(void **state)
 {
     (void)state;
     for (int row = 0; tutti_algorithms[row].name != NULL; row++)
-        for (size_t s = 0; s < TUTTI_LENGTH(sizes); s++) {
+        for (size_t s = 0; s < TUTTI_LENGTH(sizes); s += UNLESS_SANITIZED(1, 2)) {
             const int p = sizes[s];
             const size_t counts[] = {
                 0, 1, 2, (size_t)p - 1, (size_t)p, (size_t)p + 1, (size_t)(7 * p + 3), (size_t)(33 * p)

@@ -333,7 +333,7 @@ static tutti_status borrow_main(void *arg, tutti_error *err)
     tutti_world *world = arg;
     size_t counts[P];
 
-    for (uint64_t k = 0; k < UNLESS_THREADS_ARE_WATCHED(3000, 600); k++) {
+    for (uint64_t k = 0; k < UNLESS_SANITIZED(3000, 600); k++) {
         const size_t count = (size_t)(tutti_random((tutti_rng){ 5, (uintptr_t)err, 0 }, k) % 900), shift = count % 12;
         const tutti_schedule_key key = {
             TUTTI_ALLREDUCE, tutti_algorithm_find(TUTTI_ALLREDUCE, "tree"), 8, 3, 0, count
@@ -480,7 +480,7 @@ static tutti_status compare_again_and_again(void *arg, tutti_error *err)
 {
     const comparing *c = arg;
 
-    for (uint64_t k = 0; k < UNLESS_THREADS_ARE_WATCHED(1000000, 30000); k++) {
+    for (uint64_t k = 0; k < UNLESS_SANITIZED(1000000, 30000); k++) {
         const tutti_group g = tutti_group_workers(c->world, c->what); /* the same each time */
         TUTTI_TRY(tutti_group_compare(&g, c->what, err));
         *c->wrong += tutti_group_compared(&g) != c->what;

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "data/data.h"
+#include "sanitized.h"
 
 typedef struct drawn { void *memory; tutti_parts parts; } drawn;
 
@@ -265,7 +266,7 @@ static void shares_have_the_variance_of_the_distribution(void **state)
     uint8_t labels[1000] = { 0 };
 
     (void)state;
-    for (size_t k = 0; k < TUTTI_LENGTH(alphas); k++) {
+    for (size_t k = 0; k < TUTTI_LENGTH(alphas); k += UNLESS_SANITIZED(1, 4)) {
         double sum = 0, squares = 0;
         int n = 0;
         for (uint64_t seed = 0; seed < 4000; seed++) {

@@ -407,7 +407,7 @@ static void a_lost_worker_leaves_a_step_or_none_of_it(void **state)
 {
     (void)state;
     for (size_t m = 0; m < TUTTI_LENGTH(methods); m++)
-        for (int variant = 0; variant < 6; variant += UNLESS_THREADS_ARE_WATCHED(1, 3)) {
+        for (int variant = 0; variant < 6; variant += UNLESS_SANITIZED(1, 3)) {
             static job a;
             a = varied(m, variant);
             run_whole(&a, RANKS);
@@ -425,8 +425,8 @@ static void a_model_with_fewer_parts_than_workers_has_whole_steps(void **state)
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(small); k++)
-        for (int n = 2; n <= RANKS; n += UNLESS_THREADS_ARE_WATCHED(1, 2))
-            for (int variant = 0; variant < 12; variant += UNLESS_THREADS_ARE_WATCHED(1, 3)) {
+        for (int n = 2; n <= RANKS; n += UNLESS_SANITIZED(1, 2))
+            for (int variant = 0; variant < 12; variant += UNLESS_SANITIZED(1, 3)) {
                 const size_t m = variant < 4 ? ZERO : variant < 8 ? HELD : VALUES;
                 static job a;
                 memcpy(count, small[k], sizeof count);
@@ -445,7 +445,7 @@ static void a_run_that_commits_has_the_bits_of_one_that_does_not(void **state)
 {
     (void)state;
     for (size_t m = 0; m < TUTTI_LENGTH(methods); m++)
-        for (int variant = 0; variant < 6; variant += UNLESS_THREADS_ARE_WATCHED(1, 3)) {
+        for (int variant = 0; variant < 6; variant += UNLESS_SANITIZED(1, 3)) {
             static job a, b;
             a = varied(m, variant);
             b = varied(m, variant);

@@ -86,7 +86,7 @@ static void replicas_are_equal_after_every_step_whatever_the_buckets_lane_and_or
     static const int sizes[] = { 3, 4, 7, 2 }; /* where threads are watched the first and the last */
 
     (void)state;
-    for (size_t p = 0; p < TUTTI_LENGTH(sizes); p += UNLESS_THREADS_ARE_WATCHED(1, 3)) {
+    for (size_t p = 0; p < TUTTI_LENGTH(sizes); p += UNLESS_SANITIZED(1, 3)) {
         uint64_t first[64];
         for (size_t i = 0; i < 2 * TUTTI_LENGTH(methods); i++) {
             job j = { .t = toy_default(), .no_lane = i >= TUTTI_LENGTH(methods) };

@@ -8,7 +8,7 @@
 #include "toy.h"
 
 /* Numbers of workers: where threads are watched 3 and 4, which have all kinds of routes. */
-enum { FEWEST = UNLESS_THREADS_ARE_WATCHED(1, 3), MOST = UNLESS_THREADS_ARE_WATCHED(5, 3) };
+enum { FEWEST = UNLESS_SANITIZED(1, 3), MOST = UNLESS_SANITIZED(5, 3) };
 enum { RANKS = 8, ELEMENTS = 10 + 3000 + 33 + 2001 + 7 };
 
 typedef struct job {

@@ -171,7 +171,7 @@ static void rounds_have_the_same_bits_with_any_number_of_workers(void **state)
                                       "slowmo(period=3)" };
 
     (void)state;
-    for (size_t k = 0; k < TUTTI_LENGTH(of); k += UNLESS_THREADS_ARE_WATCHED(1, 3))
+    for (size_t k = 0; k < TUTTI_LENGTH(of); k += UNLESS_SANITIZED(1, 3))
         for (int samples = 37; samples <= SAMPLES; samples += 83) {
             static job a, b;
             a = job_of(of[k], 7);
@@ -258,12 +258,12 @@ static void any_number_of_workers_has_the_bits_of_as_many_workers_as_shares(void
     static const int shares[] = { 6, 7, 12, 13 };
 
     (void)state;
-    for (size_t v = 0; v < TUTTI_LENGTH(shares); v += UNLESS_THREADS_ARE_WATCHED(1, 3)) {
+    for (size_t v = 0; v < TUTTI_LENGTH(shares); v += UNLESS_SANITIZED(1, 3)) {
         const job like = job_of("ddp", shares[v]);
         const job *a = reference(&like);
-        for (int n = 1; n <= 6; n += UNLESS_THREADS_ARE_WATCHED(1, 2))
+        for (int n = 1; n <= 6; n += UNLESS_SANITIZED(1, 2))
             for (size_t k = 0; k < TUTTI_LENGTH(methods); k++)
-                if (k < HELD || (k + v + (size_t)n) % 2 == 0)
+                if (k < UNLESS_SANITIZED(HELD, 1) || (k + v + (size_t)n) % UNLESS_SANITIZED(2, 4) == 0)
                     compare(a, &like, methods[k], n);
         compare(a, &like, methods[0], shares[v]);
         compare(a, &like, methods[v % 2 == 0 ? HELD : VALUES], shares[v]);
@@ -280,11 +280,11 @@ static void unequal_numbers_of_shares_have_the_same_bits(void **state)
     static const char *const of_rounds[] = { "local-sgd(period=3)", "diloco(period=2)" };
 
     (void)state;
-    for (size_t d = 0; d < TUTTI_LENGTH(divisions); d += UNLESS_THREADS_ARE_WATCHED(1, 3)) {
+    for (size_t d = 0; d < TUTTI_LENGTH(divisions); d += UNLESS_SANITIZED(1, 3)) {
         job like = job_of("ddp", divisions[d].shares);
         const job *a = reference(&like);
         like.options.batch_of = divisions[d].of;
-        for (int k = 0; k < HELD; k++)
+        for (int k = 0; k < HELD; k += UNLESS_SANITIZED(1, 2))
             compare(a, &like, methods[k], divisions[d].n);
         for (size_t k = 0; k < TUTTI_LENGTH(of_rounds); k++) {
             static job even, uneven;
@@ -305,7 +305,7 @@ static void unequal_numbers_of_shares_have_the_same_bits(void **state)
 static void passes_tails_and_clipping_change_no_bit(void **state)
 {
     (void)state;
-    for (int samples = 37; samples <= 58; samples += UNLESS_THREADS_ARE_WATCHED(7, 14)) {
+    for (int samples = 37; samples <= 58; samples += UNLESS_SANITIZED(7, 14)) {
         job like = job_of("ddp", 12);
         const job *a;
         like.options.accumulate = 1 + samples % 3;
@@ -313,7 +313,7 @@ static void passes_tails_and_clipping_change_no_bit(void **state)
         like.options.clip_norm = 0.5;
         like.options.optimizer = "adamw(lr=0.01)";
         a = reference(&like);
-        for (int n = 1; n <= 5; n += UNLESS_THREADS_ARE_WATCHED(1, 2))
+        for (int n = 1; n <= 5; n += UNLESS_SANITIZED(1, 2))
             for (int k = 0; k < (like.options.accumulate == 1 ? ALL : HELD); k += k < HELD ? 2 : 1)
                 compare(a, &like, methods[k], n);
     }
@@ -324,7 +324,7 @@ static void a_share_that_is_not_finite_skips_the_step_on_all(void **state)
     static const int bad[] = { 24, 30, 47 }; /* in the first share of a worker, a later one, the last */
 
     (void)state;
-    for (size_t b = 0; b < TUTTI_LENGTH(bad); b += UNLESS_THREADS_ARE_WATCHED(1, 2))
+    for (size_t b = 0; b < TUTTI_LENGTH(bad); b += UNLESS_SANITIZED(1, 2))
         for (int scales = 0; scales < 2; scales++) {
             job like = job_of("ddp", 12);
             const job *a;
@@ -336,8 +336,8 @@ static void a_share_that_is_not_finite_skips_the_step_on_all(void **state)
                 like.options.nonfinite = TUTTI_NONFINITE_SKIP;
             a = reference(&like);
             assert_int_equal(a->figures.skipped, 1);
-            for (int n = 1; n <= 5; n += UNLESS_THREADS_ARE_WATCHED(2, 4))
-                for (int k = 0; k < ALL; k += k < HELD ? 2 : 1)
+            for (int n = 1; n <= 5; n += UNLESS_SANITIZED(2, 4))
+                for (int k = 0; k < ALL; k += UNLESS_SANITIZED(k < HELD ? 2 : 1, 3))
                     compare(a, &like, methods[k], n);
         }
 }
@@ -345,7 +345,7 @@ static void a_share_that_is_not_finite_skips_the_step_on_all(void **state)
 static void a_share_that_is_not_finite_stops_the_run(void **state)
 {
     (void)state;
-    for (int k = 0; k < UNLESS_THREADS_ARE_WATCHED(24, 9); k++) {
+    for (int k = 0; k < UNLESS_SANITIZED(24, 9); k++) {
         static job j;
         tutti_error err;
         const int n = 1 + k / 3;
@@ -360,7 +360,7 @@ static void a_share_that_is_not_finite_stops_the_run(void **state)
 static void each_sample_is_computed_once(void **state)
 {
     (void)state;
-    for (int k = 0; k < UNLESS_THREADS_ARE_WATCHED(30, 12); k++) {
+    for (int k = 0; k < UNLESS_SANITIZED(30, 12); k++) {
         static job j;
         const int n = 1 + k / 3;
         j = job_of(k % 3 == 0 ? "ddp" : methods[k % 3 == 1 ? HELD : VALUES], 10);
@@ -439,7 +439,7 @@ static void the_traffic_of_a_step_is_exactly_the_formula(void **state)
     static const int64_t twelve[] = { 2, 7, 3 }, thirteen[] = { 8, 4, 1 };
 
     (void)state;
-    for (size_t i = 0; i < TUTTI_LENGTH(of); i += UNLESS_THREADS_ARE_WATCHED(1, 2))
+    for (size_t i = 0; i < TUTTI_LENGTH(of); i += UNLESS_SANITIZED(1, 2))
         for (int k = 0; k < 2; k++) {
             static job j, plain;
             uint64_t sent = 0, usual = 0;
@@ -460,7 +460,7 @@ static void the_traffic_of_a_step_is_exactly_the_formula(void **state)
         go(&j, 3);
         assert_int_equal(j.bytes[0] + j.bytes[1] + j.bytes[2], j.expected);
     }
-    for (size_t i = 0; i < 2 * TUTTI_LENGTH(of); i += UNLESS_THREADS_ARE_WATCHED(1, 3)) {
+    for (size_t i = 0; i < 2 * TUTTI_LENGTH(of); i += UNLESS_SANITIZED(1, 3)) {
         const int shares = of[i / 2].shares, n = of[i / 2].n;
         static job j;
         uint64_t sent = 0;

@@ -157,7 +157,7 @@ static void measuring_changes_no_bit_and_no_message(void **state)
     static seen off, on;
 
     (void)state;
-    for (size_t c = 0; c < TUTTI_LENGTH(codecs); c += UNLESS_THREADS_ARE_WATCHED(1, 3))
+    for (size_t c = 0; c < TUTTI_LENGTH(codecs); c += UNLESS_SANITIZED(1, 3))
         for (int n = 1; n <= RANKS; n += n == 1 ? 2 : 1) { /* alone; all to all; by owners */
             tutti_engine_options options = with(codecs[c], 0);
             options.nonfinite = n == 3 ? TUTTI_NONFINITE_SKIP : TUTTI_NONFINITE_STOP;

@@ -75,7 +75,7 @@ static void check_late(const char *method, int n, int h, bool late, int warmup)
 static void delayed_averages_match_the_recursion(void **state)
 {
     (void)state;
-    for (size_t p = 0; p < TUTTI_LENGTH(sizes); p += UNLESS_THREADS_ARE_WATCHED(1, 2)) {
+    for (size_t p = 0; p < TUTTI_LENGTH(sizes); p += UNLESS_SANITIZED(1, 2)) {
         check_late("asr-adpsgd(mixing=delay-by-one)", sizes[p], 1, true, 0);
         check_late("rand-psgd(mixing=delay-by-one)", sizes[p], 1, true, 0);
         check_late("lasgd(local_steps=1)", sizes[p], 1, true, 0);
@@ -90,7 +90,7 @@ static void delayed_averages_match_the_recursion(void **state)
 static void lasgd_without_delay_matches_local_sgd_with_period_one(void **state)
 {
     (void)state;
-    for (size_t p = 0; p < TUTTI_LENGTH(sizes); p += UNLESS_THREADS_ARE_WATCHED(1, 2)) {
+    for (size_t p = 0; p < TUTTI_LENGTH(sizes); p += UNLESS_SANITIZED(1, 2)) {
         trial a = trial_of("lasgd(local_steps=1,max_delay=0)", "sgd(lr=0.125)", 8),
               b = trial_of("local-sgd(period=1)", "sgd(lr=0.125)", 8);
         trial_run(&a, sizes[p]);
@@ -107,7 +107,7 @@ static void rounds_after_each_step_are_d_psgd_to_the_bit(void **state)
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(graphs); k++)
-        for (size_t p = 0; p < TUTTI_LENGTH(sizes); p += UNLESS_THREADS_ARE_WATCHED(1, 2)) {
+        for (size_t p = 0; p < TUTTI_LENGTH(sizes); p += UNLESS_SANITIZED(1, 2)) {
             char one[100], other[100];
             trial a, b;
             snprintf(one, sizeof one, "rand-psgd(mixing=%s)", graphs[k]);
@@ -195,7 +195,7 @@ static void asynchronous_workers_lose_no_gradient_and_make_due_rounds(void **sta
 {
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(paced); k++)
-        for (size_t p = 0; p < TUTTI_LENGTH(sizes); p += UNLESS_THREADS_ARE_WATCHED(1, 2)) {
+        for (size_t p = 0; p < TUTTI_LENGTH(sizes); p += UNLESS_SANITIZED(1, 2)) {
             const int kind = (int)((k + p) % 3); /* every method in each, over the sizes */
             trial t = trial_of(paced[k].method, "sgd(lr=0.0625)", 9);
             t.gradient = trial_constant;
@@ -216,7 +216,7 @@ static void excess_rounds_are_skipped_by_all_without_losing_gradients(void **sta
 {
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(hurried); k++)
-        for (size_t p = 0; p < TUTTI_LENGTH(sizes); p += UNLESS_THREADS_ARE_WATCHED(1, 2)) {
+        for (size_t p = 0; p < TUTTI_LENGTH(sizes); p += UNLESS_SANITIZED(1, 2)) {
             trial t = trial_of(hurried[k].method, "sgd(lr=0.0625)", 15);
             t.gradient = trial_constant;
             t.asks = (k + p) % 2 == 0;
@@ -239,7 +239,7 @@ static void rounds_concurrent_with_computation_follow_the_graph(void **state)
 {
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(paced); k++)
-        for (size_t p = 0; p < TUTTI_LENGTH(sizes); p += UNLESS_THREADS_ARE_WATCHED(1, 2)) {
+        for (size_t p = 0; p < TUTTI_LENGTH(sizes); p += UNLESS_SANITIZED(1, 2)) {
             const int n = sizes[p];
             trial t = trial_of(paced[k].method, "sgd(lr=1)", 8);
             double w[TRIAL_RANKS * TRIAL_RANKS];
@@ -280,7 +280,7 @@ static void late_averages_lose_no_gradient(void **state)
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(methods); k++)
-        for (size_t p = 0; p < TUTTI_LENGTH(sizes); p += UNLESS_THREADS_ARE_WATCHED(1, 2))
+        for (size_t p = 0; p < TUTTI_LENGTH(sizes); p += UNLESS_SANITIZED(1, 2))
             for (int show = 0; show < 2; show++) {
                 trial t = trial_of(methods[k], "sgd(lr=0.0625)", 15);
                 t.gradient = trial_constant;
@@ -301,7 +301,7 @@ static void late_averages_lose_no_gradient(void **state)
 static void lasgd_sends_an_all_reduce_every_local_steps(void **state)
 {
     (void)state;
-    for (size_t p = 0; p < TUTTI_LENGTH(sizes); p += UNLESS_THREADS_ARE_WATCHED(1, 2)) {
+    for (size_t p = 0; p < TUTTI_LENGTH(sizes); p += UNLESS_SANITIZED(1, 2)) {
         trial t = trial_of("lasgd(local_steps=4)", "sgd(lr=0.1)", 14),
               late = trial_of("asr-adpsgd(mixing=delay-by-one)", "sgd(lr=0.1)", 14);
         uint64_t sent[2] = { 0 };

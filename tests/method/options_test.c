@@ -10,6 +10,7 @@
 #include "tutti/method.h"
 #include "base/options.h"
 #include "codec/codec.h"
+#include "sanitized.h"
 
 /* at: "<" with the least value, ">" with the greatest, a text with that choice, NULL with any.
    with: options of the same table except for the one that is tested, in place of what its `when`
@@ -379,11 +380,12 @@ static void option_bounds_of_every_method_are_enforced(void **state)
     (void)state;
     failures = 0;
     for (size_t i = 0; tutti_methods[i] != NULL; i++)
-        if (tutti_methods[i]->drive == NULL) /* those need a client of their own: method/hetpipe, method/wavelet */
+        if (i % UNLESS_SANITIZED(1, 3) == 0 && tutti_methods[i]->drive == NULL)
+            /* those need a client of their own: method/hetpipe, method/wavelet */
             tested += walk(tutti_methods[i]->name, tutti_methods[i]->options, false);
     remove("/tmp/tutti-options-record");
     remove("/tmp/tutti-options-scadles");
-    assert_true(tested >= 190);
+    assert_true(tested >= UNLESS_SANITIZED(190, 40));
     assert_int_equal(failures, 0);
 }
 

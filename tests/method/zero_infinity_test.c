@@ -28,7 +28,7 @@ static void every_tier_matches_ddp_bit_for_bit(void **state)
     static const char *const optimizers[] = { "adamw(lr=0.01)", "sgd(lr=0.05,momentum=0.9)", "sgd(lr=0.05)" };
 
     (void)state;
-    for (int n = 1; n <= RANKS; n += UNLESS_THREADS_ARE_WATCHED(1, 2))
+    for (int n = 1; n <= RANKS; n += UNLESS_SANITIZED(1, 2))
         for (int clip = 0; clip < 2; clip++) {
             static run a, b;
             a = run_of("ddp");
@@ -99,7 +99,7 @@ static double of_last_layer(const run *r, int n)
 static void disk_traffic_matches_the_formula(void **state)
 {
     (void)state;
-    for (int n = 1; n <= RANKS; n += UNLESS_THREADS_ARE_WATCHED(1, 2))
+    for (int n = 1; n <= RANKS; n += UNLESS_SANITIZED(1, 2))
         for (int clip = 0; clip < 2; clip++) {
             static run r;
             double each, left;

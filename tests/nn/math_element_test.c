@@ -6,6 +6,7 @@
 #include "nn/math/functions.h"
 #include "kernels/device.h"
 #include "kernels/codes.h"
+#include "sanitized.h"
 
 /* Units in the last place of the true result, as a float; below the normal
    numbers, those of the denormals. */
@@ -35,7 +36,7 @@ static void exp_is_within_an_ulp_and_a_half(void **state)
     double worst = 0;
 
     (void)state;
-    for (uint64_t bits = 0; bits < UINT64_C(1) << 32; bits += 1601) {
+    for (uint64_t bits = 0; bits < UINT64_C(1) << 32; bits += UNLESS_SANITIZED(1601, 16001)) {
         const float x = number((uint32_t)bits);
         const double expected = exp((double)x);
         if (isnan(x) || fabsf(x) > 120)
@@ -60,7 +61,7 @@ static void gelu_is_within_six_ulps_far_into_the_tail(void **state)
     float at = 0;
 
     (void)state;
-    for (uint64_t bits = 0; bits < UINT64_C(1) << 32; bits += 1601) {
+    for (uint64_t bits = 0; bits < UINT64_C(1) << 32; bits += UNLESS_SANITIZED(1601, 16001)) {
         const float x = number((uint32_t)bits);
         float y;
         if (!(fabsf(x) <= 12.5f))

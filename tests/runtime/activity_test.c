@@ -186,7 +186,7 @@ static void a_reader_takes_no_half_of_an_entry(void **state)
     (void)state;
     for (int i = 0; i < 2; i++)
         assert_int_equal(pthread_create(&thread[i], NULL, write_on, &w[i]), 0);
-    for (int k = 0; k < UNLESS_THREADS_ARE_WATCHED(3000, 300); k++) {
+    for (int k = 0; k < UNLESS_SANITIZED(3000, 300); k++) {
         assert_int_equal(tutti_activity_own(a, &view, NULL), TUTTI_OK);
         for (int i = 0; i < view.n_now; i++)
             assert_whole(&view.now[i]);

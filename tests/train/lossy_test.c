@@ -560,11 +560,11 @@ static void assert_as(const job *whole, const job *cut)
     json_decref(b);
 }
 
-/* Each moment is the first one in one of the runs; under the thread sanitizer every third, from
-   another one on with each method. */
+/* Each moment is the first one in one of the runs; under a sanitizer every fifth, from another one
+   on with each method. */
 static void kill_in_runs(const char *method, const char *out)
 {
-    enum { EVERY = UNLESS_THREADS_ARE_WATCHED(1, 3) };
+    enum { EVERY = UNLESS_SANITIZED(1, 5) };
     static int methods;
     job *whole = undisturbed(configured(method, out));
 
@@ -624,7 +624,7 @@ static void kill_at_the_end(const char *method, const char *out)
     static const moment moments[] = { BEFORE_REPORT, AFTER_REPORT, IN_CHECKPOINT, BEFORE_FINAL, BEFORE_RESULTS };
     job *whole = undisturbed(configured(method, out));
 
-    for (size_t k = 0; k < TUTTI_LENGTH(moments); k += UNLESS_THREADS_ARE_WATCHED(1, 2)) {
+    for (size_t k = 0; k < TUTTI_LENGTH(moments); k += UNLESS_SANITIZED(1, 2)) {
         char name[64];
         snprintf(name, sizeof name, "%s-%zu", out, k);
         kill_one(configured(method, name), whole, (int)k % 2, moments[k], STEPS - 1);

@@ -203,7 +203,7 @@ static void survivors_lose_no_messages_when_ranks_are_killed(const conformance_s
     static const int sizes[] = { 2, 3, 5, 7 };
 
     for (size_t i = 0; i < TUTTI_LENGTH(sizes); i++)
-        for (uint64_t seed = 0; seed < UNLESS_THREADS_ARE_WATCHED(10, 4); seed++) {
+        for (uint64_t seed = 0; seed < UNLESS_SANITIZED(10, 4); seed++) {
             const rank_context c = { .size = sizes[i], .seed = seed };
             some_die(s, sizes[i], seed, victims_of(&c), under_load);
         }

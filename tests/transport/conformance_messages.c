@@ -70,7 +70,7 @@ static tutti_status exchange_sizes(rank_context *c, tutti_error *err)
         for (size_t d = 0; d < 3; d++)
             TUTTI_TRY(exchange(c, c->subject->edges[i] - 1 + d, tag++, err));
     }
-    return c->size <= 3 ? exchange(c, (size_t)UNLESS_THREADS_ARE_WATCHED(10, 2) << 20, tag, err) : TUTTI_OK;
+    return c->size <= 3 ? exchange(c, (size_t)UNLESS_SANITIZED(10, 2) << 20, tag, err) : TUTTI_OK;
 }
 
 static void payloads_of_all_sizes_arrive_whole(const conformance_subject *s)
