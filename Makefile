@@ -46,6 +46,7 @@ test: setup-test dev ## set up, build, run all tests but those of check-long
 	  echo "Left to make check-long:" $$left; exit $$code
 
 check-long: setup-test dev ## what make test leaves out: cases of tests that other tests show, too
+	@$(CMAKE) --build --preset dev -j $(JOBS) --target mutants
 	@ctest --preset dev -L '^long$$' -j $$(($(JOBS) + 2)); code=$$?; tools/skipped build/dev; exit $$code
 
 # AGAINST=BUILD: a build of the last release, measured in turn with this one.
