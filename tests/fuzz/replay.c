@@ -9,6 +9,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "tutti/base.h"
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 typedef struct input {
@@ -70,14 +72,11 @@ static void run(const uint8_t *data, size_t size)
     free(exact);
 }
 
-static uint64_t draw_state = 0x9e3779b97f4a7c15;
-
 static size_t draw(size_t below) /* 0 to below - 1; 0 of none */
 {
-    draw_state ^= draw_state << 13; /* xorshift64 */
-    draw_state ^= draw_state >> 7;
-    draw_state ^= draw_state << 17;
-    return below == 0 ? 0 : (size_t)(draw_state >> 11) % below;
+    static uint64_t index;
+
+    return below == 0 ? 0 : (size_t)(tutti_random((tutti_rng){ .seed = 1 }, index++) % below);
 }
 
 static void run_changed(const input *from)
