@@ -13,7 +13,7 @@ import zipfile
 import processes
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.long]
+pytestmark = pytest.mark.slow
 NEEDED = {"libhwloc.so.15", "libjansson.so.4", "libsodium.so.23", "libxxhash.so.0", "libyaml-0.so.2",
           "liblapacke.so.3", "liblapack.so.3", "libtmglib.so.3", "libblas.so.3", "libgfortran.so.5", "libquadmath.so.0",
           "liburing.so.2"}
