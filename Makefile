@@ -12,7 +12,7 @@ here = was=$$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' build/$(1)/CMakeCach
 configure = $(call here,$(firstword $(1))); $(CMAKE) --preset $(1) $(if $(VERBOSE),,>/dev/null) || { \
   echo "Not configured. If something is missing: 'make setup' installs it (Debian)." >&2; exit 1; }
 
-.PHONY: help setup setup-test release dev demo test check-long bench bench-all lint format docs site \
+.PHONY: help setup setup-test release dev demo test check-slow check-long bench bench-all lint format docs site \
   install packages clean
 help:             ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -38,16 +38,21 @@ demo: setup release ## train a convolutional network on MNIST with two workers a
 	@tools/demo
 
 # Two more than there are cores: tests compute for half of the time that they take, and else wait
-# for a silence, a grace, a disk, or processes of theirs. What is labelled `long` is shown by other
-# tests too (docs/TESTING.md says by which): make check-long, and .ci/run long.
-test: setup-test dev ## set up, build, run all tests but those of check-long
-	@left=$$(ctest --preset dev -N -L '^long$$' | sed -n 's/^ *Test *#[0-9]*: //p'); \
-	  ctest --preset dev -LE '^long$$' -j $$(($(JOBS) + 2)); code=$$?; tools/skipped build/dev; \
-	  echo "Left to make check-long:" $$left; exit $$code
+# for a silence, a grace, a disk, or processes of theirs. docs/TESTING.md says which tests are slow,
+# and which are long. $(call tests,OPTIONS OF CTEST)
+tests = ctest --preset dev $(1) -j $$(($(JOBS) + 2)); code=$$?; tools/skipped build/dev
+left = echo "Left to make check-$(1):" \
+  $$(ctest --preset dev -N -L '^$(1)$$' | sed -n 's/^ *Test *\#[0-9]*: //p')
 
-check-long: setup-test dev ## what make test leaves out: cases of tests that other tests show, too
+test: setup-test dev ## set up, build, run the tests: 7 minutes on two cores
+	@$(call tests,-LE '^(slow|long)$$'); $(call left,slow); $(call left,long); exit $$code
+
+check-slow: setup-test dev ## tests that make test leaves out, and a submission passes, too
+	@$(call tests,-L '^slow$$'); exit $$code
+
+check-long: setup-test dev ## and those that a release passes: further cases of what other tests show
 	@$(CMAKE) --build --preset dev -j $(JOBS) --target mutants
-	@ctest --preset dev -L '^long$$' -j $$(($(JOBS) + 2)); code=$$?; tools/skipped build/dev; exit $$code
+	@$(call tests,-L '^long$$'); exit $$code
 
 # AGAINST=BUILD: a build of the last release, measured in turn with this one.
 bench: setup release ## at most 10 minutes: what a user meets first, with ratios to the last release
