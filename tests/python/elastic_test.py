@@ -140,6 +140,22 @@ def test_what_is_dropped_of_the_first_step_leaves_nothing_in_the_module(tmp_path
     assert "killed by signal 9" in text and equal(run.model(), undisturbed)
 
 
+def test_an_epoch_that_ends_before_the_first_pass_keeps_the_statistics_of_the_module(tmp_path, undisturbed):
+    """The engine has them from its beginning, and the worker begins again with its state."""
+    begins = 'print(f"begins {os.getpid()}'
+    waits = f"""
+if optimizer.world.rank == 1 and not os.path.exists(out + ".died"):
+    open(out + ".died", "w").close()
+    os.kill(os.getpid(), 9)
+while not os.path.exists(out + ".died"):
+    time.sleep(0.01)
+time.sleep(1)  # the others learn of it
+{begins}"""
+    run = Elastic(tmp_path, "early", 3, script=SCRIPT.replace(begins, waits[1:], 1))
+    text = run.end()
+    assert "killed by signal 9" in text and equal(run.model(), undisturbed)
+
+
 @pytest.mark.parametrize("where", ["before", pytest.param("within", marks=pytest.mark.slow)])
 def test_rank_0_is_lost_while_the_others_are_in_finish(tmp_path, undisturbed, where):
     """Another one writes the results."""

@@ -192,6 +192,7 @@ class Run(Steps):
             return
         self.binding.attach(self.engine)
         self._own = torch.frombuffer(self.engine.client_state(), dtype=torch.float32) if self.statistics else None
+        self._put_own()  # a world may end before the first pass, and what is left is the engine's
         self._places = [] if by_unit else [b.param.data_ptr() for b in self.binding.bound]
         self._values = OnDevice(self._device, self.binding) if self._device else None
         self._staging = None
