@@ -429,11 +429,10 @@ typedef struct tutti_engine_options {
    gives the reason, and the others' errors name that rank. Then rank 0's values are broadcast.
    Collective; blocks.
 
-   A world is for one engine. Methods' services use the same ports in each engine, so a second
-   engine would receive messages that the first has left in flight. To train again open another
-   world. A second engine is TUTTI_ERR_STATE before anything is done or sent, also once the first
-   is closed or has failed. An engine that was refused (TUTTI_ERR_USAGE) before the fingerprints
-   were found to be equal does not count. */
+   A world is for one engine, whose messages may be in flight when it is closed. To train again
+   open another world. A second engine is TUTTI_ERR_STATE before anything is done or sent, also
+   once the first is closed or has failed. An engine that was refused (TUTTI_ERR_USAGE) before the
+   fingerprints were found to be equal does not count. */
 tutti_status tutti_engine_open(tutti_engine **out, tutti_world *world, const tutti_param *params,
                                int n_params, const tutti_engine_options *options,
                                tutti_error *err);
@@ -445,10 +444,9 @@ tutti_status tutti_engine_open_from(tutti_engine **out, tutti_world *world,
                                     const struct tutti_method_ops *const *methods,
                                     tutti_error *err);
 
-/* Reports how many bytes the client uses on the device in addition to the engine, counted as
-   "activations". The value replaces the one reported before. Where device_memory is given, figure
-   device_bytes is the peak of both together. TUTTI_ERR_MEMORY: beyond device_memory; the value
-   reported before stays. */
+/* Reports how many bytes the client uses on the device, counted as "activations", in place of its
+   last report. Where device_memory is given, figure device_bytes is the peak of both together.
+   TUTTI_ERR_MEMORY: beyond device_memory; the last report stays. */
 tutti_status tutti_engine_use_device(tutti_engine *e, uint64_t bytes, tutti_error *err);
 
 /* Waits for the engine's lanes. Blocks. */
@@ -606,12 +604,10 @@ bool tutti_engine_round_begins(const tutti_engine *e);
 /* ---- the model: final, evaluated, saved ---- */
 /* Waits for all work, makes the final model, equal on all workers, stops the clock. Blocks. */
 tutti_status tutti_engine_finish(tutti_engine *e, tutti_error *err);
-
 /* Until the next eval_end, x, and `values` of params with client memory, hold the model that
    would be the final one now, for evaluation and export. Nothing is copied for methods whose
    replicas are equal. Between steps only. Blocks. */
 tutti_status tutti_engine_eval_begin(tutti_engine *e, tutti_error *err);
-
 /* Restores the worker's own values. */
 tutti_status tutti_engine_eval_end(tutti_engine *e, tutti_error *err);
 
@@ -640,12 +636,10 @@ tutti_status tutti_engine_save(tutti_engine *e, const char *directory, const cha
    tutti_engine_part wait for it, and return its failure on all ranks. They have done nothing else
    then, except that finish ends the run. The next save is not affected. tutti_engine_close waits as
    well, and reports nothing.
-
    On a rank without memory for the copy, or with a state on a disk, the client waits within
    save_begin until the checkpoint is written; an event "checkpoint" reports it. In a run that
    continues after losses, the loss of a worker during a save is an event "checkpoint" and no
    failure. The next save is by the remaining workers.
-
    The thread sends messages. Over mpi(threads=funneled) it cannot, and saves fail. */
 tutti_status tutti_engine_save_begin(tutti_engine *e, const char *directory, const char *facts,
                                      int keep, tutti_error *err);
@@ -672,6 +666,12 @@ void tutti_engine_saves(const tutti_engine *e, tutti_saves *saves);
    then become what base.h states. The mean of the error-feedback residuals must still be applied
    to the model, so each worker gets the mean; local momenta start from 0. */
 tutti_status tutti_engine_load(tutti_engine *e, tutti_checkpoint *checkpoint, tutti_error *err);
+/* In place of tutti_elastic_over, with engine and world open: gives this rank's part of the
+   engine's state (tutti_engine_whole), and `state`, the same on all. Blocks. */
+tutti_status tutti_elastic_engine_over(tutti_elastic *m, uint64_t step, tutti_engine *e,
+                                       const void *state, size_t bytes, tutti_error *err);
+/* tutti_engine_load of the state with which the epoch begins. TUTTI_ERR_STATE: there is none. */
+tutti_status tutti_elastic_engine_load(tutti_elastic *m, tutti_engine *e, tutti_error *err);
 
 /* Is the state that of a whole number of steps? *step: how many. Between steps it is; within one,
    and after a failure, with engine_options.commit, unless the update has begun. Local. */
@@ -680,9 +680,9 @@ bool tutti_engine_whole(const tutti_engine *e, uint64_t *step);
 /* Declared state of this rank in place, for a client that saves it by itself. *pieces: n of them,
    the engine's until its next call, with names as in a checkpoint. It is complete: what is the
    same on all ranks (owner -1, keep SAME) as well as this rank's part of the rest. Between steps,
-   or in an evaluation where replicas are equal; or where the state is whole all the same
-   (tutti_engine_whole): then nothing is sent, and a step is given up. Where the method has services
-   all ranks must call it: services quiesce first. Blocks. TUTTI_ERR_USAGE: workers were lost. */
+   or in an evaluation where replicas are equal; or where it is whole (tutti_engine_whole): then
+   nothing is sent, and a step is given up. Where the method has services all ranks must call it:
+   services quiesce first. Blocks. TUTTI_ERR_USAGE: workers were lost. */
 tutti_status tutti_engine_state(tutti_engine *e, const tutti_saved **pieces, size_t *n,
                                 tutti_error *err);
 

@@ -966,6 +966,8 @@ FUNCTIONS = {
     "tutti_elastic_acts": (c_bool, [c_void_p]),
     "tutti_elastic_close": (None, [c_void_p, c_bool]),
     "tutti_elastic_commit": (c_bool, [c_void_p, c_ulong]),
+    "tutti_elastic_engine_load": (c_int, [c_void_p, c_void_p, POINTER(tutti_error)]),
+    "tutti_elastic_engine_over": (c_int, [c_void_p, c_ulong, c_void_p, c_void_p, c_ulong, POINTER(tutti_error)]),
     "tutti_elastic_fail": (None, [c_void_p]),
     "tutti_elastic_leave": (None, [c_void_p]),
     "tutti_elastic_next": (c_int, [c_void_p, POINTER(tutti_elastic_epoch), POINTER(tutti_error)]),

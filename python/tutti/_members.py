@@ -9,7 +9,8 @@ from . import _abi
 from ._library import library as _c
 from ._owner import Held, Owner, members, sockets
 from ._signals import apart
-from .errors import PeerError, StateError
+from .engine import Engine
+from .errors import PeerError, StateError, check
 from .world import World
 
 
@@ -19,7 +20,7 @@ class Epoch(NamedTuple):
     world: World
     number: int
     step: int
-    state: bytes  # of that step; empty: no step is done
+    state: bytes  # of that step; empty: no step is done. The engine's is loaded by load()
 
 
 class Members(Owner):
@@ -104,10 +105,19 @@ class Members(Owner):
         """Asks for the next epoch, also with the same members."""
         _c.tutti_elastic_renew(self._at)
 
-    def over(self, step: int, state: bytes | None) -> None:
+    def load(self, engine: Engine) -> None:
+        """Gives an engine its state of the step at which the epoch begins. Before the first step."""
+        self._alone()
+        check(_c.tutti_elastic_engine_load, self._at, engine._at)
+
+    def over(self, step: int, state: bytes | None, engine: Engine | None = None) -> None:
         """The world of the last epoch is not used any more. state: that of a whole step that is left; None: the one
-        with which the epoch began."""
-        self._apart(_c.tutti_elastic_over, step, state, len(state or b""))
+        with which the epoch began. engine: its state is left, too. It and the world are closed after this."""
+        if engine is None:
+            self._apart(_c.tutti_elastic_over, step, state, len(state or b""))
+        else:  # it waits for no other; a signal's handler runs after it
+            self._alone()
+            check(_c.tutti_elastic_engine_over, self._at, step, engine._at, state, len(state or b""))
 
     def list_connections(self) -> None:
         if not self.is_mine() or not self._changes.acquire(blocking=False):

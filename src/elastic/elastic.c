@@ -1,6 +1,8 @@
 /* elastic.c: a process that `tutti run --workers` or `tutti join` has started follows the epochs of
    its run (tutti_elastic_open and what follows it in comm.h). It is the client of a follower for
-   programs outside of this repository, too: their state is bytes, an image of one piece. */
+   programs outside of this repository, too. Their state is bytes, an image of one piece; or it is
+   an engine's (tutti.h), whose image then has those bytes as one piece more. Of that state each
+   worker may have a part, as under zero. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +10,7 @@
 #include <unistd.h>
 
 #include "collective/world.h"
+#include "engine/image.h"
 #include "follow.h"
 #include "launch/launch.h"
 #include "transport/registry.h"
@@ -22,6 +25,8 @@ struct tutti_elastic {
     char host[TUTTI_ADDRESS_BYTES]; /* where its node listens; "": this machine only */
     char *about;       /* what it tells those that ask: a line of the launcher's, then facts */
     const tutti_image *last; /* on offer: what is left of the run, to be saved here; NULL: nothing */
+    const tutti_image *begins; /* on offer: the state with which the epoch begins; NULL: step 0, or a
+                                  step of the epoch was made */
     _Atomic bool leaves;
     bool failed; /* the others know that this process ends by an error */
 };
@@ -284,11 +289,39 @@ int tutti_elastic_sockets(tutti_elastic *m, int *fds, int most)
 
 /* ---- epochs ---- */
 
-static void take_state(tutti_elastic_epoch *epoch, const tutti_image *image)
+/* The client's piece of a state, and that of a number next to the pieces of an engine: the step by
+   which the engine counts. A program that goes on from a checkpoint is at step 0 of its nodes. */
+#define STATE "elastic"
+#define ENGINE_STEP "elastic.step"
+
+static const tutti_saved *find_piece(const tutti_image *image, const char *state)
 {
-    if (image != NULL && image->n == 1) {
-        epoch->state = image->pieces[0].data;
-        epoch->bytes = tutti_image_bytes(&image->pieces[0]);
+    for (size_t k = 0; k < image->n; k++)
+        if (strcmp(image->pieces[k].state, state) == 0)
+            return &image->pieces[k];
+    return NULL;
+}
+
+static tutti_saved piece_of(const char *state, tutti_dtype dtype, size_t count, const void *data)
+{
+    return (tutti_saved){ .state = state,
+                          .tensor = "",
+                          .dtype = dtype,
+                          .keep = TUTTI_SAME,
+                          .owner = -1,
+                          .count = count,
+                          .end = count,
+                          .data = (void *)(uintptr_t)data };
+}
+
+static void take_state(tutti_elastic *m, tutti_elastic_epoch *epoch, const tutti_image *image)
+{
+    const tutti_saved *piece = image != NULL ? find_piece(image, STATE) : NULL;
+
+    m->begins = image;
+    if (piece != NULL) {
+        epoch->state = piece->data;
+        epoch->bytes = tutti_image_bytes(piece);
     }
 }
 
@@ -307,7 +340,7 @@ static void give_last(tutti_elastic *m, tutti_elastic_epoch *epoch)
         return;
     }
     epoch->step = last->step;
-    take_state(epoch, last);
+    take_state(m, epoch, last);
 }
 
 tutti_status tutti_elastic_next(tutti_elastic *m, tutti_elastic_epoch *epoch, tutti_error *err)
@@ -332,12 +365,14 @@ tutti_status tutti_elastic_next(tutti_elastic *m, tutti_elastic_epoch *epoch, tu
     epoch->world = turn.world;
     epoch->number = turn.epoch;
     epoch->step = turn.step;
-    take_state(epoch, turn.image);
+    take_state(m, epoch, turn.image);
     return TUTTI_OK;
 }
 
+/* The follower may free the state with which the epoch began. */
 bool tutti_elastic_commit(tutti_elastic *m, uint64_t step)
 {
+    m->begins = NULL;
     return tutti_follower_commit(m->follower, step);
 }
 
@@ -357,17 +392,66 @@ tutti_status tutti_elastic_over(tutti_elastic *m, uint64_t step, const void *sta
     const tutti_image of = {
         .step = step, .world = 1, .workers = 1, .whole = true, .facts = (char[]){ "{}" }
     };
-    const tutti_saved piece = { .state = "elastic",
-                                .tensor = "",
-                                .dtype = TUTTI_U8,
-                                .keep = TUTTI_SAME,
-                                .owner = -1,
-                                .count = bytes,
-                                .end = bytes,
-                                .data = (void *)(uintptr_t)state };
+    const tutti_saved piece = piece_of(STATE, TUTTI_U8, bytes, state);
     tutti_image *image = NULL;
 
     if (state != NULL)
         TUTTI_TRY(tutti_image_copy(&image, &of, &piece, 1, err));
+    m->begins = NULL;
     return tutti_follower_over(m->follower, image, NULL, err);
+}
+
+/* ---- the state of an engine ---- */
+
+/* What is left of it, and of a neighbouring step, by the steps of the nodes. */
+static tutti_status copy_state(tutti_engine *e, uint64_t step, const tutti_saved *own,
+                               tutti_image *images[2], tutti_error *err)
+{
+    tutti_saved pieces[2] = { *own };
+    int64_t by_engine;
+
+    TUTTI_TRY(tutti_engine_image(e, "{}", &images[0], err));
+    TUTTI_TRY(tutti_engine_image_beside(e, &images[1], err));
+    by_engine = (int64_t)images[0]->step;
+    pieces[1] = piece_of(ENGINE_STEP, TUTTI_I64, 1, &by_engine);
+    TUTTI_TRY(tutti_image_add(images[0], pieces, 2, err));
+    images[0]->step = step;
+    if (images[1] != NULL)
+        images[1]->step += step - (uint64_t)by_engine;
+    return TUTTI_OK;
+}
+
+tutti_status tutti_elastic_engine_over(tutti_elastic *m, uint64_t step, tutti_engine *e,
+                                       const void *state, size_t bytes, tutti_error *err)
+{
+    const tutti_saved own = piece_of(STATE, TUTTI_U8, bytes, state);
+    tutti_image *images[2] = { NULL, NULL };
+    const tutti_status status = copy_state(e, step, &own, images, err);
+
+    if (status != TUTTI_OK) {
+        tutti_image_close(images[0]);
+        tutti_image_close(images[1]);
+        return status;
+    }
+    m->begins = NULL;
+    return tutti_follower_over(m->follower, images[0], images[1], err);
+}
+
+tutti_status tutti_elastic_engine_load(tutti_elastic *m, tutti_engine *e, tutti_error *err)
+{
+    const tutti_saved *by_engine = m->begins != NULL ? find_piece(m->begins, ENGINE_STEP) : NULL;
+    tutti_image as_saved;
+    tutti_checkpoint *checkpoint;
+    tutti_status status;
+
+    if (by_engine == NULL || by_engine->dtype != TUTTI_I64 || by_engine->count != 1)
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "the epoch began without the state of an engine, or a step of it was made; "
+                          "load it before the first step, if the epoch has a state");
+    as_saved = *m->begins;
+    as_saved.step = *(const uint64_t *)by_engine->data;
+    TUTTI_TRY(tutti_image_checkpoint(&checkpoint, &as_saved, err));
+    status = tutti_engine_load(e, checkpoint, err);
+    tutti_checkpoint_close(checkpoint);
+    return status;
 }

@@ -93,6 +93,52 @@ tutti_status tutti_image_copy(tutti_image **out, const tutti_image *of, const tu
     return status;
 }
 
+/* Merges the pieces of both, whose memory `to` has then. Their lists are freed. */
+static void take_pieces(tutti_image *to, tutti_image *from, tutti_saved *pieces, uint64_t *hash)
+{
+    const size_t n = to->n + from->n;
+    size_t a = 0, b = 0;
+
+    for (size_t k = 0; k < n; k++) {
+        const bool mine = b == from->n || (a < to->n && tutti_image_order(&to->pieces[a],
+                                                                          &from->pieces[b]) <= 0);
+        pieces[k] = mine ? to->pieces[a] : from->pieces[b];
+        hash[k] = mine ? to->hash[a++] : from->hash[b++];
+    }
+    tutti_free(to->pieces);
+    tutti_free(to->hash);
+    to->pieces = pieces;
+    to->hash = hash;
+    to->n = n;
+    from->n = 0;
+}
+
+tutti_status tutti_image_add(tutti_image *image, const tutti_saved *items, size_t n,
+                             tutti_error *err)
+{
+    const tutti_image of = { .world = 1, .workers = 1, .facts = (char[]){ "" } };
+    tutti_image *more;
+    tutti_saved *pieces;
+    uint64_t *hash;
+    tutti_status status;
+
+    TUTTI_TRY(tutti_image_copy(&more, &of, items, n, err));
+    pieces = tutti_alloc(image->n + n + 1, sizeof *pieces);
+    hash = tutti_alloc(image->n + n + 1, sizeof *hash);
+    status = pieces != NULL && hash != NULL
+                 ? TUTTI_OK
+                 : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for a list of %zu tensors",
+                              image->n + n);
+    if (status == TUTTI_OK)
+        take_pieces(image, more, pieces, hash);
+    else {
+        tutti_free(pieces);
+        tutti_free(hash);
+    }
+    tutti_image_close(more);
+    return status;
+}
+
 void tutti_image_close(tutti_image *image)
 {
     if (image == NULL)

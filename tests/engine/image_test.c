@@ -412,6 +412,52 @@ static void what_is_lost_with_a_worker_is_not_taken_for_whole(void **state)
     }
 }
 
+/* A client's pieces stand among those of the engine, travel with them, and change nothing that is
+   loaded. */
+static void a_clients_pieces_travel_with_the_engines(void **state)
+{
+    static const uint8_t bytes[] = { 7, 0, 255 };
+    static const char *const names[] = { "a", "zz", "elastic" };
+    tutti_saved own[TUTTI_LENGTH(names)];
+    leg *const l = test_calloc(1, sizeof *l), *const plain = undisturbed(SHARES, 5);
+    tutti_image *image;
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(names); k++)
+        own[k] = (tutti_saved){ .state = names[k], .tensor = "", .dtype = TUTTI_U8, .keep = TUTTI_SAME, .owner = -1,
+                                .count = k + 1, .end = k + 1, .data = (void *)(uintptr_t)bytes };
+    *l = (leg){ .j = job_of(methods[COPIES], SHARES), .until = 5 };
+    l->j.options.own_values = OWN;
+    l->j.options.commit = always;
+    go(l, 4);
+    for (int r = 0; r < 4; r++) {
+        const size_t n = l->image[r]->n;
+        assert_int_equal(tutti_image_add(l->image[r], own, TUTTI_LENGTH(own), NULL), TUTTI_OK);
+        assert_int_equal(l->image[r]->n, n + TUTTI_LENGTH(own));
+        for (size_t k = 1; k < l->image[r]->n; k++)
+            assert_true(tutti_image_order(&l->image[r]->pieces[k - 1], &l->image[r]->pieces[k]) < 0);
+    }
+    image = fetched(l, 4, ~1U);
+    assert_non_null(image);
+    for (size_t k = 0, found = 0; k < image->n || found < TUTTI_LENGTH(names); k++) {
+        assert_true(k < image->n);
+        for (size_t i = 0; i < TUTTI_LENGTH(names); i++)
+            if (strcmp(image->pieces[k].state, names[i]) == 0) {
+                assert_memory_equal(image->pieces[k].data, bytes, i + 1);
+                found++;
+            }
+    }
+    close_images(l);
+    l->from = image;
+    l->until = 12;
+    go(l, 3);
+    assert_memory_equal(l->x, plain->x, sizeof l->x);
+    tutti_image_close(image);
+    close_images(l);
+    test_free(plain);
+    test_free(l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -420,6 +466,7 @@ int main(void)
         cmocka_unit_test(any_worker_has_all_that_outlives_a_round),
         cmocka_unit_test(a_lost_shard_is_at_the_worker_before_it),
         cmocka_unit_test(what_is_lost_with_a_worker_is_not_taken_for_whole),
+        cmocka_unit_test(a_clients_pieces_travel_with_the_engines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -68,6 +68,26 @@ def test_all_are_killed_and_it_continues_with_the_same_bits(tmp_path, killed, un
         "step-00000018", "step-00000018-optimizer", f"step-{STEPS:08d}", f"step-{STEPS:08d}-optimizer"]
 
 
+@pytest.mark.slow
+def test_under_zero_it_continues_with_another_number_of_workers(tmp_path):
+    """Each worker saves its part of the optimizer's state, and one is lost after they have continued."""
+    def script(folder):
+        return saves(folder, every=3, keep=2).replace("elastic=True", "elastic=True, method='zero(stage=2)'")
+
+    alone = Elastic(tmp_path, "one", 1, script=script(tmp_path / "of-one"))
+    alone.end()
+    folder = tmp_path / "saved"
+    run = Elastic(tmp_path, "killed", 3, delay=0.1, script=script(folder))
+    run.until(r"^step \d+ 8$")
+    kill_all(run)
+    run = Elastic(tmp_path, "again", 4, delay=0.7, script=script(folder), first=6)
+    run.until(r"^step \d+ 8$")
+    os.kill(run.pids()[2], signal.SIGKILL)
+    text = run.end()
+    assert f"continues from checkpoint '{folder}/step-00000006'" in text and "killed by signal 9" in text
+    assert equal(run.model(), alone.model())
+
+
 def test_one_is_lost_after_it_has_continued(tmp_path, killed, undisturbed):  # noqa: F811
     """The newcomer's state has the steps of the checkpoint, too; and rank 0 has the folder's claim."""
     run = Elastic(tmp_path, "again", 3, delay=2, script=saves(killed, every=3), first=6)

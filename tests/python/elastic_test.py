@@ -462,6 +462,104 @@ for epoch in range(epochs):
     assert text.count("ended") == 1 and equal(run.model(), undisturbed)
 
 
+
+def under_zero(stage, rule):
+    """The script, whose workers print their rank and number after each pass."""
+    prints = ('        ranks = optimizer.world\n'
+              '        print(f"rank {os.getpid()} {ranks.rank} of {ranks.size}\\n", end="", flush=True)\n')
+    at = "    with optimizer.evaluate():\n"
+    return (SCRIPT.replace(", elastic=True", f", elastic=True, method='zero(stage={stage})'")
+            .replace("torch.optim.Adam(model.parameters(), lr=0.01)", f"torch.optim.{rule}")
+            .replace(at, prints + at, 1))
+
+
+RULES = ["AdamW(model.parameters(), lr=0.01, weight_decay=0.1)", "SGD(model.parameters(), lr=0.1, momentum=0.9)"]
+
+
+def without_changes(folder, script):
+    """The model of that script with a fixed number of workers, and as many shares."""
+    path, out = folder / "plain.py", folder / "plain.pt"
+    path.write_text(script.replace("elastic=True", "elastic_shares=4").replace(
+        "optimizer.finish(results)", "rank = optimizer.world.rank\noptimizer.finish()\nif rank == 0:\n    results()"))
+    done = subprocess.run([f"{build()}/bin/tutti", "run", "-n", "2", "--", sys.executable, str(path), str(out), "0",
+                           str(EPOCHS)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100,
+                          env=environment())
+    assert done.returncode == 0, done.stdout
+    return torch.load(out)
+
+
+def ranked(run, size):
+    """Reads lines until all workers of an epoch of that size have printed their rank. Returns their pids by rank."""
+    found = {}
+    while len(found) < size:
+        line = run.until(rf"^rank (\d+) (\d+) of {size}$")
+        found[int(line[2])] = int(line[1])
+    return [found[r] for r in range(size)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", RULES, ids=["adamw", "momentum"])
+@pytest.mark.parametrize("stage", [1, 2])
+def test_under_zero_four_workers_then_three_four_and_two(tmp_path, stage, rule):
+    """A lost worker's part of the optimizer's state is with the one before it, also if two are lost at once that are no
+    neighbours. The model is that of one worker, and of fixed ones."""
+    script = under_zero(stage, rule)
+    alone = Elastic(tmp_path, "one", 1, script=script)
+    alone.end()
+    run = Elastic(tmp_path, "zero", 4, delay=0.6, script=script)
+    os.kill(ranked(run, 4)[1], signal.SIGKILL)
+    assert int(run.until(r"^begins \d+ (\d+)")[1]) > 0
+    four = ranked(run, 4)
+    os.kill(four[1], signal.SIGKILL)
+    os.kill(four[3], signal.SIGKILL)
+    text = run.end()
+    assert text.count("killed by signal 9") == 3 and re.search(r"(?m)^rank \d+ \d of 2$", text)
+    assert equal(run.model(), alone.model())
+    plain, fixed = without_changes(tmp_path, script), run.model()
+    # elastic runs count the batches of all workers
+    assert all(torch.equal(fixed[k], plain[k]) for k in plain if not k.endswith("num_batches_tracked"))
+
+
+@pytest.mark.slow
+def test_under_zero_two_neighbours_leave_at_once(tmp_path):
+    """Each gives its part of the state before it ends."""
+    script = under_zero(2, RULES[0])
+    alone = Elastic(tmp_path, "one", 1, script=script)
+    alone.end()
+    run = Elastic(tmp_path, "leave", 4, delay=0.2, script=script)
+    for pid in ranked(run, 4)[2:]:
+        os.kill(pid, signal.SIGTERM)
+    text = run.end()
+    assert "lost" not in text and text.count("ended") == 2 and equal(run.model(), alone.model())
+
+
+@pytest.mark.slow
+def test_under_zero_two_neighbours_are_killed_at_once(tmp_path):
+    """No worker that is left has the last one's part, nor a copy of it."""
+    run = Elastic(tmp_path, "lost", 4, delay=0.2, more=["--restarts", "0", "--workers-timeout", "4"],
+                  script=under_zero(1, RULES[0]))
+    for pid in ranked(run, 4)[2:]:
+        os.kill(pid, signal.SIGKILL)
+    text = run.end(3)
+    assert "a part of the state was on workers that are lost" in text and "Traceback" not in text
+    assert "begin again, from what the script has saved" in text and "ended" not in text
+
+
+@pytest.mark.slow
+def test_under_zero_a_worker_is_lost_before_the_first_step(tmp_path):
+    script = under_zero(2, RULES[1])
+    alone = Elastic(tmp_path, "one", 1, script=script)
+    alone.end()
+    dies = """
+        if optimizer.world.rank == 1 and not os.path.exists(out + ".died"):
+            open(out + ".died", "w").close()
+            os.kill(os.getpid(), 9)
+"""
+    at = "        nn.functional.cross_entropy(model(x), y).backward()\n"
+    run = Elastic(tmp_path, "first", 3, script=script.replace(at, at + dies[1:], 1))
+    assert "killed by signal 9" in run.end() and equal(run.model(), alone.model())
+
+
 @pytest.mark.slow
 def test_without_a_majority_the_run_waits_and_ends(tmp_path):
     run = Elastic(tmp_path, "half", 2, delay=0.2, more=["--workers-timeout", "1", "--restarts", "0"])
@@ -515,8 +613,9 @@ def test_a_loader_that_reads_ahead_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(("wrong", "why"), [
-    ({"method": "zero(stage=1)"}, "take ddp, local-sgd, diloco or slowmo"),
-    ({"method": "d-psgd"}, "take ddp, local-sgd, diloco or slowmo"),
+    ({"method": "zero(stage=3)"}, "no worker has the whole model, which rank 0 writes"),
+    ({"method": "zero(stage=1,group=host)"}, "take ddp, zero(stage=1|2), local-sgd, diloco or slowmo"),
+    ({"method": "d-psgd"}, "take ddp, zero(stage=1|2), local-sgd, diloco or slowmo"),
     ({"sampler": None}, "needs sampler=tutti.torch.sampler"),
     ({"sampler": "placed"}, "without rank, workers and parts, and with shares 'even' or 'auto'"),
     ({"codec": "bf16"}, "codec= as yet"),

@@ -18,7 +18,6 @@ are empty. What the script does between epochs, such as scheduler.step(), it doe
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -33,7 +32,7 @@ from torch import nn
 from .. import _abi
 from .._members import Members
 from ..errors import PeerError, StateError
-from . import _elastic_saves, _facts, _record, _saved
+from . import _elastic_saves, _facts, _record, _saved, _translate
 from ._elastic_run import ElasticRun, Rates
 from ._rounds import Rounds, by_rounds, settings
 from ._run import _traits, check, statistics_of
@@ -88,7 +87,11 @@ class Elastic:
         self.progress: set[str] = set()  # what the optimizer itself changes in its groups, as a count of steps
         self._rates: tuple[int, list[dict[str, Any]]] = (-1, [])  # an epoch of the samples, and the groups in it
         self._took_part = False  # in an epoch
-        self._beginning = b""  # the state of step 0, if an epoch has ended before the first step
+        # what the engine had at step 0, if an epoch has ended before the first step
+        self.beginning: dict[str, torch.Tensor] = {}
+        self.rule: tuple[str, float] | None = None  # of a method that makes the updates: its spec, and the rate in it
+        if _traits(method) & _abi.TUTTI_SHARDED_OPTIMIZER:
+            self.rule = _translate.spec(optimizer, method), float(optimizer.param_groups[0]["lr"])
         self._note_buffers()
         self._tried = False  # whether the optimizer's state can be packed
         size = sum(t.numel() * t.element_size() for t in model.state_dict().values())
@@ -107,10 +110,14 @@ class Elastic:
     @staticmethod
     def _check(model: nn.Module, method: str, sampler: BatchSampler | None, options: dict[str, Any]) -> None:
         traits, needs = _traits(method), _abi.TUTTI_LOGICAL_SHARES | _abi.TUTTI_WHOLE_STEPS
-        if traits & needs != needs or traits & _abi.TUTTI_SHARDED_OPTIMIZER:
+        if traits & needs != needs:
             raise ValueError(f"elastic=True with method '{method}': a lost worker would take a part of its state with "
-                             "it, or its bits depend on the number of workers; take ddp, local-sgd, diloco or "
-                             "slowmo")
+                             "it, or its bits depend on the number of workers; take ddp, zero(stage=1|2), local-sgd, "
+                             "diloco or slowmo")
+        if traits & _abi.TUTTI_SHARDED_PARAMETERS:
+            raise ValueError(f"elastic=True with method '{method}': no worker has the whole model, which rank 0 writes "
+                             "in finish(results), and with which other workers begin; take zero(stage=2), or `tutti "
+                             "train`")
         if sampler is None:
             raise ValueError("elastic=True needs sampler=tutti.torch.sampler(...), which knows whose samples are whose "
                              "when the number of workers changes")
@@ -214,8 +221,10 @@ class Elastic:
         found = "" if self.saves is None else self.saves.enters(self.run, begins=not epoch.state)
         self._compares = bool(epoch.state or found)
         # without a step each has its own beginning, changed by passes that were dropped
-        if epoch.state or (self._beginning and not found):
-            self.run.unpack(epoch.state or self._beginning)
+        if epoch.state:
+            self.run.unpack(epoch.state)
+        elif self.beginning and not found:
+            self.run.begin_again(self.beginning)
         if found and self.saves is not None:
             self.run.load_here(found)
             self._note_buffers()
@@ -248,7 +257,10 @@ class Elastic:
             sys.stderr.write(f"tutti: the last state could not be saved: {type(e).__name__}: {e}\n")
 
     def commit(self, step: int) -> bool:
-        return self.members.commit(step - self.base)
+        commits = self.members.commit(step - self.base)
+        if commits and self.run.itself:  # the engine makes the update, and torch's optimizer none
+            self.rates = Rates(self._rates[0], settings(self.optimizer))
+        return commits
 
     def acts(self) -> bool:
         return self.members.acts()
@@ -262,15 +274,13 @@ class Elastic:
     def renew(self) -> None:
         """The epoch has ended: gives its state to Members, and enters the next."""
         try:
-            step, state = self.run.pack()
+            self.run.hand_over()
         except BaseException as e:
             self.run.fail(e)
             raise
         self.run.close()
-        self._beginning = state if step == 0 else b""  # a run that continues loads its checkpoint again
         for p in self.model.parameters():
             p.grad = None
-        self.members.over(step - self.base, state)
         self._enter()
 
     def count_batches(self, steps: int) -> None:
@@ -364,12 +374,8 @@ class Elastic:
                         f"{b.get(name)} within an epoch of the samples, in which workers do not make equally many "
                         "iterations; call scheduler.step() at the end of each epoch"))
 
-    def fail(self, left: tuple[int, bytes] | None) -> None:
-        """This process ends by an error, after `left`, a step and the state after it: leaves in order, so that the
-        others have a majority without it."""
-        if left is not None:
-            with contextlib.suppress(Exception):  # it is closed, or there is no memory for it
-                self.members.over(left[0] - self.base, left[1])
+    def fail(self) -> None:
+        """This process ends by an error: leaves in order, so that the others have a majority without it."""
         self.members.fail()
         self.close()
 

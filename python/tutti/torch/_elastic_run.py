@@ -60,6 +60,10 @@ class ElasticRun(Run):
         speeds = self.elastic.speeds
         return None if speeds is None else speeds.deal(self.world)
 
+    def _rule(self) -> tuple[str, float]:
+        """As in prepare(): the script of one that has come may not have set the present rate as yet."""
+        return self.elastic.rule or super()._rule()
+
     def _ends_well(self) -> bool:
         """The members of the next epoch go on with what these have done."""
         return not self._failed
@@ -115,8 +119,8 @@ class ElasticRun(Run):
 
     # ---- the state ----
 
-    def pack(self) -> tuple[int, bytes]:
-        """Returns the steps that were made, and the state after them."""
+    def hand_over(self) -> None:
+        """Gives the state that is left to the others."""
         step = self.engine.whole()
         if step is None:
             raise StateError("a step has failed in the middle of its update, so this worker has no state of a whole "
@@ -125,9 +129,10 @@ class ElasticRun(Run):
             self.rounds.begin()
         tensors, words = self.of_torch()
         words["base"] = str(self.elastic.base)
-        of_torch = {f"torch/{name}": t for name, t in sorted(tensors.items())}
-        of_engine = {f"tutti/{name}": _state.memory(p) for name, p in self._pieces().items()}
-        return step, _saved.packed(of_engine | of_torch, words)
+        state = _saved.packed(dict(sorted(tensors.items())), words)
+        self.elastic.members.over(step - self.elastic.base, state, self.engine)
+        common = self._common() if step == 0 else {}
+        self.elastic.beginning = {name: _state.memory(p).clone() for name, p in common.items()}
 
     def of_torch(self) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
         """The state of the optimizer, with the rates of the last update, and what a checkpoint is of."""
@@ -138,21 +143,23 @@ class ElasticRun(Run):
         words["progress"] = json.dumps(sorted(self.elastic.progress))
         return tensors, words | {_saved.RATES_OF: str(rates.epoch), "cut": json.dumps(self.elastic.cut)}
 
-    def _pieces(self) -> dict[str, _abi.tutti_saved]:
-        return {f"{p.state.decode()}/{p.tensor.decode()}@{p.begin}": p for p in self.engine.state()}
+    def _common(self) -> dict[str, _abi.tutti_saved]:
+        """The engine's state without slots in shards, which are 0 before the first step."""
+        return {f"{p.state.decode()}/{p.tensor.decode()}@{p.begin}": p for p in self.engine.state()
+                if not p.state.startswith(b"optim.")}
+
+    def begin_again(self, state: dict[str, torch.Tensor]) -> None:
+        """Takes over the state of step 0."""
+        for name, p in self._common().items():
+            _state.memory(p).copy_(state[name])
+        self.engine.state_written()
+        self._take_own()
+        self._go_on()
 
     def unpack(self, state: bytes) -> None:
-        """Takes over a state. The rates of the optimizer's groups stay the script's."""
-        tensors, words = _saved.unpacked(state, "the state of the others")
-        pieces = self._pieces()
-        theirs = {name.removeprefix("tutti/") for name in tensors if name.startswith("tutti/")}
-        if theirs != pieces.keys():
-            raise StateError(f"the others have the state {sorted(theirs)}, and this worker {sorted(pieces)}; all "
-                             "workers run the same script")
-        for name, p in pieces.items():
-            _state.memory(p).copy_(tensors[f"tutti/{name}"])
-        self.engine.state_written()
-        slots = {name.removeprefix("torch/"): t for name, t in tensors.items() if name.startswith("torch/")}
+        """Takes over the state with which the epoch begins. The rates of the optimizer's groups stay the script's."""
+        slots, words = _saved.unpacked(state, "the state of the others")
+        self.elastic.members.load(self.engine)
         self.elastic.base = int(words["base"])
         self.first = self.elastic.base + self._entered
         self._unpack_torch(slots, words)
@@ -223,6 +230,9 @@ class ElasticRun(Run):
         self._refuse("load()", "load into the model before prepare()")
 
     def state_dict(self) -> dict[str, Any]:
+        if self.itself:
+            self._refuse("state_dict()", f"under '{self.method}' each has a part of the optimizer's, and "
+                         "checkpoint=DIR saves all of it")
         return self.optimizer.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -272,14 +282,13 @@ class ElasticRun(Run):
         self.elastic.note_progress(before)
 
     def fail(self, error: BaseException) -> None:
-        left = None
         if not self._ended:
             with contextlib.suppress(Exception):  # as in the midst of a step: others may have the state
-                left = self.pack()
+                self.hand_over()
         try:
             super().fail(error)
         finally:
-            self.elastic.fail(left)
+            self.elastic.fail()
 
     @property
     def trained(self) -> bool:

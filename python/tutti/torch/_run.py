@@ -140,10 +140,10 @@ class Run(Steps):
         self.itself: bool = bool(traits & _UPDATES_ITSELF) and not traits & _abi.TUTTI_PIPELINE_SCHEDULE
         if _asks(method) and self.binding.ask():
             self.itself = True  # the method makes the updates, those of tables at servers
-        self._lr = optimizer.param_groups[0]["lr"]
         options |= {"optimizer": "client", "update": self._update, "names": sampler is not None}
+        spec, self._lr = self._rule() if self.itself else ("", optimizer.param_groups[0]["lr"])
         if self.itself:
-            options |= {"optimizer": _translate.spec(optimizer, method), "update": None}
+            options |= {"optimizer": spec, "update": None}
             _log.info("method '%s' makes the update itself, as %s", method, options["optimizer"])
         elif self._device is not None or self._apart:  # else the engine has what the optimizer has changed
             options |= {"values": self._bring, "keeps_gradients": self._device is not None}
@@ -241,6 +241,10 @@ class Run(Steps):
         folder = _record.folder_of(trace)
         log_to.check_folder(folder)
         return folder
+
+    def _rule(self) -> tuple[str, float]:
+        """The spec of the optimizer for a method that makes the update itself, and the rate in it."""
+        return _translate.spec(self.optimizer, self.method), float(self.optimizer.param_groups[0]["lr"])
 
     def _deal(self) -> list[int] | None:
         """How many logical shares each worker computes, by speed; None: they do not come and go."""
