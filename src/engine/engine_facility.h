@@ -19,6 +19,11 @@
 /* Returns whether `rank` is lost to this worker, in a run that continues after losses. The workers
    need not have agreed on it yet. Any thread. */
 bool tutti_engine_misses(const tutti_engine *e, int rank);
+/* Returns whether the run would continue after the loss of a rank. From declare() on. */
+bool tutti_engine_continues(const tutti_engine *e);
+/* Returns how many SLICE states this rank has declared, or, with `at`, sets *at to the memory of
+   the k-th of them. Once they are allocated. Any thread. */
+size_t tutti_engine_slices(const tutti_engine *e, size_t k, tutti_buffer *at);
 /* Returns the option --lane: the number of threads of the lane; 0: the method decides; -1: no
    threads. */
 int tutti_engine_lane(const tutti_engine *e);
@@ -204,6 +209,11 @@ tutti_status tutti_engine_call_all(tutti_engine *e, int index, int n, const int 
    counts the request, and no thread waits for it. r: as for tutti_post_send. Does not block. */
 tutti_status tutti_engine_tell(tutti_engine *e, tutti_request *r, int index, int member,
                                const tutti_header *note, tutti_buffer payload, tutti_error *err);
+/* tutti_post_send that counts the message, if `to` is another rank, as one of this worker's
+   services. in_window: bytes moved through shared memory instead of the payload. */
+tutti_status tutti_engine_post(tutti_engine *e, tutti_request *r, int to, tutti_port port,
+                               const tutti_header *note, tutti_buffer payload, size_t in_window,
+                               tutti_error *err);
 /* For services: waits until all n requests have ended. Returns the first failure among them;
    TUTTI_CLOSED, without waiting further: this worker closes. */
 tutti_status tutti_engine_wait_or_close(tutti_engine *e, tutti_request *const *wanted, int n,

@@ -108,6 +108,8 @@ typedef struct tutti_facility_ops {
     /* Returns the number of shards in which values of x are kept outside the workers' x. A
        checkpoint records the sum over the facilities. */
     int64_t (*slices)(const void *self);
+    /* Returns whether this rank's SLICE states are copies now, which another rank saves. */
+    bool (*stands_by)(const void *self);
     /* Snapshots (tutti.h, "snapshots"), for facilities that keep values of x outside the workers'
        x. The run is quiescent and has passed `points` snapshot points: makes the snapshots that
        are still missing. */

@@ -130,6 +130,14 @@ bool tutti_facilities_slices(const tutti_engine *e, int64_t *slices)
     return any;
 }
 
+bool tutti_facilities_stand_by(const tutti_engine *e)
+{
+    EACH (e, f, stands_by)
+        if (f->ops->stands_by(f->self))
+            return true;
+    return false;
+}
+
 bool tutti_facilities_recut(const tutti_engine *e, const tutti_saved_run *run, const void *memory)
 {
     EACH (e, f, recuts)

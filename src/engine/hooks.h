@@ -36,6 +36,8 @@ void tutti_facilities_snapshot_drop(tutti_engine *e);
 tutti_status tutti_facilities_without(const tutti_engine *e, int rank, tutti_error *err);
 /* Sets *slices to the sum over the facilities. false: none has this hook. */
 bool tutti_facilities_slices(const tutti_engine *e, int64_t *slices);
+/* Returns whether the hook `stands_by` of any facility does. */
+bool tutti_facilities_stand_by(const tutti_engine *e);
 /* Returns whether the hook `recuts` of any facility does. */
 bool tutti_facilities_recut(const tutti_engine *e, const tutti_saved_run *run, const void *memory);
 tutti_status tutti_facilities_load(tutti_engine *e, tutti_checkpoint *checkpoint,

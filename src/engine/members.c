@@ -25,10 +25,15 @@ static bool votes_in_steps(const tutti_engine *e)
            (e->options.nonfinite == TUTTI_NONFINITE_SKIP || e->scaler.on);
 }
 
+bool tutti_engine_continues(const tutti_engine *e)
+{
+    return (e->m.traits & TUTTI_FAULT_TOLERANT) != 0 && !votes_in_steps(e) &&
+           !e->options.stop_on_loss && e->m.everyone.size > 1 && tutti_world_survives(e->world);
+}
+
 tutti_status tutti_engine_members_open(tutti_engine *e, tutti_error *err)
 {
-    if (!(e->m.traits & TUTTI_FAULT_TOLERANT) || votes_in_steps(e) || e->options.stop_on_loss ||
-        e->m.everyone.size == 1 || !tutti_world_survives(e->world))
+    if (!tutti_engine_continues(e))
         return TUTTI_OK;
     e->losses.was_member = tutti_alloc((size_t)e->m.workers, sizeof *e->losses.was_member);
     if (e->losses.was_member == NULL)

@@ -172,7 +172,8 @@ tutti_status tutti_saved_collect(const tutti_engine *e, items *list, tutti_check
         const tutti_place *place = tutti_plan_place(e->plan, i),
                           at = place != NULL ? *place : (tutti_place){ .memory = memory };
         const int owner = mine ? m->all.index : -1;
-        if (s->keep == TUTTI_SCRATCH || s->count == 0 || (s->copy && !reading) ||
+        const bool copy = s->copy || (s->keep == TUTTI_SLICE && tutti_facilities_stand_by(e));
+        if (s->keep == TUTTI_SCRATCH || s->count == 0 || (copy && !reading) ||
             (mine && (serves || (reading && by->run.resized))) ||
             (reading && tutti_facilities_recut(e, &by->run, memory)))
             continue;
@@ -182,6 +183,22 @@ tutti_status tutti_saved_collect(const tutti_engine *e, items *list, tutti_check
         TUTTI_TRY(add_state(e, list, &(placed){ s, at, s->first, owner }, checkpoint, by, err));
     }
     return TUTTI_OK;
+}
+
+size_t tutti_engine_slices(const tutti_engine *e, size_t k, tutti_buffer *at)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < tutti_plan_count(e->plan); i++) {
+        void *memory;
+        const tutti_state *s = tutti_plan_state(e->plan, i, &memory);
+        if (s->keep != TUTTI_SLICE || s->count == 0)
+            continue;
+        if (at != NULL && n == k)
+            *at = (tutti_buffer){ e->m.device, memory, s->count, s->dtype };
+        n++;
+    }
+    return n;
 }
 
 tutti_saved tutti_saved_numbers(const char *state, uint64_t count, int64_t *numbers)

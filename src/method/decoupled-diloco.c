@@ -36,9 +36,14 @@
    8. At the end of a phase (a checkpoint, the end of the run) a worker that leaves answers with
       what it has. Its answer is merged with the next, and when all have left what is in hand is
       merged and all are sent theta. So the agreed model is the server's, and no step is lost but
-      what was late. A worker that leaves counts for no quorum. */
+      what was late. A worker that leaves counts for no quorum.
+   9. The syncer moves when its rank is lost (src/server/server.h): a standby makes each merge from
+      the same D before any worker is given theta. A request that the lost server left unanswered is
+      sent again. `settled` has which answers are in a merge or were dropped, so that none is
+      counted twice. Records since the last merge are lost. */
 #include <errno.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,6 +61,7 @@ typedef struct record {
 } record;
 /* A worker's part in the next merge. Service thread. */
 typedef struct answer {
+    double began;                /* 1 + the version of the model that it began at */
     bool here;                   /* its answer is in hand */
     bool waits;                  /* and its request is to be replied to after the merge */
     bool gone;                   /* it has left the phase: is replied to when all have */
@@ -67,7 +73,7 @@ typedef struct decoupled {
     int64_t period, report;
     const char *quorum, *outer;
     double grace;
-    int weights, merge;
+    int weights, merge, standby;
     int needed;                  /* the quorum as a number */
     tutti_server *server;
 
@@ -81,6 +87,11 @@ typedef struct decoupled {
         double merges, members;  /* merges, and how many answers they had together */
     } all;                       /* declared */
     answer *hand;                /* [workers] */
+    double *settled;             /* [workers]: `began` of its last answer that was merged or
+                                    dropped. One that is sent again to another server is neither */
+    int64_t over;                /* the last phase that all have left. Not a flag: a copy of it may
+                                    come when the standby's client is in the next phase */
+    _Atomic int64_t phase;       /* this rank's phase, from 1 on; written while services rest */
     int64_t deadline_ns;         /* end of the grace; 0: there is no quorum */
     tutti_header *requests;      /* [workers]: scratch, as the next three */
     float **part, *weight, *by;
@@ -111,8 +122,15 @@ static const tutti_option decoupled_options[] = {
       "what an answer counts: its samples times samples a step; its samples; all the same" },
     { "merge", TUTTI_CHOICE, TUTTI_AT(decoupled, merge), MEAN, 0, 1, "mean|rda",
       "the weighted mean of displacements; or mean length times mean direction, of each tensor" },
+    { "standby", TUTTI_INT, TUTTI_AT(decoupled, standby), 1, 0, 4096, NULL,
+      "workers that may take the server's place, one after the other, when it is lost" },
     { 0 }
 };
+
+static int64_t phase_of(const decoupled *s)
+{
+    return atomic_load_explicit(&s->phase, memory_order_relaxed);
+}
 
 /* ---- merging: server's thread ---- */
 
@@ -172,8 +190,24 @@ static void merge_directions(const tutti_method *m, int n, const tutti_tensor *t
     tutti_scale(m->device, t->count, length > 0 ? (float)(radius / length) : 0, d);
 }
 
-/* The n answers' models -> theta: sum w x of them, or an outer step. They are overwritten. */
-static void step_outer(tutti_method *m, int n)
+/* Moves theta along d; without an outer optimiser and rda, to d. */
+static void move(tutti_method *m, float *d)
+{
+    decoupled *s = m->self;
+
+    if (s->update != NULL) {
+        tutti_update(s->update, 0, m->layout->used, tutti_server_values(s->server), d,
+                     &(tutti_rate){ tutti_optim_lr(s->update), 1, (uint64_t)s->all.merges + 1 });
+        tutti_server_changed(s->server);
+    } else if (s->merge == RDA)
+        tutti_server_add(s->server, -1, d);
+    else
+        tutti_server_blend(s->server, 1, d);
+}
+
+/* The n answers' models -> theta: sum w x of them, or an outer step. They are overwritten. Returns
+   what theta was moved by. */
+static const float *step_outer(tutti_method *m, int n)
 {
     decoupled *s = m->self;
     const tutti_layout *l = m->layout;
@@ -189,14 +223,8 @@ static void step_outer(tutti_method *m, int n)
             sum_parts(m, n, l->tensor[t].first, l->tensor[t].count, s->weight);
         else
             merge_directions(m, n, &l->tensor[t]);
-    if (s->update != NULL) {
-        tutti_update(s->update, 0, l->used, theta, s->part[0],
-                     &(tutti_rate){ tutti_optim_lr(s->update), 1, (uint64_t)s->all.merges + 1 });
-        tutti_server_changed(s->server);
-    } else if (displaced)
-        tutti_server_add(s->server, -1, s->part[0]);
-    else
-        tutti_server_blend(s->server, 1, s->part[0]);
+    move(m, s->part[0]);
+    return s->part[0];
 }
 
 /* Sends theta to those that wait, or, once all have left, to these. */
@@ -216,15 +244,17 @@ static tutti_status send_theta(tutti_method *m, bool all_left, tutti_error *err)
     return n > 0 ? tutti_server_give(s->server, s->requests, n, GO_ON, err) : TUTTI_OK;
 }
 
-static void merge_hand(tutti_method *m)
+/* Returns what theta was moved by; NULL: there was nothing to merge. */
+static const float *merge_hand(tutti_method *m)
 {
     decoupled *s = m->self;
     const int n = list_hand(m);
+    const float *moved;
     int k = 0;
 
     if (n == 0)
-        return;
-    step_outer(m, n);
+        return NULL;
+    moved = step_outer(m, n);
     s->all.merges++;
     s->all.members += n;
     for (int r = 0; r < m->workers; r++) {
@@ -234,7 +264,48 @@ static void merge_hand(tutti_method *m)
         s->record[r].effective_steps += (double)s->weight[k++] * s->hand[r].steps;
         s->record[r].merged++;
         s->record[r].steps_merged += s->hand[r].steps;
+        s->settled[r] = s->hand[r].began;
     }
+    return moved;
+}
+
+/* ---- the standby ---- */
+
+/* What a standby has to know in addition to theta and v: records, counts, what is settled, over. */
+static void write_note(tutti_method *m, void *note)
+{
+    const decoupled *s = m->self;
+    const size_t workers = (size_t)m->workers;
+    char *at = note;
+
+    memcpy(at, s->record, workers * sizeof *s->record);
+    memcpy(at += workers * sizeof *s->record, s->settled, workers * sizeof *s->settled);
+    memcpy(at += workers * sizeof *s->settled, &s->all, sizeof s->all);
+    memcpy(at + sizeof s->all, &s->over, sizeof s->over);
+}
+
+static size_t note_bytes(const tutti_method *m)
+{
+    const decoupled *s = m->self;
+    return (size_t)m->workers * (sizeof *s->record + sizeof *s->settled) + sizeof s->all +
+           sizeof s->over;
+}
+
+/* On the standby: makes the merge that the server has made. */
+static tutti_status copied(tutti_method *m, float *moved, const void *note, tutti_error *err)
+{
+    decoupled *s = m->self;
+    const size_t workers = (size_t)m->workers;
+    const char *at = note;
+
+    (void)err;
+    if (moved != NULL)
+        move(m, moved);
+    memcpy(s->record, at, workers * sizeof *s->record);
+    memcpy(s->settled, at += workers * sizeof *s->record, workers * sizeof *s->settled);
+    memcpy(&s->all, at += workers * sizeof *s->settled, sizeof s->all);
+    memcpy(&s->over, at + sizeof s->all, sizeof s->over);
+    return TUTTI_OK;
 }
 
 /* Nanoseconds that a quorum waits for the others. */
@@ -256,6 +327,7 @@ static int64_t grace_ns(const tutti_method *m)
 static tutti_status proceed(tutti_method *m, tutti_error *err)
 {
     decoupled *s = m->self;
+    const float *moved;
     int present = 0, waiting = 0;
 
     for (int r = 0; r < m->workers; r++)
@@ -273,7 +345,10 @@ static tutti_status proceed(tutti_method *m, tutti_error *err)
     }
     s->deadline_ns = 0;
     tutti_server_wake_at(s->server, TUTTI_FOREVER);
-    merge_hand(m);
+    moved = merge_hand(m);
+    s->over = present == 0 ? phase_of(s) : s->over;
+    if (moved != NULL || present == 0) /* before any worker sees it */
+        TUTTI_TRY(tutti_server_copy(s->server, moved, err));
     return send_theta(m, present == 0, err);
 }
 
@@ -316,6 +391,8 @@ static tutti_status on_request(tutti_method *m, const tutti_server_request *r, t
     answer *a = &s->hand[r->worker];
     const uint32_t what = r->kind % 4, steps = r->kind / 4;
     const bool late = r->delay > 0;
+    const double began = 1 + (double)(tutti_server_version(s->server) - r->delay);
+    const bool settled = s->settled[r->worker] == began; /* by a server that is lost */
 
     TUTTI_TRY(check(m, r, err));
     if (what == REPORT) {
@@ -323,17 +400,20 @@ static tutti_status on_request(tutti_method *m, const tutti_server_request *r, t
         if (!late)
             return tutti_server_answer(s->server, &r->note, 1, s->deadline_ns > 0 ? SEND : GO_ON,
                                        NULL, 0, err);
-    } else if (r->in != NULL) {
+    } else if (r->in != NULL && !settled) {
         p->answers++;
         p->late += late;
         learn_seconds(m, r->worker, steps);
     }
-    p->steps_dropped += late ? steps : 0;
-    if (late && what != LEAVES) {
+    if (late && !settled) {
+        p->steps_dropped += steps;
+        s->settled[r->worker] = began;
+    }
+    if ((late && what != LEAVES) || s->over == phase_of(s)) { /* or all have left and got theta */
         p->given++;
         return tutti_server_give(s->server, &r->note, 1, GO_ON, err);
     }
-    *a = (answer){ .here = r->in != NULL && !late, .waits = what == ANSWER, .gone = what == LEAVES,
+    *a = (answer){ .began = began, .here = r->in != NULL && !late, .waits = what == ANSWER, .gone = what == LEAVES,
                    .note = r->note, .x = r->in, .steps = steps, .samples = (double)r->b };
     return proceed(m, err);
 }
@@ -394,12 +474,31 @@ static void declare_served(tutti_method *m, tutti_plan *plan)
     tutti_declare_value(plan, "decoupled.all", TUTTI_SLICE, &s->all, sizeof s->all);
 }
 
-static tutti_status decoupled_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
+static tutti_status declare_server(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     static const tutti_server_setup setup = {
         .rule = on_request, .service = SERVE, .servers = 1, .due = proceed, .times = true,
         .lost = lose
     };
+    decoupled *s = m->self;
+    const tutti_server_standby standby = {
+        /* a launcher ends the run when a rank that only serves is lost */
+        .ranks = m->servers > 0 ? 0 : s->standby,
+        .note_bytes = note_bytes(m),
+        .write = write_note,
+        .copied = copied
+    };
+
+    if (m->servers > 0 && s->standby > 1)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'decoupled-diloco': standby is %d, but the server is a rank that "
+                          "only serves, whose place no worker takes; omit standby, or servers",
+                          s->standby);
+    return tutti_server_declare_standby(&s->server, m, plan, &setup, &standby, err);
+}
+
+static tutti_status decoupled_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
+{
     decoupled *s = m->self;
 
     TUTTI_TRY(read_quorum(m, err));
@@ -409,7 +508,7 @@ static tutti_status decoupled_declare(tutti_method *m, tutti_plan *plan, tutti_e
                           m->workers, MEMBERS_MOST);
     if (strcmp(s->outer, "none") == 0)
         s->outer = "";
-    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &setup, err));
+    TUTTI_TRY(declare_server(m, plan, err));
     if (tutti_server_index(s->server) >= 0)
         declare_served(m, plan);
     if (s->outer[0] == 0)
@@ -428,13 +527,15 @@ static tutti_status decoupled_open(tutti_method *m, tutti_error *err)
     decoupled *s = m->self;
     const size_t workers = (size_t)m->workers;
 
+    atomic_init(&s->phase, 1);
     s->hand = tutti_alloc(workers, sizeof *s->hand);
+    s->settled = tutti_alloc(workers, sizeof *s->settled);
     s->requests = tutti_alloc(workers, sizeof *s->requests);
     s->part = tutti_alloc(workers, sizeof *s->part);
     s->weight = tutti_alloc(workers, sizeof *s->weight);
     s->by = tutti_alloc(workers, sizeof *s->by);
     if (s->hand == NULL || s->requests == NULL || s->part == NULL || s->weight == NULL ||
-        s->by == NULL)
+        s->by == NULL || s->settled == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method 'decoupled-diloco'");
     return TUTTI_OK;
 }
@@ -447,6 +548,7 @@ static void decoupled_close(tutti_method *m)
         return;
     tutti_optim_close(s->update);
     tutti_free(s->hand);
+    tutti_free(s->settled);
     tutti_free(s->requests);
     tutti_free(s->part);
     tutti_free(s->weight);
@@ -462,11 +564,18 @@ static tutti_status ask(tutti_method *m, uint32_t what, tutti_server_answers *an
 {
     decoupled *s = m->self;
     const bool brings = what != REPORT && s->steps > 0;
+    tutti_status status;
 
-    if (brings)
-        tutti_copy(m->device, m->layout->used, m->x, m->g); /* the gradient has been used */
-    TUTTI_TRY(tutti_server_push(s->server, (uint32_t)s->steps * 4 + what, s->samples,
-                                brings ? m->g : NULL, m->x, answers, err));
+    do {
+        /* The gradient has been used. If x is theta in part, since the server was lost while it
+           answered, this request is settled, and its model is not read. */
+        if (brings)
+            tutti_copy(m->device, m->layout->used, m->x, m->g);
+        status = tutti_server_push(s->server, (uint32_t)s->steps * 4 + what, s->samples,
+                                   brings ? m->g : NULL, m->x, answers, err);
+    } while (tutti_server_moved(s->server, status, err));
+    if (status != TUTTI_OK)
+        return status;
     if (!answers->values)
         return TUTTI_OK;
     if (s->steps > 0)
@@ -505,20 +614,12 @@ static tutti_status decoupled_retire(tutti_method *m, tutti_error *err)
     return ask(m, LEAVES, &answers, err);
 }
 
-/* All have had the server's model since they left. */
-static tutti_status decoupled_final_model(tutti_method *m, tutti_error *err)
-{
-    (void)m, (void)err;
-    return TUTTI_OK;
-}
-
-static tutti_status decoupled_quiesce(tutti_method *m, tutti_error *err)
+static void report(tutti_method *m)
 {
     const decoupled *s = m->self;
 
-    (void)err;
-    if (tutti_server_index(s->server) < 0)
-        return TUTTI_OK;
+    if (!tutti_server_is_here(s->server))
+        return;
     for (int r = 0; r < m->workers; r++) {
         const record *p = &s->record[r];
         tutti_metric(m, "answers", r, p->answers);
@@ -534,6 +635,21 @@ static tutti_status decoupled_quiesce(tutti_method *m, tutti_error *err)
     tutti_metric(m, "merges", -1, s->all.merges);
     tutti_metric(m, "answers_a_merge", -1,
                  s->all.merges > 0 ? s->all.members / s->all.merges : 0);
+}
+
+/* All have had the server's model since they left. It may be lost since the run came to rest. */
+static tutti_status decoupled_final_model(tutti_method *m, tutti_error *err)
+{
+    (void)err;
+    report(m);
+    return TUTTI_OK;
+}
+
+static tutti_status decoupled_quiesce(tutti_method *m, tutti_error *err)
+{
+    (void)err;
+    atomic_fetch_add_explicit(&((decoupled *)m->self)->phase, 1, memory_order_relaxed);
+    report(m);
     return TUTTI_OK;
 }
 
@@ -548,7 +664,9 @@ static const char *const decoupled_constraints[] = {
     "quorum is all, or 1 to the number of workers; with it below that a worker sends the server a "
     "message every `report` steps",
     "optimiser state stays each worker's own",
-    "the loss of the server ends the run (exit code 3); no merge waits for any other worker that "
+    "if the server is lost a worker that stands by goes on as the server, and no merge is lost; "
+    "the loss of all that may serve, or of a rank that only serves, ends the run (exit code 3); no "
+    "merge waits for a worker that "
     "is lost, and a quorum is at most the workers that are left; the model is at the server, and a "
     "checkpoint, saved before a loss or after one, is resumed with any number of workers",
     NULL

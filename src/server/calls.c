@@ -140,7 +140,7 @@ static void append_call(tutti_server *s, tutti_server_caller *c, int k, const co
     c->reply[c->n] = of->reply;
     c->in_window[c->n] = c->back_in_window[c->n] = 0;
     c->slice[c->n] = (tutti_slice){ 0 };
-    c->member[c->n] = s->member[k];
+    c->member[c->n] = tutti_server_rank(s, k);
     c->server[c->n++] = k;
 }
 
@@ -374,6 +374,10 @@ static tutti_status call_all(tutti_server *s, tutti_server_caller *c, tutti_erro
     const tutti_status cause =
         status == TUTTI_CLOSED ? tutti_engine_check_services(e, err) : TUTTI_OK;
 
+    if (s->standby.ranks > 0) /* then only the client calls */
+        s->called = c->member[0];
+    if (tutti_server_moved(s, status, err))
+        return status;
     if (status == TUTTI_ERR_PEER && err->rank >= 0 && tutti_server_is_at(s, err->rank) &&
         tutti_world_lost(s->m->world, err->rank, NULL, 0)) {
         const tutti_error why = *err;

@@ -266,6 +266,8 @@ bool tutti_server_is_at(const tutti_server *s, int rank)
 {
     bool serves = false;
 
+    for (int i = 1; i <= s->standby.ranks; i++)
+        serves = serves || s->candidate[i] == rank;
     for (int k = 0; k < s->servers; k++)
         serves = serves ||
                  (s->member[k] == rank && (s->before == NULL || s->before[k + 1] > s->before[k]));
@@ -280,6 +282,8 @@ tutti_status tutti_server_slice_lost(const tutti_server *s, int rank, const char
     tutti_peer_event event;
     char text[300];
 
+    if (s->standby.ranks > 0)
+        return tutti_server_standby_without(s, rank, why, err);
     /* a worker that has reported this error itself failed because of another, and is not the
        cause */
     for (int i = 0; tutti_world_events(s->m->world, i, &event, 1) > i; i++)

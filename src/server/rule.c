@@ -290,10 +290,10 @@ static tutti_status find_losses(tutti_server *s, tutti_error *err)
             s->gone[r] = true;
             if (s->sums != NULL)
                 TUTTI_TRY(tutti_server_sums_lost(s->sums, err));
-            else if (s->setup.lost != NULL)
+            else if (s->setup.lost != NULL && s->serves)
                 TUTTI_TRY(s->setup.lost(s->m, r, err));
         }
-    return TUTTI_OK;
+    return tutti_server_standby_lost(s, err);
 }
 
 bool tutti_server_has(const tutti_server *s, int worker)
@@ -307,14 +307,48 @@ static bool asks_for_rows(const tutti_server *s, const tutti_header *note)
            (note->kind == (uint32_t)KIND_ROWS || note->kind == (uint32_t)KIND_ROWS_TO_WINDOW);
 }
 
+static tutti_status handle(tutti_server *s, const tutti_header *note, void *in, tutti_error *err)
+{
+    tutti_server_request r;
+
+    TUTTI_TRY(understand(s, note, in, &r, err));
+    return s->sums != NULL ? tutti_server_sums_rule(s->sums, &r, err)
+                           : s->setup.rule(s->m, &r, err);
+}
+
+/* Requests that came before this rank knew that it is the server. */
+static tutti_status handle_early(tutti_server *s, tutti_error *err)
+{
+    const int n = s->n_early;
+
+    s->n_early = 0;
+    for (int i = 0; i < n; i++)
+        if (!tutti_engine_misses(s->m->engine, s->early[i].from))
+            TUTTI_TRY(handle(s, &s->early[i], s->early_in[i], err));
+    return TUTTI_OK;
+}
+
+static tutti_status keep_early(tutti_server *s, const tutti_header *note, void *in,
+                               tutti_error *err)
+{
+    if (s->index < 0 || s->n_early >= s->m->workers)
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note->from,
+                               "worker %d asks rank %d, which does not serve; all workers must run "
+                               "one version",
+                               note->from, s->m->rank);
+    s->early[s->n_early] = *note;
+    s->early_in[s->n_early++] = in;
+    tutti_server_standby_called(s, note->from);
+    return TUTTI_OK;
+}
+
 tutti_status tutti_server_run(tutti_server *s, tutti_error *err)
 {
     tutti_header note;
-    tutti_server_request r;
     void *in;
     tutti_status status = TUTTI_OK;
 
-    while (s->index >= 0 && status == TUTTI_OK) {
+    while ((s->index >= 0 || s->standby.ranks > 0) && status == TUTTI_OK) {
         status = tutti_engine_serve(s->m->engine, s->setup.service, &note, &in, s->wake_at_ns, err);
         if (status == TUTTI_OK && !tutti_engine_is_pending(s->m->engine, &note))
             TUTTI_TRY(s->coded != NULL
@@ -323,17 +357,22 @@ tutti_status tutti_server_run(tutti_server *s, tutti_error *err)
         if (status == TUTTI_TIMEOUT) {
             s->wake_at_ns = TUTTI_FOREVER;
             status = s->setup.due(s->m, err);
-        } else if (status == TUTTI_OK && tutti_engine_is_pending(s->m->engine, &note))
+        } else if (status == TUTTI_OK && tutti_engine_is_pending(s->m->engine, &note)) {
             status = find_losses(s, err);
+            if (status == TUTTI_OK && s->serves)
+                status = handle_early(s, err);
+        } else if (status == TUTTI_OK && note.kind == (uint32_t)KIND_COPY)
+            status = tutti_server_take_copy(s, &note, err);
+        else if (status == TUTTI_OK && note.kind == (uint32_t)KIND_FENCE)
+            status = tutti_server_take_fence(s, &note, err);
+        else if (status == TUTTI_OK && !s->serves)
+            status = keep_early(s, &note, in, err);
         else if (status == TUTTI_OK && asks_for_rows(s, &note))
             status = answer_rows(s, &note, in, err);
         else if (status == TUTTI_OK && s->tables != NULL)
             status = tutti_server_tables_rule(s->tables, &note, in, err);
-        else if (status == TUTTI_OK) {
-            TUTTI_TRY(understand(s, &note, in, &r, err));
-            status = s->sums != NULL ? tutti_server_sums_rule(s->sums, &r, err)
-                                     : s->setup.rule(s->m, &r, err);
-        }
+        else if (status == TUTTI_OK)
+            status = handle(s, &note, in, err);
     }
     return status;
 }

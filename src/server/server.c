@@ -14,6 +14,7 @@
      assign.c     pieces that are sent whole to one server
      coded.c      pieces that go through a codec
      figures.c    what servers that sum have measured
+     standby.c    ranks that take the place of a server that is lost
      saved.c      checkpoints with other shards or other workers
 
    Windows. Where ranks share memory (shm) a worker's g is a window, and with servers that keep
@@ -305,6 +306,13 @@ static void declare_shard(tutti_server *s, tutti_plan *plan)
 tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_plan *plan,
                                   const tutti_server_setup *setup, tutti_error *err)
 {
+    return tutti_server_declare_standby(out, m, plan, setup, &(tutti_server_standby){ 0 }, err);
+}
+
+tutti_status tutti_server_declare_standby(tutti_server **out, tutti_method *m, tutti_plan *plan,
+                                          const tutti_server_setup *setup,
+                                          const tutti_server_standby *standby, tutti_error *err)
+{
     const int node = setup->node > 1 ? setup->node : 1, nodes = m->workers / node;
     tutti_server *s;
 
@@ -319,7 +327,9 @@ tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_pla
     if (s == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the servers of method '%s'",
                           m->ops->name);
+    s->standby = *standby;
     TUTTI_TRY(place_servers(s, m, setup, nodes, err));
+    TUTTI_TRY(tutti_server_standby_place(s, err));
     TUTTI_TRY(tutti_server_coded_declare(s, plan, err));
     if (setup->whole)
         tutti_engine_rows_whole(m->engine);
@@ -348,6 +358,7 @@ tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_pla
         declare_halves(s, plan);
     if (!setup->pieces)
         declare_shard(s, plan);
+    tutti_server_standby_declare(s, plan);
     return TUTTI_OK;
 }
 
@@ -395,7 +406,7 @@ static tutti_status take_values(tutti_server *s, tutti_error *err)
         const tutti_port port = tutti_port_of("server.values", (uint64_t)k, 0);
         size_t first;
         const size_t count = tutti_server_part(s, k, 0, m->layout->used, &first);
-        if (count > 0 && k == s->index)
+        if (count > 0 && s->member[k] == m->rank)
             TUTTI_TRY(tutti_recv(m->world, from, port, NULL, tutti_f32(m->device, s->values, count),
                                  TUTTI_FOREVER, err));
         else if (count > 0 && from == m->rank)
@@ -426,13 +437,13 @@ static tutti_status open_server(void *self, tutti_error *err)
     s->notices = tutti_alloc(workers, sizeof *s->notices);
     enough = s->delay != NULL && s->asks != NULL && s->given_ns != NULL && s->gone != NULL &&
              s->part_of != NULL && s->answer != NULL && s->placed != NULL && s->notices != NULL &&
-             open_sums(s) && tutti_server_callers_open(s);
+             open_sums(s) && tutti_server_callers_open(s) && tutti_server_standby_open(s);
     if (!enough)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the servers of method '%s'",
                           s->m->ops->name);
     TUTTI_TRY(tutti_server_coded_open(s, err));
     tutti_engine_service_receives_losses(e, s->setup.service);
-    if (s->index >= 0) {
+    if (s->index >= 0 || s->standby.ranks > 0) {
         const tutti_requests_setup queue = { .buffers = s->n_buffers,
                                              .in = s->requests_in,
                                              .in_bytes = s->in_bytes,
@@ -458,6 +469,13 @@ static void close_server(void *self)
     tutti_free(s->from);
     tutti_free(s->no_row);
     tutti_free(s->member);
+    tutti_free(s->candidate);
+    tutti_free(s->early);
+    tutti_free(s->early_in);
+    tutti_free(s->fenced);
+    tutti_free(s->others);
+    tutti_free(s->calls);
+    tutti_free(s->each);
     tutti_free(s->before);
     tutti_free(s->owner);
     tutti_free(s->part_of);
@@ -488,11 +506,12 @@ tutti_status tutti_server_final_model(tutti_server *s, tutti_error *err)
         size_t first;
         while (k < s->servers && s->member[k] < rank)
             k++;
-        s->part_of[i] = k < s->servers && s->member[k] == rank
+        s->part_of[i] = s->standby.ranks > 0 ? (rank == tutti_server_rank(s, 0) ? m->layout->used : 0)
+                        : k < s->servers && s->member[k] == rank
                             ? tutti_server_part(s, k, 0, m->layout->used, &first)
                             : 0;
     }
-    mine = tutti_f32(m->device, s->values, s->count);
+    mine = tutti_f32(m->device, s->values, tutti_server_is_here(s) ? s->count : 0);
     all = m->x != NULL ? tutti_f32(m->device, m->x, m->layout->used) : tutti_nothing();
     if (m->servers == 0)
         status = tutti_allgather_v(&m->everyone, s->part_of, mine, all, err);
@@ -517,6 +536,8 @@ tutti_status tutti_server_final_model(tutti_server *s, tutti_error *err)
 
 static tutti_status without(const void *self, int rank, const char *why, tutti_error *err)
 {
+    if (tutti_server_goes_on_without(self, rank))
+        return TUTTI_OK;
     return tutti_server_is_at(self, rank) ? tutti_server_slice_lost(self, rank, why, err)
                                           : TUTTI_OK;
 }
@@ -554,12 +575,19 @@ static void begun(void *self)
     atomic_store_explicit(&s->begun_ns, tutti_now_ns(s->m->rt), memory_order_relaxed);
 }
 
+static bool stands_by(const void *self)
+{
+    const tutti_server *s = self;
+    return s->index >= 0 && !tutti_server_is_here(s);
+}
+
 static const tutti_facility_ops facility = { .open = open_server,
                                              .close = close_server,
                                              .begin = server_begin,
                                              .resume = server_resume,
                                              .begun = begun,
                                              .without = without,
+                                             .stands_by = stands_by,
                                              .snapshot_due = tutti_server_snapshot_due,
                                              .snapshot_final_model =
                                                  tutti_server_snapshot_final_model,

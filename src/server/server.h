@@ -6,6 +6,40 @@
 #include "kernels/compensate.h"
 #pragma GCC visibility push(default)
 
+/* Ranks that take the place of a server that is lost (standby.c). For methods with one server that
+   keeps values, and TUTTI_FAULT_TOLERANT.
+
+   The server is the first rank in an order that is not lost: the ranks that serve without losses,
+   then `ranks` workers, ascending. The next one in that order is the standby. All of them declare
+   what a server declares, begin with the same state and load it. The rule applies an update to its
+   values, sends it to the standby (tutti_server_copy), and only then lets any worker see it. So a
+   standby that takes the server's place has all that any worker has seen. Where the loss makes
+   another rank the standby, it is sent all SLICE states.
+
+   copied: on the standby's thread: makes the update that `values` (the elements of the shard; NULL:
+   there is none) and the note describe, as the server has made it. write: writes the note, of
+   note_bytes. Both parts of the method's state that are no SLICE, and counts, belong there. */
+typedef struct tutti_server_standby {
+    int ranks;                   /* how many workers may take the server's place */
+    size_t note_bytes;
+    void (*write)(tutti_method *m, void *note);
+    tutti_status (*copied)(tutti_method *m, float *values, const void *note, tutti_error *err);
+} tutti_server_standby;
+/* tutti_server_declare with standbys. Where no run continues after losses there are none. */
+tutti_status tutti_server_declare_standby(tutti_server **out, tutti_method *m, tutti_plan *plan,
+                                          const tutti_server_setup *setup,
+                                          const tutti_server_standby *standby, tutti_error *err);
+/* For a rule: sends the standby, if there is one, an update that has been applied to the values:
+   its `values` (this whole shard; NULL: none), and the note. Blocks until the standby has it. */
+tutti_status tutti_server_copy(tutti_server *s, const float *values, tutti_error *err);
+/* Returns whether a push has failed because its server is lost, and another rank serves now: make
+   it again. What it was to send may have been overwritten, and `into` is undefined. */
+bool tutti_server_moved(const tutti_server *s, tutti_status status, const tutti_error *err);
+/* Returns whether this rank is the server now, and not a standby. While services rest. */
+bool tutti_server_is_here(const tutti_server *s);
+/* Returns the rank that serves without losses. */
+int tutti_server_original(const tutti_server *s);
+
 /* Within declare(), after tutti_server_declare, for rules that do not keep replicas equal:
    declares a counter per shard, at *slot where this worker serves (else NULL), 0 at first. When a
    checkpoint with other shards is loaded, it becomes the largest of the shards that it overlaps.

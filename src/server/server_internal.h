@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 
 #include "slice.h"
+#include "server.h"
 #include "engine/facility.h"
 #include "tutti/method/server.h"
 #include "tables.h"
@@ -59,7 +60,25 @@ struct tutti_server {
     tutti_server_coded *coded;   /* pieces through a codec; NULL: they are sent uncompressed */
     int servers;                 /* number of servers */
     int index;                   /* index of this rank's server; -1: this rank does not serve */
-    int *member;                 /* [servers]: their ranks, ascending */
+    int *member;                 /* [servers]: their ranks, ascending. With standbys member[0] is
+                                    the first server: see tutti_server_rank */
+    tutti_server_standby standby; /* standby.ranks 0: there is none */
+    int *candidate;              /* [standby.ranks + 1]: the ranks that may serve, in this order */
+    unsigned char *copied_note;  /* [note_bytes], declared: the note of a copy */
+    float *copied;               /* [count], declared on standbys: its values */
+    bool serves;                 /* this rank is the server. The server's thread */
+    int in_step;                 /* the rank whose copy is that of this server; -1: none. The
+                                    server's thread */
+    atomic_bool whole;           /* this rank has the state of the last update it may know of */
+    int called;                  /* the server of the client's last call; with standbys */
+    tutti_header *early;         /* [workers]: requests that came before this rank serves */
+    void **early_in;             /* [workers]: their payloads */
+    int n_early;
+    bool *fenced;                /* [standby.ranks + 1]: this candidate is lost to all others, too.
+                                    The server's thread */
+    int *others;                 /* [ranks], and so the next two: scratch of tutti_server_fence */
+    tutti_engine_call *calls;
+    tutti_request **each;
     size_t *before;              /* [servers + 1]: sums of the proportions (setup.parts) of the
                                     servers before each; NULL: equal parts */
     size_t least;                /* the smallest proportion that is not 0; 0: equal parts */
@@ -218,6 +237,32 @@ bool tutti_server_is_at(const tutti_server *s, int rank);
    its shard. why: why the rank is lost; it may be err->text. */
 tutti_status tutti_server_slice_lost(const tutti_server *s, int rank, const char *why,
                                      tutti_error *err);
+
+/* ---- standby.c: ranks that take the place of a server that is lost ---- */
+
+/* Requests between servers and other ranks' services. COPY: a standby gets a copy; FENCE: b is a
+   rank that is lost to the sender. */
+enum { KIND_COPY = -7, KIND_FENCE = -8 };
+/* Within declare(): sets s->candidate. TUTTI_ERR_USAGE: too many. */
+tutti_status tutti_server_standby_place(tutti_server *s, tutti_error *err);
+void tutti_server_standby_declare(tutti_server *s, tutti_plan *plan);
+/* Within open(). false: no memory. */
+bool tutti_server_standby_open(tutti_server *s);
+/* Returns the rank of server k, as far as this rank knows. Any thread. */
+int tutti_server_rank(const tutti_server *s, int k);
+/* Returns whether that rank may serve, and is not the only one left that may. */
+bool tutti_server_goes_on_without(const tutti_server *s, int rank);
+/* The facility's hook `without`, for servers with standbys. */
+tutti_status tutti_server_standby_without(const tutti_server *s, int rank, const char *why,
+                                          tutti_error *err);
+/* On the server's thread: takes the place of servers that are lost, or a new standby. */
+tutti_status tutti_server_standby_lost(tutti_server *s, tutti_error *err);
+/* On the server's thread: a worker has asked this rank, to which those before it are not lost. */
+void tutti_server_standby_called(const tutti_server *s, int worker);
+/* On the server's thread: a rank that is lost to a server is lost to this one as well. */
+tutti_status tutti_server_take_fence(tutti_server *s, const tutti_header *note, tutti_error *err);
+/* On the server's thread: receives a copy. */
+tutti_status tutti_server_take_copy(tutti_server *s, const tutti_header *note, tutti_error *err);
 
 /* ---- assign.c: pieces that are not split ---- */
 

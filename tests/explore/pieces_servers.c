@@ -365,6 +365,12 @@ typedef struct fate {
     int workers, first, holders;   /* ranks first ... first + holders - 1 have shards */
     int fails, fails_at;           /* a worker that fails by itself, before gradient fails_at; -1: none */
     uint64_t model[EXPLORE_RANKS]; /* hash of the last one, as agreed */
+    int standbys;                  /* of the holders all but one, if one serves and the others stand by */
+    bool all;                      /* every merge waits for all, so that no step is dropped */
+    int done[EXPLORE_RANKS];       /* steps of each that are over */
+    double merged[EXPLORE_RANKS], dropped[EXPLORE_RANKS], effective[EXPLORE_RANKS];
+    bool known;                    /* what became of the steps: the server has lived to tell it */
+    float x[EXPLORE_RANKS];        /* element 0 of each rank's model */
 } fate;
 
 static fate *fate_of(const explore_case *c)
@@ -432,6 +438,7 @@ static tutti_status phases_with_losses(tutti_engine *e, explore_case *c, tutti_e
             TUTTI_TRY(tutti_engine_more(e, until, &more, err));
             if (more)
                 TUTTI_TRY(step_or_fail(e, c, begun++, err));
+            fate_of(c)->done[m->rank] = begun;
         }
         if (phase == PHASES)
             continue;
@@ -481,9 +488,10 @@ static tutti_status any_loss(void *user, double *loss, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* one: one server, whatever the number of shards could be. half: at least half of all ranks only
+/* standbys: workers that take the place of the server, which is then worker 0.
+   one: one server, whatever the number of shards could be. half: at least half of all ranks only
    serve. */
-typedef struct served { const char *method; bool one, half; } served;
+typedef struct served { const char *method; bool one, half; int standbys; } served;
 
 static tutti_status with_servers(tutti_world *world, explore_case *c, const served *methods, size_t n, bool fails,
                                  tutti_status (*phases)(tutti_engine *e, explore_case *c, tutti_error *err),
@@ -498,12 +506,15 @@ static tutti_status with_servers(tutti_world *world, explore_case *c, const serv
     while (c->ranks - servers < 2)
         servers--;
     servers = methods[which].half ? (c->ranks + 1) / 2 : servers;
+    servers = methods[which].standbys > 0 ? 0 : servers;
     *fate_of(c) = (fate){
         .workers = c->ranks - servers,
         .first = servers > 0 ? c->ranks - servers : 0,
         .holders = servers > 0 ? servers : c->ranks,
         .fails = fails ? (int)explore_draw(c, "fails", (uint64_t)(c->ranks - servers)) : -1,
         .fails_at = (int)explore_draw(c, "fails at", 6),
+        .standbys = methods[which].standbys,
+        .all = strstr(methods[which].method, "quorum") == NULL,
     };
     status = tutti_engine_open(&e, world, &param, 1,
                                &(tutti_engine_options){
@@ -518,6 +529,8 @@ static tutti_status with_servers(tutti_world *world, explore_case *c, const serv
                                },
                                err);
     if (status == TUTTI_OK) {
+        if (methods[which].standbys > 0 && explore_draw(c, "server dies", 2) == 0)
+            explore_dies_in(0, "server", 600);
         explore_ready();
         status = phases(e, c, err);
     }
@@ -559,13 +572,46 @@ static tutti_status hermes_goes_on(tutti_world *world, explore_case *c, tutti_er
     return with_servers(world, c, methods, TUTTI_LENGTH(methods), false, phases_with_losses, err);
 }
 
+static double figure_of(tutti_engine *e, const char *name, int worker)
+{
+    const tutti_metric_record *metrics;
+    const int n = tutti_engine_metrics(e, &metrics);
+
+    for (int k = 0; k < n; k++)
+        if (metrics[k].worker == worker && strcmp(metrics[k].name, name) == 0)
+            return metrics[k].value;
+    return -1;
+}
+
+/* The server, whichever rank it is in the end, knows what became of every step. */
+static tutti_status decoupled_phases(tutti_engine *e, explore_case *c, tutti_error *err)
+{
+    const tutti_method *const m = tutti_engine_method(e);
+    fate *const f = fate_of(c);
+
+    TUTTI_TRY(phases_with_losses(e, c, err));
+    f->x[m->rank] = m->x != NULL ? m->x[0] : 0;
+    f->known = f->known || figure_of(e, "merges", -1) >= 0;
+    for (int r = 0; r < m->workers && figure_of(e, "merges", -1) >= 0; r++) {
+        f->merged[r] = figure_of(e, "steps_merged", r);
+        f->dropped[r] = figure_of(e, "steps_dropped", r);
+        f->effective[r] = figure_of(e, "effective_steps", r);
+    }
+    return TUTTI_OK;
+}
+
+/* The server is lost like any other rank, and with `standby` ranks that could serve after it. */
 static tutti_status decoupled_goes_on(tutti_world *world, explore_case *c, tutti_error *err)
 {
     static const served methods[] = {
-        { "decoupled-diloco(period=2)", true }, { "decoupled-diloco(period=2,quorum=2)", true },
-        { "decoupled-diloco(period=3,quorum=1,grace=0)", true },
+        { "decoupled-diloco(period=2,outer=none)", true, .standbys = 1 },
+        { "decoupled-diloco(period=2,quorum=2,outer=none)", true, .standbys = 1 },
+        { "decoupled-diloco(period=3,quorum=1,grace=0,outer=none)", true, .standbys = 1 },
+        { "decoupled-diloco(period=2,standby=2,outer=none)", true, .standbys = 2 },
+        { "decoupled-diloco(period=1,quorum=1,grace=0,standby=2,outer=sgd(lr=1))", true, .standbys = 2 },
+        { "decoupled-diloco(period=2,quorum=2,standby=0,outer=none)", true },
     };
-    return with_servers(world, c, methods, TUTTI_LENGTH(methods), false, phases_with_losses, err);
+    return with_servers(world, c, methods, TUTTI_LENGTH(methods), false, decoupled_phases, err);
 }
 
 static tutti_status byteps_goes_on(tutti_world *world, explore_case *c, tutti_error *err)
@@ -679,19 +725,28 @@ static bool has_failed(const explore_case *c, int rank)
            strcmp(c->rank[rank].err.text, by_itself) == 0;
 }
 
-/* While all shards are there, each remaining rank ends well, and all with the same model; else
-   all end. */
+/* Is it the server, or one of the first workers, which stand by? */
+static bool is_candidate(const fate *f, int server, int rank)
+{
+    return rank == server || rank < f->standbys + (server == 0);
+}
+
+/* While all shards are there (of a server with standbys: all but one of them), each remaining rank
+   ends well, and all with the same model; else all end. */
 static tutti_status judge_fate(const explore_case *c, tutti_error *err)
 {
     const fate *const f = fate_of(c);
+    const int server = f->workers < c->ranks ? f->workers : 0;
+    int last = -1, absent = 0;
     bool whole = !c->cut, worker = false;
-    int last = -1;
 
     for (int r = 0; r < c->ranks; r++) {
         const bool there = c->rank[r].end == EXPLORE_ENDED && !c->rank[r].expelled && !has_failed(c, r);
-        whole = whole && (there || r < f->first || r >= f->first + f->holders);
+        whole = whole && (f->standbys > 0 || there || r < f->first || r >= f->first + f->holders);
+        absent += !there && is_candidate(f, server, r);
         worker = worker || (there && r < f->workers);
     }
+    whole = whole && (f->standbys == 0 || absent <= 1);
     for (int r = 0; r < c->ranks; r++) {
         if (c->rank[r].end != EXPLORE_ENDED || has_failed(c, r))
             continue;
@@ -705,6 +760,33 @@ static tutti_status judge_fate(const explore_case *c, tutti_error *err)
         EXPLORE_EXPECT(last < 0 || f->model[r] == f->model[last], "ranks %d and %d end with different models", r, last);
         last = r;
     }
+    return TUTTI_OK;
+}
+
+/* Element 0, whose gradient is rank / 8, from -2 on. */
+static tutti_status judge_decoupled(const explore_case *c, tutti_error *err)
+{
+    const fate *const f = fate_of(c);
+    double x = -2;
+    int last = -1;
+
+    TUTTI_TRY(judge_fate(c, err));
+    if (c->cut || !f->known)
+        return TUTTI_OK;
+    for (int r = 0; r < f->workers; r++) {
+        x -= 0.0625 * f->effective[r] * r / 8;
+        if (c->rank[r].end != EXPLORE_ENDED || c->rank[r].status != TUTTI_OK || c->rank[r].expelled)
+            continue;
+        last = r;
+        EXPLORE_EXPECT(f->merged[r] + f->dropped[r] <= f->done[r],
+                       "%g steps of worker %d are merged and %g dropped, of %d: some are merged twice", f->merged[r], r,
+                       f->dropped[r], f->done[r]);
+        EXPLORE_EXPECT(!f->all || (f->merged[r] == f->done[r] && f->dropped[r] == 0),
+                       "%g of %d steps of worker %d are merged", f->merged[r], f->done[r], r);
+    }
+    EXPLORE_EXPECT(last < 0 || fabs((double)f->x[last] - x) <= 1e-5,
+                   "worker %d ends with %.9g, but what was merged leads to %.9g: a merge is lost, or made twice", last,
+                   last < 0 ? 0 : (double)f->x[last], x);
     return TUTTI_OK;
 }
 
@@ -790,12 +872,12 @@ const explore_piece explore_server_pieces[] = {
       .losses = 4,
       .steps = 3000 },
     { .name = "decoupled-diloco-goes-on",
-      .help = "a worker is lost while a merge waits for it, or while it waits for one: all who are left train on and "
-              "agree",
+      .help = "a worker or the server is lost at any moment: all who are left train on and agree, and each step of "
+              "theirs is merged once",
       .least = 3,
       .most = 5,
       .rank_main = decoupled_goes_on,
-      .judge = judge_fate,
+      .judge = judge_decoupled,
       .losses = 4,
       .steps = 3000 },
     { .name = "decoupled-diloco-slow-link",

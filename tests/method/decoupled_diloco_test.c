@@ -281,20 +281,48 @@ static void every_step_is_merged_or_dropped_and_replicas_agree(void **state)
             }
 }
 
+/* A standby changes nothing but traffic. */
+static void standbys_leave_the_bits_as_they_are(void **state)
+{
+    static const char *const specs[] = {
+        "decoupled-diloco(period=3%s)", "decoupled-diloco(period=2,outer=none%s)",
+        "decoupled-diloco(period=2,outer=none,merge=rda%s)", "decoupled-diloco(period=1,outer=adam(lr=0.01)%s)",
+    };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(specs); k++)
+        for (size_t p = 0; p < FEW_OF(sizes); p++)
+            for (int standby = 1; standby < sizes[p]; standby += 2) {
+                char none[120], some[120], more[20];
+                snprintf(none, sizeof none, specs[k], ",standby=0");
+                snprintf(more, sizeof more, ",standby=%d", standby);
+                snprintf(some, sizeof some, specs[k], more);
+                expect_alike(some, none, "adamw(lr=0.01)", sizes[p], 7, 3);
+            }
+}
+
 /* Between a worker and the server: models of answers up, theta down, a message and its reply for
-   each answer and report, and for leaving with nothing new. */
+   each answer and report, and for leaving with nothing new. To the standby, worker 1, a model and a
+   note in two messages for each merge, after a request that is answered; at the end a note. */
 static void traffic_per_pair_matches_the_formula(void **state)
 {
     (void)state;
     for (size_t k = 0; k <= TUTTI_LENGTH(quorums); k++)
-        for (size_t p = 0; p < FEW_OF(sizes); p++) {
-            const int n = sizes[p];
+        for (size_t p = 0; p < 2 * FEW_OF(sizes); p++) {
+            const int n = sizes[p / 2], standby = (int)p % 2;
             const char *const spec = quorum_for(k, n);
             const bool three = k == TUTTI_LENGTH(quorums),
                        all = three || (n == 2 && strstr(spec, "quorum=2") != NULL);
-            trial t = trial_of(three ? "decoupled-diloco(period=3)" : spec, "sgd(lr=0.0625)", 12);
-            const uint64_t model = trial_size(&t) * sizeof(float);
+            char method[120];
+            snprintf(method, sizeof method, "%s%s", three ? "decoupled-diloco(period=3)" : spec,
+                     standby > 0 ? "" : ",standby=0)");
+            if (standby == 0)
+                memmove(strstr(method, "),"), strstr(method, "),") + 1, strlen(strstr(method, "),")));
+            trial t = trial_of(method, "sgd(lr=0.0625)", 12);
+            const uint64_t model = trial_size(&t) * sizeof(float), note = 88 * (uint64_t)n + 24;
+            uint64_t merges;
             trial_run(&t, n);
+            merges = (uint64_t)trial_metric(&t, "merges", -1);
             for (int i = 0; i < n; i++)
                 for (int j = 0; j < n; j++)
                     if (i == j || (i > 0 && j > 0))
@@ -303,10 +331,14 @@ static void traffic_per_pair_matches_the_formula(void **state)
                 const uint64_t answers = (uint64_t)trial_metric(&t, "answers", r),
                                given = (uint64_t)trial_metric(&t, "given", r),
                                reports = (uint64_t)trial_metric(&t, "reports", r),
-                               idle = t.messages[r][0] - answers - reports;
+                               each = standby && r == 1 ? model + note : 0, /* a merge; a phase's end may be none */
+                               ends = (t.bytes[0][r] - given * model - merges * each) / note,
+                               copies = standby && r == 1 ? merges + ends : 0,
+                               idle = t.messages[r][0] - answers - reports - copies;
                 assert_int_equal(t.bytes[r][0], answers * model);
-                assert_int_equal(t.bytes[0][r], given * model);
-                assert_int_equal(t.messages[0][r], t.messages[r][0]);
+                assert_int_equal(t.bytes[0][r], given * model + (copies > 0 ? merges * model + copies * note : 0));
+                assert_int_equal(t.messages[0][r], t.messages[r][0] + (copies > 0 ? merges + copies : 0));
+                assert_true(ends <= (standby && r == 1) && (!three || !standby || r > 1 || ends == 1));
                 assert_true(idle <= 1 && given >= answers + idle && given <= answers + idle + reports);
                 assert_true(!three || (answers == 4 && idle == 1 && given == 5));
                 assert_true(all ? reports == 0
@@ -342,6 +374,8 @@ static void invalid_options_are_rejected(void **state)
         { "decoupled-diloco(quorum=2,report=0)", "report" },
         { "decoupled-diloco(weights=tokens)", "weights" },
         { "decoupled-diloco(merge=median)", "merge" },
+        { "decoupled-diloco(standby=3)", "standby is 3, but there are 2 workers that can take the server's place" },
+        { "decoupled-diloco(standby=-1)", "standby" },
         { "decoupled-diloco(outer=sdg)", "outer" },
         { "decoupled-diloco(outer=sgd(lr=-1))", "outer" },
     };
@@ -368,6 +402,7 @@ int main(void)
         cmocka_unit_test(rda_of_equal_displacements_is_their_mean),
         cmocka_unit_test(rda_without_displacements_changes_nothing),
         cmocka_unit_test(every_step_is_merged_or_dropped_and_replicas_agree),
+        cmocka_unit_test(standbys_leave_the_bits_as_they_are),
         cmocka_unit_test(traffic_per_pair_matches_the_formula),
         cmocka_unit_test(nonfinite_gradient_is_fatal_or_skipped_by_its_worker),
         cmocka_unit_test(invalid_options_are_rejected),

@@ -103,6 +103,7 @@ static const struct {
 } bounded[] = {
     { "diloco", "fragments", 3 }, /* of three units */
     { "hop", "backup", 2 }, { NULL, "servers", 4 },        { NULL, "softsync", 4 },   { NULL, "backup", 3 },
+    { NULL, "standby", 3 },
     { NULL, "group", 4 },   { "prague", "group_size", 4 }, { "herring", "rails", 4 },
 };
 /* Values of texts and specs, and one that is none. */

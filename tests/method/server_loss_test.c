@@ -317,6 +317,50 @@ static void lost_shard_ends_the_run_and_is_reported(void **state)
     }
 }
 
+/* The server is lost at any step, and where there are two standbys the next one after it: all that
+   are left end with one model. Then the last that may serve is lost, and the sentence names all. */
+static void lost_server_is_followed_by_its_standby(void **state)
+{
+    static const char *const methods[] = {
+        "decoupled-diloco(period=2)", "decoupled-diloco(period=2,quorum=2)",
+        "decoupled-diloco(period=3,quorum=1,grace=0,merge=rda)", "decoupled-diloco(period=2,standby=2,outer=adam)",
+    };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(methods); k++)
+        for (int turn = 0; turn < 8; turn++) {
+            scene s = { .method = methods[k], .workers = 4, .steps = STEPS, .asks = true };
+            int last = -1;
+            s.lost_before[0] = 1 + turn % 5;
+            if (k == 3 && turn % 4 < 2)
+                s.lost_before[1] = 3 + turn % 5;
+            play(&s);
+            others_went_on(&s);
+            for (int r = 0; r < 4; r++) {
+                if (s.ended[r] != TUTTI_OK)
+                    continue;
+                assert_true(last < 0 || memcmp(s.x[last], s.x[r], sizeof s.x[0]) == 0);
+                last = r;
+            }
+        }
+}
+
+static void loss_of_all_that_may_serve_ends_the_run_and_names_them(void **state)
+{
+    scene s = { .method = "decoupled-diloco(period=2)", .workers = 4, .steps = 100000, .lost_before = { 3, 3 },
+                .together = true };
+    int heard = 0;
+
+    (void)state;
+    play(&s);
+    for (int r = 2; r < 4; r++) {
+        assert_int_equal(s.ended[r], TUTTI_ERR_PEER);
+        heard += strstr(s.text[r], "worker 0 and worker 1 are lost, and with them the model") != NULL;
+    }
+    if (heard == 0)
+        fail_msg("'%s', '%s'", s.text[2], s.text[3]);
+}
+
 static void run_survives_the_loss_of_a_worker_without_shards(void **state)
 {
     static const char *const methods[] = {
@@ -405,6 +449,8 @@ int main(void)
         cmocka_unit_test(pushed_gradients_are_applied_and_lost_workers_not_awaited),
         cmocka_unit_test(worker_losses_leave_no_worker_waiting),
         cmocka_unit_test(lost_shard_ends_the_run_and_is_reported),
+        cmocka_unit_test(lost_server_is_followed_by_its_standby),
+        cmocka_unit_test(loss_of_all_that_may_serve_ends_the_run_and_names_them),
         cmocka_unit_test(run_survives_the_loss_of_a_worker_without_shards),
         cmocka_unit_test(lock_of_a_lost_worker_passes_to_one_peer),
     };

@@ -52,8 +52,8 @@
    the servers' model, and delays count from there.
 
    Losses, with TUTTI_FAULT_TOLERANT. The loss of a rank that has a shard ends the run, with an
-   error that names the rank. After the loss of any other worker the run continues, by the method's
-   rule. Without the trait every loss ends the run. */
+   error that names the rank, unless another stands by (src/server/server.h). After any other loss
+   the run continues, by the method's rule. Without the trait every loss ends it. */
 #ifndef TUTTI_METHOD_SERVER_H
 #define TUTTI_METHOD_SERVER_H
 #include "../method.h"

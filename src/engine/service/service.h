@@ -142,11 +142,6 @@ tutti_status tutti_engine_cause(tutti_engine *e, tutti_status status, tutti_erro
 
 /* ---- calls.c ---- */
 
-/* tutti_post_send that adds to services.bytes and .messages if `to` is another rank. in_window:
-   bytes moved through shared memory instead of the payload. */
-tutti_status tutti_engine_post(tutti_engine *e, tutti_request *r, int to, tutti_port port,
-                               const tutti_header *note, tutti_buffer payload, size_t in_window,
-                               tutti_error *err);
 tutti_port tutti_engine_reply_port(const tutti_header *request);
 
 /* ---- requests.c ---- */
