@@ -48,6 +48,7 @@ test: setup-test dev ## set up, build, run the tests: 7 minutes on two cores
 	@$(call tests,-LE '^(slow|long)$$'); $(call left,slow); $(call left,long); exit $$code
 
 check-slow: setup-test dev ## tests that make test leaves out, and a submission passes, too
+	@$(CMAKE) --build --preset dev -j $(JOBS) --target mutants-some
 	@$(call tests,-L '^slow$$'); exit $$code
 
 check-long: setup-test dev ## and those that a release passes: further cases of what other tests show
