@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
+import os
 from datetime import timedelta
 
 import torch
@@ -28,6 +29,7 @@ BITWISE = {"BAND": operator.and_, "BOR": operator.or_, "BXOR": operator.xor}
 
 def start(folder, rank, n, backend, name="store", **more):
     torch.set_num_threads(1)
+    name += os.environ.get("FORKED_ATTEMPT", "")
     dist.init_process_group(backend, init_method=f"file://{folder}/{name}", rank=rank, world_size=n,
                             timeout=timedelta(seconds=60), **more)
 

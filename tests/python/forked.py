@@ -73,16 +73,31 @@ def compiler() -> None:
     import torch._functorch.aot_autograd  # noqa: F401
 
 
+class _GlooFailed(Exception):
+    """Gloo at times loses a connection that it makes to itself, and the other ranks then wait (pytorch#53270)."""
+
+
 def ranks(n: int, function: Callable[..., Any], *arguments: Any, timeout: float = 120,
           killed: Sequence[int] = ()) -> list[dict[str, Any]]:
     """function(*arguments) on n ranks. Of each {"value": ...}, or {"error": type, "text": ...}, or {"exit": code}.
 
-    killed: ranks that kill themselves, of which nothing is expected; {}.
+    killed: ranks that kill themselves, of which nothing is expected; {}. Where Gloo did not connect them they start
+    again, with the next FORKED_ATTEMPT: the store of the attempt before has old addresses.
     """
     import tutti.torch  # noqa: F401 (here, or each child does)
 
+    for attempt in range(3):
+        try:
+            return _ranks_once(n, function, arguments, timeout, killed, attempt)
+        except _GlooFailed as e:
+            print(f"attempt {attempt}: {e}", file=sys.stderr)
+    raise AssertionError("Gloo has failed three times to connect the ranks")
+
+
+def _ranks_once(n: int, function: Callable[..., Any], arguments: tuple, timeout: float, killed: Sequence[int],
+                attempt: int) -> list[dict[str, Any]]:
     place = {"TUTTI_SIZE": str(n), "TUTTI_MEET": f"127.0.0.1:{free_port()}", "TUTTI_RUN_ID": secrets.token_hex(16),
-             "TUTTI_RUN_KEY": secrets.token_hex(32)}
+             "TUTTI_RUN_KEY": secrets.token_hex(32), "FORKED_ATTEMPT": str(attempt)}
     answers: list[bytes] = [b""] * n
     pids = []
     end = time.monotonic() + timeout
@@ -111,6 +126,10 @@ def ranks(n: int, function: Callable[..., Any], *arguments: Any, timeout: float 
                     if not data:
                         waiting.unregister(key.fd)
                         os.close(key.fd)
+                    if not data and b"Gloo connectFullMesh failed" in answers[key.data]:
+                        for pid in pids:
+                            os.kill(pid, signal.SIGKILL)
+                        raise _GlooFailed(answers[key.data].decode())
         finally:
             late = [r for r, pid in enumerate(pids) if not _ended(pid, end)]
             for key in list(waiting.get_map().values()):

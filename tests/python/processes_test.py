@@ -1,11 +1,14 @@
-"""The fixture `run` itself: what it gives back, what it refuses, and that nothing is left of a run."""
+"""The fixture `run` itself, and forked ranks: what they give back and refuse, and that nothing is left of a run."""
 
+import os
+import pathlib
 import signal
 import subprocess
 import sys
 import textwrap
 import time
 
+import forked
 import processes
 import pytest
 
@@ -105,3 +108,19 @@ def test_suite_is_skipped_with_a_message_without_pytorch(tmp_path):
     assert done.returncode == 77  # what CTest takes for skipped
     assert done.stdout == f"skipped: no PyTorch and pytest for {tmp_path}/python: tools/setup --python installs " \
         "them, TUTTI_PYTHON names others\n"
+
+
+def loses_a_connection_once(folder):
+    attempt, rank = os.environ["FORKED_ATTEMPT"], os.environ["TUTTI_RANK"]
+    (pathlib.Path(folder) / f"{attempt}-{rank}").touch()
+    if attempt == "0":
+        if rank == "1":
+            raise RuntimeError("Gloo connectFullMesh failed with [...] Connection closed by peer")
+        time.sleep(600)  # as the other ranks, for its connection
+    return attempt
+
+
+@pytest.mark.torch
+def test_forked_ranks_begin_again_where_gloo_did_not_connect_them(tmp_path):
+    assert forked.ranks(3, loses_a_connection_once, str(tmp_path)) == [{"value": "1"}] * 3
+    assert sorted(p.name for p in tmp_path.iterdir())[-3:] == ["1-0", "1-1", "1-2"]
