@@ -39,13 +39,15 @@ demo: setup release ## train a convolutional network on MNIST with two workers a
 
 # Two more than there are cores: tests compute for half of the time that they take, and else wait
 # for a silence, a grace, a disk, or processes of theirs. docs/TESTING.md says which tests are slow,
-# and which are long. $(call tests,OPTIONS OF CTEST)
+# and which are long. $(call tests,OPTIONS OF CTEST). `ctest -N` empties the log of the last run, which
+# tools/skipped reads, and .ci/run.
 tests = ctest --preset dev $(1) -j $$(($(JOBS) + 2)); code=$$?; tools/skipped build/dev
 left = echo "Left to make check-$(1):" \
   $$(ctest --preset dev -N -L '^$(1)$$' | sed -n 's/^ *Test *\#[0-9]*: //p')
 
 test: setup-test dev ## set up, build, run the tests: 7 minutes on two cores
-	@$(call tests,-LE '^(slow|long)$$'); $(call left,slow); $(call left,long); exit $$code
+	@left=$$($(call left,slow); $(call left,long)); $(call tests,-LE '^(slow|long)$$'); \
+	  echo "$$left"; exit $$code
 
 check-slow: setup-test dev ## tests that make test leaves out, and a submission passes, too
 	@$(CMAKE) --build --preset dev -j $(JOBS) --target mutants-some

@@ -38,7 +38,8 @@ typedef struct tutti_view {
     size_t first, count;         /* elements [first, first + count) of the space; count < 2^31 */
     /* rows x cols = count, row-major: a whole matrix's shape, 1 x count of everything else. */
     size_t rows, cols;
-    /* 0: encoded by the worker. 1: an owner encodes a sum again, with its own draws, residuals. */
+    /* 0: encoded by the worker; -k: likewise, of its logical share k, counted from 0. 1: an owner
+       encodes a sum again, with its own draws, residuals. */
     int stage;
     uint64_t step;
 } tutti_view;
@@ -49,8 +50,7 @@ typedef struct tutti_codec_space {
     size_t n;                    /* elements of the flat space */
     const tutti_view *tensor;    /* whole tensors in order; stage and step are not read */
     const char *const *name;     /* the tensors'; NULL: none; options that use them are refused */
-    int n_tensors;
-    int rank, workers;
+    int n_tensors, rank, workers;
     uint64_t seed;               /* the same on all workers */
     tutti_device *device;
     /* Codecs that a spec may name besides the built-in ones, NULL-ended; NULL: none. */

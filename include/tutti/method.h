@@ -326,10 +326,10 @@ enum {  /* traits: facts the engine and `tutti methods` act on */
        tutti_shards_exchange), and nothing else in it depends on the number: no random numbers, no
        state or message of each worker. Without REPLICAS_EQUAL: tutti_rounds_declare. */
     TUTTI_LOGICAL_SHARES = 1048576,
-    /* With engine_options.commit nothing of its declared state changes before all exchanges of a
-       step are over and tutti_base_check, or what calls it, has returned. After that it exchanges
-       nothing in the step. */
-    TUTTI_WHOLE_STEPS = 2097152
+    /* With engine_options.commit nothing that it declares changes before all exchanges of a step
+       are over and tutti_base_check, or what calls it, has returned; then it exchanges nothing. */
+    TUTTI_WHOLE_STEPS = 2097152,
+    TUTTI_STATES_OF_SHARES = 4194304 /* each logical share has a state, on the worker that has it */
 };
 
 /* Classification of the method, a word per axis, which `tutti methods` shows: "all-reduce",

@@ -291,7 +291,7 @@ typedef struct tutti_engine_options {
        bits with any number of workers, and when it is resumed with another. The client divides by
        pass.divisor and honours pass.keep, as ever. Client state (own_values) is written when a pass
        begins a share: then it is again as the step began; after the step it is the mean over the
-       shares. Needs TUTTI_LOGICAL_SHARES; parts and codecs are refused. 0: a share is a worker. */
+       shares. Needs TUTTI_LOGICAL_SHARES, no parts, and no codec but of float32 sums. 0: none. */
     int elastic_shares;
     /* [workers], for workers of unequal speed: samples of each in a pass, summing to workers x
        batch; with elastic_shares, shares of each, 1 or more. NULL: equal. Copied. */

@@ -16,7 +16,7 @@ _TRAITS = ("replicas-equal", "owns-update", "fault-tolerant", "async", "takes-co
            "sparse-rows", "sharded-optimizer", "through-servers", "parameter-servers", "recomputes", "ddp-equivalent",
            "fail-stop", "ddp-equivalent-alone", "sharded-parameters", "pipeline-schedule", "profiles-units",
            "unsynchronized-steps", "never-skips", "asks-for-values",
-           "logical-shares", "whole-steps")
+           "logical-shares", "whole-steps", "states-of-shares")
 
 _AXES = ("topology", "synchrony", "codec", "schedule", "placement", "update")
 

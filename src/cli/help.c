@@ -13,8 +13,8 @@ static const struct {
     { "What is trained, and for how long", "*model *data *epochs *steps *batch accumulate *seed "
                                            "init partition validation precision target" },
     { "The update", "*optimizer *lr-schedule clip-norm nonfinite loss-scale" },
-    { "Who trains", "*n *hosts rsh meet start-timeout workers restarts workers-timeout servers *threads transport lane "
-                    "batch-share elastic-shares device-memory on-loss min-workers" },
+    { "Who trains", "*n *hosts rsh meet start-timeout workers restarts copy-every workers-timeout servers "
+                    "*threads transport lane batch-share elastic-shares device-memory on-loss min-workers" },
     { "What is exchanged", "*method *codec codec-cost codec-report codec-checksum codec-hierarchy "
                            "collective collective-table" },
     { "Results and output",

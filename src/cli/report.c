@@ -2,7 +2,8 @@
    recorded one (tutti/files.h). It reads the run's files (history.c) and writes the page (cells.c,
    page.c); gnuplot, a child process, draws (plot.c). Nothing is trained. For a run that has not
    ended, the page has what there is. In DIR only the page changes, and, where the ranks of a script
-   have left their files, trace.json and summary.json are made of them. */
+   have left their files, trace.json and summary.json are made of them; and trace.json of the parts
+   of workers that come and go. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -467,7 +468,7 @@ static json_t *words_of_script(const tutti_history *h)
 static tutti_status words_of_run(const tutti_history *h, const char *directory, json_t **words,
                                  tutti_error *err)
 {
-    tutti_train_config config;
+    tutti_train_config config = { 0 };
     tutti_settings *settings;
     char path[4200];
     tutti_status status;
@@ -479,6 +480,7 @@ static tutti_status words_of_run(const tutti_history *h, const char *directory, 
     snprintf(path, sizeof path, "%s/config.json", directory);
     if (status == TUTTI_OK)
         status = tutti_settings_file(settings, path, err);
+    config.continue_on_loss = status == TUTTI_OK && tutti_train_continues(&config);
     if (status == TUTTI_OK)
         status = tutti_words_of(&config, words, err);
     tutti_settings_close(settings);
@@ -538,11 +540,14 @@ static tutti_status report(const char *directory, bool pictures, tutti_error *er
     tutti_history h = { 0 };
     tutti_runtime *rt;
     json_t *words = NULL;
-    int ranks = 0, ended = 0;
+    int ranks = 0, ended = 0, parts = 0;
+    uint64_t lost = 0;
     tutti_status status = tutti_runtime_open_posix(&rt, err);
 
     if (status == TUTTI_OK)
         status = tutti_record_merge(rt, directory, &ranks, &ended, err);
+    if (status == TUTTI_OK)
+        status = tutti_record_merge_members(rt, directory, &parts, &lost, err);
     if (status == TUTTI_OK && ended < ranks)
         fprintf(stderr,
                 "tutti: %s has the ends of %d of %d ranks, so it gets a trace, but no summary: the "

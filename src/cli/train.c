@@ -222,7 +222,7 @@ static bool n_is_given(const tutti_cli_settings *s)
    resumed has a fixed number of workers, unless --workers is given again. */
 static tutti_status read_workers(tutti_cli_settings *s, tutti_error *err)
 {
-    static const char *const with_workers[] = { "restarts", "workers-timeout" };
+    static const char *const with_workers[] = { "restarts", "copy-every", "workers-timeout" };
     tutti_train_config *c = &s->config;
 
     if (c->workers[0] != 0 && atoi(c->workers) > 0 && !n_is_given(s))

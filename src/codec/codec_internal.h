@@ -75,6 +75,21 @@ uint32_t tutti_codec_word(const tutti_codec *c, tutti_codec_words *held, uint64_
    its address when the plan is carried out. */
 void tutti_codec_declare_vector(tutti_codec *c, tutti_plan *plan, const char *name, tutti_keep keep,
                                 float **slot);
+/* What a worker keeps of the gradients that it encodes, as a residual. */
+typedef struct tutti_codec_own {
+    float *at;                   /* declared, [count]; NULL: none */
+    size_t count;
+    size_t stride;               /* from a logical share's to the next; 0: it is the worker's */
+} tutti_codec_own;
+/* Declares it: a vector of the flat space, kept as `keep`; or where the plan has logical shares one
+   for each of this worker's, which goes where the share goes. */
+void tutti_codec_declare_own(tutti_codec *c, tutti_plan *plan, const char *name, tutti_keep keep,
+                             tutti_codec_own *own);
+/* Returns the elements of a view of stage 0 or below, of its share; NULL: there are none. */
+static inline float *tutti_codec_own_of(const tutti_codec_own *own, const tutti_view *v)
+{
+    return own->at == NULL ? NULL : own->at + (size_t)-v->stage * own->stride + v->first;
+}
 /* Declare likewise states that do not correspond to the flat space: `count` floats, `count` bytes,
    or a value that is part of c->self. */
 void tutti_codec_declare_floats(tutti_codec *c, tutti_plan *plan, const char *name, tutti_keep keep,

@@ -3,6 +3,7 @@
    call them. */
 #include "codec_internal.h"
 #include "kernels/codes.h"
+#include "state/plan.h"
 #include <assert.h>
 #include <stdio.h>
 
@@ -57,7 +58,7 @@ tutti_rng tutti_codec_rng(const tutti_codec *c, const tutti_view *v, bool shared
 {
     const uint64_t stream = shared ? STREAM_SHARED : STREAM_WORKER | (uint64_t)c->space->rank;
 
-    return (tutti_rng){ c->space->seed, stream | (v->stage == 0 ? 0 : STREAM_STAGE), v->step };
+    return (tutti_rng){ c->space->seed, stream | (v->stage <= 0 ? 0 : STREAM_STAGE), v->step };
 }
 
 const uint16_t *tutti_codec_draws(const tutti_codec *c, tutti_rng rng, uint64_t at, size_t count,
@@ -90,6 +91,25 @@ void tutti_codec_declare_vector(tutti_codec *c, tutti_plan *plan, const char *na
 
     snprintf(full, sizeof full, "%s.%s", c->prefix, name);
     tutti_declare_vector(plan, full, keep, slot);
+}
+
+void tutti_codec_declare_own(tutti_codec *c, tutti_plan *plan, const char *name, tutti_keep keep,
+                             tutti_codec_own *own)
+{
+    const tutti_plan_shares *shares = tutti_plan_shares_of(plan);
+    char full[sizeof c->prefix + 32];
+
+    if (shares == NULL) {
+        own->count = c->space->n;
+        tutti_codec_declare_vector(c, plan, name, keep, &own->at);
+        return;
+    }
+    snprintf(full, sizeof full, "%s.%s.shares", c->prefix, name);
+    own->stride = shares->elements;
+    own->count = (size_t)shares->mine * shares->elements;
+    tutti_declare_of_shares(
+        plan, &(tutti_state){ .name = full, .dtype = TUTTI_F32, .count = shares->elements },
+        &own->at);
 }
 
 void tutti_codec_declare_floats(tutti_codec *c, tutti_plan *plan, const char *name, tutti_keep keep,

@@ -24,8 +24,9 @@
 
    The residual is stored by elements of the model, so it does not depend on the partition into
    pieces. A change of workers keeps its mean, which is what the model has not received yet. With
-   server=on the owner of a sum has a second residual for what its re-encoding loses (stage 1);
-   without it that loss is not corrected.
+   logical shares each share has one, and a change of workers keeps them all. With server=on the
+   owner of a sum has a second residual for what its re-encoding loses (stage 1); without it that
+   loss is not corrected.
 
    Two options known from elsewhere are not here. ef_dtype: a residual of 16 bits drops what is
    below 2^-8 (bf16) or 2^-11 of it, so what was lost would no longer be delivered, which is all
@@ -43,9 +44,9 @@ typedef struct ef {
     int lr;
     double momentum, decay;
     double rate;                 /* the last learning rate above 0; declared if it is used */
-    float *e;                    /* declared: the residual */
+    tutti_codec_own e;           /* the residual */
     float *owner;                /* declared with `server`: the residual of an owner of sums */
-    float *b;                    /* declared with momentum: the worker's momentum */
+    tutti_codec_own b;           /* with momentum: the worker's momentum */
 } ef;
 static const tutti_option options[] = {
     { "codec", TUTTI_SPEC, TUTTI_AT(ef, codec), 0, 0, 0, "", "whose losses are made good" },
@@ -111,11 +112,11 @@ static void declare(tutti_codec *c, tutti_plan *plan)
 {
     ef *s = c->self;
 
-    tutti_codec_declare_vector(c, plan, "e", TUTTI_OWN_MEAN, &s->e);
+    tutti_codec_declare_own(c, plan, "e", TUTTI_OWN_MEAN, &s->e);
     if (s->server)
         tutti_codec_declare_vector(c, plan, "owner", TUTTI_OWN_SUM, &s->owner);
     if (s->momentum > 0)
-        tutti_codec_declare_vector(c, plan, "momentum", TUTTI_OWN_ZERO, &s->b);
+        tutti_codec_declare_own(c, plan, "momentum", TUTTI_OWN_ZERO, &s->b);
     if (s->lr == INSIDE || s->reset_on_lr_drop)
         tutti_codec_declare_value(c, plan, "rate", TUTTI_SAME, &s->rate, sizeof s->rate);
 }
@@ -123,9 +124,10 @@ static void declare(tutti_codec *c, tutti_plan *plan)
 static float *residual(const tutti_codec *c, const tutti_view *v)
 {
     const ef *s = c->self;
-    float *e = v->stage == 0 ? s->e : s->owner;
 
-    return e == NULL ? NULL : e + v->first;
+    if (v->stage <= 0)
+        return tutti_codec_own_of(&s->e, v);
+    return s->owner == NULL ? NULL : s->owner + v->first;
 }
 
 static tutti_codec *ef_choose(tutti_codec *c, const tutti_view *v)
@@ -138,7 +140,8 @@ static tutti_codec *ef_choose(tutti_codec *c, const tutti_view *v)
 static size_t ef_begin(tutti_codec *c, const tutti_codec_moment *m, int round, float **numbers)
 {
     ef *s = c->self;
-    float *const all[] = { s->e, s->owner };
+    float *const all[] = { s->e.at, s->owner };
+    const size_t n[] = { s->e.count, c->space->n };
     const double by =
         s->rate > 0 && m->lr > 0 && m->lr != s->rate && s->lr == INSIDE ? s->rate / m->lr : 1;
     const bool forget = s->reset_on_lr_drop && s->rate > 0 && m->lr <= 0.5 * s->rate;
@@ -146,9 +149,9 @@ static size_t ef_begin(tutti_codec *c, const tutti_codec_moment *m, int round, f
     (void)round, (void)numbers;
     for (size_t k = 0; k < TUTTI_LENGTH(all); k++)
         if (all[k] != NULL && forget)
-            tutti_fill(c->space->device, c->space->n, 0, all[k]);
+            tutti_fill(c->space->device, n[k], 0, all[k]);
         else if (all[k] != NULL && by != 1)
-            tutti_scale(c->space->device, c->space->n, (float)by, all[k]);
+            tutti_scale(c->space->device, n[k], (float)by, all[k]);
     if (m->lr > 0)
         s->rate = m->lr;
     return 0;
@@ -158,22 +161,22 @@ static const float *ef_before(tutti_codec *c, const tutti_view *v, const float *
 {
     tutti_device *d = c->space->device;
     const ef *s = c->self;
-    float *e = residual(c, v);
+    float *const e = residual(c, v), *const b = v->stage <= 0 ? tutti_codec_own_of(&s->b, v) : NULL;
 
     if (e == NULL)
         return x;
     if (s->decay < 1)
         tutti_scale(d, v->count, (float)s->decay, e);
-    if (s->b == NULL || v->stage != 0) {
+    if (b == NULL) {
         tutti_add(d, v->count, x, e);
         return e;
     }
-    tutti_blend(d, v->count, 1, x, (float)s->momentum, s->b + v->first);
+    tutti_blend(d, v->count, 1, x, (float)s->momentum, b);
     if (s->nesterov) {
         tutti_add(d, v->count, x, e);
-        tutti_axpy(d, v->count, (float)s->momentum, s->b + v->first, e);
+        tutti_axpy(d, v->count, (float)s->momentum, b, e);
     } else
-        tutti_add(d, v->count, s->b + v->first, e);
+        tutti_add(d, v->count, b, e);
     return e;
 }
 

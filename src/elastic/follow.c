@@ -80,13 +80,18 @@ static void leave_if_asked(tutti_follower *f)
 
 /* ---- an epoch ---- */
 
-bool tutti_follower_commit(tutti_follower *f, uint64_t step)
+bool tutti_follower_stays(tutti_follower *f)
 {
     tutti_node_view view;
 
     leave_if_asked(f);
     tutti_node_look(f->node, &view);
-    if (f->leaving && view.all_leave) /* the run ends here, without its results */
+    return !f->leaving || !view.all_leave; /* else the run ends here, without its results */
+}
+
+bool tutti_follower_commit(tutti_follower *f, uint64_t step)
+{
+    if (!tutti_follower_stays(f))
         return false;
     if (!tutti_node_step(f->node, f->epoch, step + 1))
         return false;
@@ -109,6 +114,16 @@ void tutti_follower_renew(tutti_follower *f)
     tutti_node_renew(f->node, f->epoch);
 }
 
+/* This process's rank among the members of the newest epoch. One that is no member any more, which
+   the world learns too, has none: -1. */
+static int64_t rank_of(const tutti_follower *f)
+{
+    for (int i = 0; i < f->newest->n; i++)
+        if (f->newest->members[i].id == tutti_node_id(f->node))
+            return f->newest->members[i].rank;
+    return -1;
+}
+
 /* turn->world NULL: the next epoch follows. */
 static tutti_status open_world(tutti_follower *f, const tutti_node_view *view, tutti_turn *turn,
                                tutti_error *err)
@@ -127,7 +142,9 @@ static tutti_status open_world(tutti_follower *f, const tutti_node_view *view, t
     if (status == TUTTI_OK) {
         f->epoch = turn->epoch = view->epoch;
         turn->step = view->step;
+        turn->run = tutti_node_run(f->node);
         tutti_follower_note_members(f);
+        turn->worker = rank_of(f);
         tutti_follower_write_pass(f);
         status = tutti_follower_find_image(f, view->step, &turn->image, &why);
         if (status == TUTTI_OK) {

@@ -73,6 +73,8 @@ typedef struct tutti_turn {
     tutti_world *world;       /* of the epoch's members, the client's to close; NULL: this process
                                     has left the run */
     uint64_t epoch, step;     /* the epoch, and the step at which it begins */
+    uint64_t run;             /* as tutti_node_run */
+    int64_t worker;           /* this process's tutti_member.rank */
     int64_t agreed_ns;        /* when this process had its state, and went to its meeting place */
     const tutti_image *image; /* the state of that step, until the first one is committed or
                                     tutti_follower_over; NULL: step 0 */
@@ -85,6 +87,9 @@ tutti_status tutti_follower_next(tutti_follower *f, tutti_turn *turn, tutti_erro
 /* May this step (from 0) be made? false: the epoch ends. All that the members send each other in
    the step has arrived. */
 bool tutti_follower_commit(tutti_follower *f, uint64_t step);
+/* Leaves the run if this process is to, as commit does: for a client that calls commit after some
+   steps only. false: all leave, and the run ends. */
+bool tutti_follower_stays(tutti_follower *f);
 /* Could one be made? false: the epoch of the last turn ends, so that computing a step would be in
    vain. A change without a loss is agreed with the end of a step, and the member learns it
    there. */

@@ -17,7 +17,8 @@
    begins and copied back when it fails; in rounds (modes/rounds.c) also values and slots, likewise.
    Everything else that is declared as state is written after the question. Methods promise it by
    TUTTI_WHOLE_STEPS; facilities that merge, delay or size steps keep state of a step before it is
-   over, and so do codecs that have a residual.
+   over, and so do codecs that have a residual. Where a codec encodes logical shares its states are
+   copied when a step begins, and copied back (exchange/shares.c).
 
    The price: pieces are not updated while others are exchanged, and updated shards are gathered
    before the step is over, not during the next one. Sums stay in g, which is there anyway. Client
@@ -42,7 +43,8 @@ tutti_status tutti_engine_commit_declare(tutti_engine *e, tutti_error *err)
 
     if (e->options.commit == NULL)
         return TUTTI_OK;
-    TUTTI_TRY(tutti_refuse(&e->m, &codec, 1, err));
+    if (!tutti_exchange_has_shares(e))
+        TUTTI_TRY(tutti_refuse(&e->m, &codec, 1, err));
     if ((e->m.traits & TUTTI_WHOLE_STEPS) == 0 || tutti_method_does(&e->m, modes) != NULL)
         TUTTI_TRY(tutti_refuse(&e->m, &apart, 1, err));
     if (e->options.own_values > 0)

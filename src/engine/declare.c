@@ -8,6 +8,7 @@
 #include "hooks.h"
 #include "logical.h"
 #include "refuse.h"
+#include "base/share.h"
 #include "collective/table.h"
 #include "optim/schedule.h"
 #include "state/plan.h"
@@ -224,6 +225,17 @@ static tutti_status check_method(const tutti_engine *e, tutti_error *err)
     return TUTTI_OK;
 }
 
+/* Logical shares may have state of their own. With parts of the data they are refused. */
+static void share_plan(tutti_engine *e)
+{
+    tutti_plan_shares shares = { .all = e->options.elastic_shares, .elements = e->layout.used };
+
+    if (shares.all == 0 || e->options.parts != NULL || e->m.rank >= e->m.workers)
+        return;
+    shares.first = tutti_share_logical(&e->division.share, e->m.rank, &shares.mine);
+    tutti_plan_has_shares(e->plan, &shares);
+}
+
 tutti_status tutti_engine_declare(tutti_engine *e, const tutti_method_ops *const *methods,
                                   tutti_error *err)
 {
@@ -241,6 +253,7 @@ tutti_status tutti_engine_declare(tutti_engine *e, const tutti_method_ops *const
         e->options.device_memory > 0 ? e->options.device_memory : TUTTI_UNBOUNDED, err));
     TUTTI_TRY(tutti_arena_open(&e->memory.host, e->rt, "host memory", "", TUTTI_UNBOUNDED, err));
     tutti_plan_count_in(e->plan, e->memory.device, e->memory.host);
+    share_plan(e);
     declare_own(e);
     if (!(m->traits & (TUTTI_OWNS_UPDATE | TUTTI_SHARDED_OPTIMIZER)))
         TUTTI_TRY(tutti_optimizer_declare(

@@ -31,10 +31,14 @@
    shares before, at most lg V. Each share is sent once, and the nodes that an owner keeps are of
    its parts only.
 
+   Where gradients go through a codec that makes sums, each share is encoded by itself, and its
+   rounds go through the tree in place of a gradient (exchange/shares.c).
+
    Client state (own_values), as running statistics of batch norms, begins each share of a step as
    the step began. After the step it is the mean over the shares that have samples, the same on all
    workers. Each worker gathers that of all shares, V times the state, and adds it in the tree. */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/share.h"
@@ -42,6 +46,7 @@
 #include "logical.h"
 #include "logical_tree.h"
 #include "optim/optim.h"
+#include "exchange/exchange.h"
 #include "refuse.h"
 
 typedef struct logical {
@@ -54,6 +59,8 @@ typedef struct logical {
     int *joins;                  /* [mine]: how many of them it is then added to */
     int levels;                  /* the most nodes that are kept */
     int sent;                    /* nodes that this worker sends; 0: `direct` */
+    size_t n;                    /* elements of what is added: of a gradient, or of the longest
+                                    rounds of a codec */
     float *cut;                  /* declared, sent x n: levels below `sent`, piece by piece and
                                     within a piece part by part */
     float *rest;                 /* declared, (levels - sent) x n: the levels above */
@@ -105,52 +112,68 @@ static int share_at(const logical *s, int at)
     return s->first + at * tutti_share_stride(&s->e->division.share);
 }
 
+/* The weight of this worker's share in that place: its part of the step's samples. */
+static double weight_of(const logical *s, uint64_t step, int at)
+{
+    const tutti_share of = tutti_share_by_logical(&s->e->division.share);
+
+    return (double)tutti_share_step(&of, step, share_at(s, at)) /
+           (double)tutti_share_step(&of, step, -1);
+}
+
 /* p->g, of this worker's share in that place, becomes what is added. */
 static void weigh_share(const logical *s, const tutti_piece *p, uint64_t step, int at)
 {
-    const tutti_share of = tutti_share_by_logical(&s->e->division.share);
-    const int64_t all = tutti_share_step(&of, step, -1);
-    const float weight =
-        (float)((double)tutti_share_step(&of, step, share_at(s, at)) / (double)all);
+    const float weight = (float)weight_of(s, step, at);
 
     if (weight != 1)
         tutti_scale(s->e->m.device, p->count, weight, p->g);
 }
 
-/* The first element of part `index` of a piece. */
-static size_t part_at(const logical *s, const tutti_piece *p, int index)
+static tutti_logical_vector gradient_of(tutti_piece *p)
 {
-    return tutti_engine_part_at(p->count, s->e->m.workers, index);
+    return (tutti_logical_vector){ p->g, p->first, p->count, p->index, &p->group };
 }
 
-/* level := p->g, or else p->g := level + p->g. */
-static void move_level(const logical *s, tutti_piece *p, int level, bool store)
+/* The first element of part `index` of that many. */
+static size_t part_at(const logical *s, size_t count, int index)
+{
+    return tutti_engine_part_at(count, s->e->m.workers, index);
+}
+
+/* level := v->x, or else v->x := level + v->x. */
+static void move_level(const logical *s, const tutti_logical_vector *v, int level, bool store)
 {
     tutti_device *d = s->e->m.device;
     const bool cut = level < s->sent;
 
     for (int w = 0; w < (cut ? s->e->m.workers : 1); w++) {
-        const size_t first = cut ? part_at(s, p, w) : 0,
-                     count = (cut ? part_at(s, p, w + 1) : p->count) - first;
+        const size_t first = cut ? part_at(s, v->count, w) : 0,
+                     count = (cut ? part_at(s, v->count, w + 1) : v->count) - first;
         float *const at =
-                         cut ? s->cut + (size_t)s->sent * (p->first + first) + (size_t)level * count
-                             : s->rest + (size_t)(level - s->sent) * s->e->m.n + p->first,
-                     *const g = p->g + first;
+                         cut ? s->cut + (size_t)s->sent * (v->first + first) + (size_t)level * count
+                             : s->rest + (size_t)(level - s->sent) * s->n + v->first,
+                     *const x = v->x + first;
         if (store)
-            tutti_copy(d, count, g, at);
+            tutti_copy(d, count, x, at);
         else
-            tutti_add(d, count, at, g);
+            tutti_add(d, count, at, x);
     }
 }
 
-/* p->g is the gradient of this worker's share `at`: weighs it, and adds it to the nodes with which
-   it makes larger ones. Returns the number of nodes that are kept besides. */
-static int join_share(const logical *s, tutti_piece *p, uint64_t step, int at)
+/* v->x is of this worker's share `at`: adds it to the nodes with which it makes larger ones.
+   Returns the number of nodes that are kept in addition. */
+static int join_share(const logical *s, const tutti_logical_vector *v, int at)
 {
-    weigh_share(s, p, step, at);
     for (int k = 1; k <= s->joins[at]; k++)
-        move_level(s, p, s->depth[at] - k, false);
+        move_level(s, v, s->depth[at] - k, false);
     return s->depth[at] - s->joins[at];
+}
+
+/* v->x is of a share that is not this worker's last one. */
+static void keep_share(const logical *s, const tutti_logical_vector *v, int at)
+{
+    move_level(s, v, join_share(s, v, at), true);
 }
 
 /* Keeps the first number of a step that is not finite, by piece. */
@@ -201,7 +224,8 @@ static void keep_state(const logical *s, int at)
     state[s->state_size - 1] = any;
 }
 
-/* Each worker gathers the client's state after all shares of the step. */
+/* Each worker gathers the client's state after all shares of the step. Before, it waits until all
+   have the state of their shares. */
 static tutti_status exchange_rest(void *self, tutti_error *err)
 {
     const logical *s = self;
@@ -212,6 +236,7 @@ static tutti_status exchange_rest(void *self, tutti_error *err)
     tutti_doing was;
     tutti_status status;
 
+    TUTTI_TRY(tutti_exchange_shares_exchanged(e, err));
     if (s->state == NULL)
         return TUTTI_OK;
     was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
@@ -231,6 +256,7 @@ static tutti_status end_step(void *self, tutti_error *err)
     const float *all[TUTTI_LOGICAL_MOST];
     float *const now = s->e->own_values.now;
 
+    tutti_exchange_shares_over(s->e);
     (void)err;
     if (s->state == NULL)
         return TUTTI_OK;
@@ -263,7 +289,13 @@ static tutti_status end_pass(void *self, tutti_error *err)
         tutti_piece *p = &e->pieces[k];
         tutti_engine_unscale(e, p, e->scaler.now.scale);
         TUTTI_TRY(check_share(s, k, at, err));
-        move_level(s, p, join_share(s, p, e->counts.progress.step, at), true);
+        if (e->sums.exchange != NULL)
+            TUTTI_TRY(tutti_exchange_share(e, p, at, err));
+        else {
+            const tutti_logical_vector v = gradient_of(p);
+            weigh_share(s, p, e->counts.progress.step, at);
+            keep_share(s, &v, at);
+        }
     }
     return TUTTI_OK;
 }
@@ -285,45 +317,47 @@ static float *add_nodes(const logical *s, tutti_logical_node of, float *in, size
     return left;
 }
 
-/* The offset of this worker's part of a piece in memory for its parts of all pieces. Parts are
-   rounded up. */
-static size_t part_place(const logical *s, const tutti_piece *p)
+/* The offset of this worker's part of a vector in memory for its parts of all of them. first: of
+   the vector, which is of piece `index`. Parts are rounded up. */
+static size_t part_place(const logical *s, size_t first, int index)
 {
-    return p->first / (size_t)s->e->m.workers + (size_t)p->index * TUTTI_ENGINE_PART_OVER;
+    return first / (size_t)s->e->m.workers + (size_t)index * TUTTI_ENGINE_PART_OVER;
 }
 
 static size_t part_room(const logical *s)
 {
-    return s->e->m.n / (size_t)s->e->m.workers +
+    return s->n / (size_t)s->e->m.workers +
            ((size_t)tutti_engine_most_pieces(s->e) + 1) * TUTTI_ENGINE_PART_OVER;
 }
 
 /* By way of the parts' owners. */
-static tutti_status sum_by_parts(const logical *s, tutti_piece *p, float *part, tutti_error *err)
+static tutti_status sum_by_parts(const logical *s, const tutti_logical_vector *v, float *part,
+                                 tutti_error *err)
 {
-    tutti_engine *e = s->e;
+    const tutti_engine *e = s->e;
+    tutti_device *d = e->m.device;
     const int n = e->m.workers;
-    const size_t first = part_at(s, p, e->m.rank), own = part_at(s, p, e->m.rank + 1) - first;
-    size_t *const to = s->counts + (size_t)p->index * 3 * (size_t)n, *const from = to + n,
+    const size_t first = part_at(s, v->count, e->m.rank),
+                 own = part_at(s, v->count, e->m.rank + 1) - first;
+    size_t *const to = s->counts + (size_t)v->index * 3 * (size_t)n, *const from = to + n,
                   *const owned = from + n;
-    float *const in = s->in + (size_t)s->nodes * part_place(s, p),
-                 *const result = part != NULL ? part : p->g + first;
+    float *const in = s->in + (size_t)s->nodes * part_place(s, v->first, v->index),
+                 *const result = part != NULL ? part : v->x + first;
     int next = 0;
 
     for (int w = 0; w < n; w++) {
-        owned[w] = part_at(s, p, w + 1) - part_at(s, p, w);
+        owned[w] = part_at(s, v->count, w + 1) - part_at(s, v->count, w);
         to[w] = (size_t)s->sent * owned[w];
         from[w] = (size_t)s->nodes_of[w] * own;
     }
     TUTTI_TRY(tutti_alltoall_v(
-        &p->group, to,
-        tutti_f32(e->m.device, s->cut + (size_t)s->sent * p->first, (size_t)s->sent * p->count),
-        tutti_f32(e->m.device, in, (size_t)s->nodes * own), err));
-    tutti_copy(e->m.device, own, add_nodes(s, (tutti_logical_node){ 0, s->shares }, in, own, &next),
-               result);
+        v->group, to,
+        tutti_f32(d, s->cut + (size_t)s->sent * v->first, (size_t)s->sent * v->count),
+        tutti_f32(d, in, (size_t)s->nodes * own), err));
+    tutti_copy(d, own, add_nodes(s, (tutti_logical_node){ 0, s->shares }, in, own, &next), result);
     return part != NULL ? TUTTI_OK
-                        : tutti_allgather_v(&p->group, owned, tutti_f32(e->m.device, result, own),
-                                            tutti_f32(e->m.device, p->g, p->count), err);
+                        : tutti_allgather_v(v->group, owned, tutti_f32(d, result, own),
+                                            tutti_f32(d, v->x, v->count), err);
 }
 
 /* `from`, one after the other: this worker's part of the shares first, ..., first + count - 1. Adds
@@ -332,14 +366,16 @@ static void count_up(const logical *s, const tutti_piece *p, tutti_logical_node 
                      float *from)
 {
     tutti_device *d = s->e->m.device;
-    const size_t own = part_at(s, p, s->e->m.rank + 1) - part_at(s, p, s->e->m.rank);
+    const size_t own =
+        part_at(s, p->count, s->e->m.rank + 1) - part_at(s, p->count, s->e->m.rank);
     tutti_logical_node kept[TUTTI_LOGICAL_NODES + 1];
     float *level[TUTTI_LOGICAL_NODES + 1], *at[TUTTI_LOGICAL_NODES + 1];
     int n = tutti_logical_nodes(s->shares, (tutti_logical_node){ 0, shares.first }, kept);
 
     for (int k = 0; k <= TUTTI_LOGICAL_NODES; k++)
-        at[k] = level[k] =
-            k == 0 || k >= s->levels ? part : s->in + (size_t)(k - 1) * part_room(s) + part_place(s, p);
+        at[k] = level[k] = k == 0 || k >= s->levels ? part
+                                                    : s->in + (size_t)(k - 1) * part_room(s) +
+                                                          part_place(s, p->first, p->index);
     for (int i = 0; i < shares.count; i++) {
         kept[n] = (tutti_logical_node){ shares.first + i, 1 };
         at[n] = from + (size_t)i * own;
@@ -360,14 +396,14 @@ static tutti_status sum_pass(const logical *s, tutti_piece *p, float *part, tutt
     tutti_engine *e = s->e;
     const int n = e->m.workers, at = (int)e->step.pass.index, first = at * n,
               count = s->shares - first < n ? s->shares - first : n;
-    const size_t own = part_at(s, p, e->m.rank + 1) - part_at(s, p, e->m.rank);
+    const size_t own = part_at(s, p->count, e->m.rank + 1) - part_at(s, p->count, e->m.rank);
     size_t *const to = s->counts + (size_t)p->index * 3 * (size_t)n, *const from = to + n;
     float *const received = e->piece_state[p->index].received;
 
     if (at < s->mine)
         weigh_share(s, p, p->step, at);
     for (int w = 0; w < n; w++) {
-        to[w] = at < s->mine ? part_at(s, p, w + 1) - part_at(s, p, w) : 0;
+        to[w] = at < s->mine ? part_at(s, p->count, w + 1) - part_at(s, p->count, w) : 0;
         from[w] = w < count ? own : 0;
     }
     TUTTI_TRY(tutti_alltoall_v(&p->group, to,
@@ -377,35 +413,93 @@ static tutti_status sum_pass(const logical *s, tutti_piece *p, float *part, tutt
     return TUTTI_OK;
 }
 
-static tutti_status sum_directly(const logical *s, tutti_piece *p, float *part, tutti_error *err)
+static tutti_status sum_directly(const logical *s, const tutti_logical_vector *v, float *part,
+                                 tutti_error *err)
 {
-    tutti_engine *e = s->e;
+    const tutti_engine *e = s->e;
     const int n = e->m.workers;
-    const tutti_buffer whole = tutti_f32(e->m.device, p->g, p->count);
-    size_t *const owned = s->counts + (size_t)p->index * 3 * (size_t)n;
+    const tutti_buffer whole = tutti_f32(e->m.device, v->x, v->count);
+    size_t *const owned = s->counts + (size_t)v->index * 3 * (size_t)n;
 
     if (part == NULL)
-        return tutti_allreduce(&p->group, TUTTI_SUM, whole, err);
+        return tutti_allreduce(v->group, TUTTI_SUM, whole, err);
     for (int w = 0; w < n; w++)
-        owned[w] = part_at(s, p, w + 1) - part_at(s, p, w);
-    return tutti_reduce_scatter_v(&p->group, TUTTI_SUM, owned, whole,
+        owned[w] = part_at(s, v->count, w + 1) - part_at(s, v->count, w);
+    return tutti_reduce_scatter_v(v->group, TUTTI_SUM, owned, whole,
                                   tutti_f32(e->m.device, part, owned[e->m.rank]), err);
+}
+
+/* v->x is of this worker's last share: the sum over all shares. */
+static tutti_status sum_of_all(const logical *s, const tutti_logical_vector *v, float *part,
+                               tutti_error *err)
+{
+    const int depth = join_share(s, v, s->mine - 1);
+
+    if (s->direct)
+        return sum_directly(s, v, part, err);
+    move_level(s, v, depth, true);
+    return sum_by_parts(s, v, part, err);
+}
+
+/* The last share's gradient is there: what was found in an earlier one counts for the step. */
+static void take_over_bad(const logical *s, int piece)
+{
+    if (s->mine > 1 && s->bad[piece].found)
+        s->e->piece_state[piece].bad = s->bad[piece];
 }
 
 static tutti_status sum(void *self, tutti_piece *p, float *part, tutti_error *err)
 {
     const logical *s = self;
-    int depth;
+    const tutti_logical_vector v = gradient_of(p);
 
     if (is_held(s))
         return sum_pass(s, p, part, err);
-    depth = join_share(s, p, p->step, s->mine - 1);
-    if (s->mine > 1 && s->bad[p->index].found)
-        s->e->piece_state[p->index].bad = s->bad[p->index];
-    if (s->direct)
-        return sum_directly(s, p, part, err);
-    move_level(s, p, depth, true);
-    return sum_by_parts(s, p, part, err);
+    take_over_bad(s, p->index);
+    weigh_share(s, p, p->step, s->mine - 1);
+    return sum_of_all(s, &v, part, err);
+}
+
+/* ---- for codecs ---- */
+
+static const tutti_facility_ops logical_shares; /* below */
+
+static const logical *shares_of(const tutti_engine *e)
+{
+    return tutti_facility_self(&e->m, &logical_shares);
+}
+
+double tutti_logical_weight(const tutti_engine *e, uint64_t step, int at)
+{
+    return weight_of(shares_of(e), step, at);
+}
+
+void tutti_logical_ends(const tutti_engine *e, int piece)
+{
+    take_over_bad(shares_of(e), piece);
+}
+
+tutti_status tutti_logical_add(const tutti_engine *e, const tutti_logical_vector *v, int at,
+                               tutti_error *err)
+{
+    const logical *s = shares_of(e);
+
+    if (at + 1 == s->mine)
+        return sum_of_all(s, v, NULL, err);
+    keep_share(s, v, at);
+    return TUTTI_OK;
+}
+
+/* ---- steps as a whole ---- */
+
+static void undo(void *self)
+{
+    tutti_exchange_shares_undo(((const logical *)self)->e);
+}
+
+static void *beside(const void *self, const void *memory, uint64_t *step)
+{
+    return tutti_exchange_shares_beside(((const logical *)self)->e, memory, step);
 }
 
 /* ---- declaring ---- */
@@ -464,6 +558,25 @@ static tutti_status plan_nodes(logical *s, tutti_error *err)
     return TUTTI_OK;
 }
 
+/* A codec of gradients encodes each share by itself; others are refused. */
+static tutti_status refuse_codec(const tutti_engine *e, tutti_error *err)
+{
+    const char *mend, *against = tutti_exchange_shares_against(e, &mend);
+    char about[160];
+    const tutti_conflict codec = { TUTTI_ASKED_CODEC,
+                                   "adds the gradients of logical shares here (elastic-shares)",
+                                   about, ", or elastic-shares" };
+
+    if (against == NULL || e->sums.exchange == NULL || e->options.codec[0] != 0) {
+        snprintf(about, sizeof about, ", and %s", against != NULL ? against : "");
+        return against != NULL ? tutti_refuse(&e->m, &codec, 1, err) : TUTTI_OK;
+    }
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "elastic-shares is %d, but method '%s' has a codec, and %s; %s, or omit "
+                      "elastic-shares",
+                      e->options.elastic_shares, e->m.ops->name, against, mend);
+}
+
 static tutti_status refuse_logical(const tutti_engine *e, tutti_error *err)
 {
     static const char adds[] = "adds the gradients of logical shares here (elastic-shares)",
@@ -471,9 +584,6 @@ static tutti_status refuse_logical(const tutti_engine *e, tutti_error *err)
     static const tutti_conflict conflicts[] = {
         { TUTTI_ASKED_PARTITION, adds, NULL, omit },
         { TUTTI_ASKED_LAZY, adds, ", and which rows a sum over some shares has is not known",
-          omit },
-        { TUTTI_ASKED_CODEC, adds,
-          ", and it would encode the gradient of each worker, which depends on their number",
           omit },
     };
     const char *why =
@@ -486,6 +596,10 @@ static tutti_status refuse_logical(const tutti_engine *e, tutti_error *err)
         : e->options.batch_of != NULL && e->m.held != TUTTI_HELD_WHOLE
             ? "holds gradients by piece, so that shares are dealt to the workers in turn: omit "
               "batch-share"
+        : e->sums.exchange != NULL && (e->sums.codec_team > 1 || e->options.codec_report > 0 ||
+                                       e->options.codec_cost != TUTTI_CODEC_COST_OFF)
+            ? "has a codec, which encodes each share: leave codec-cost, codec-report and "
+              "codec-hierarchy off"
         : e->sums.collective != NULL && strstr(e->sums.collective, "order=any") != NULL
             ? "cannot have them with a collective that adds in an order of its own (order=any)"
             : NULL;
@@ -495,7 +609,8 @@ static tutti_status refuse_logical(const tutti_engine *e, tutti_error *err)
                           "elastic-shares is %d, but method '%s' %s; or omit elastic-shares "
                           "(docs/design/membership.md)",
                           e->options.elastic_shares, e->m.ops->name, why);
-    return tutti_refuse(&e->m, conflicts, TUTTI_LENGTH(conflicts), err);
+    TUTTI_TRY(tutti_refuse(&e->m, conflicts, TUTTI_LENGTH(conflicts), err));
+    return refuse_codec(e, err);
 }
 
 /* Declares memory for that many numbers, if there are any. */
@@ -534,11 +649,13 @@ static const tutti_facility_ops logical_shares = { .close = close_logical,
                                                    .end_pass = end_pass,
                                                    .sum = sum,
                                                    .exchange_rest = exchange_rest,
+                                                   .undo = undo,
+                                                   .beside = beside,
                                                    .end_step = end_step };
 
 tutti_status tutti_engine_logical_declare(tutti_engine *e, tutti_error *err)
 {
-    const size_t workers = (size_t)e->m.workers, n = e->m.n;
+    const size_t workers = (size_t)e->m.workers;
     size_t pieces;
     logical *s;
 
@@ -559,6 +676,7 @@ tutti_status tutti_engine_logical_declare(tutti_engine *e, tutti_error *err)
                           e->options.elastic_shares);
     s->e = e;
     s->shares = e->options.elastic_shares;
+    s->n = e->m.n;
     e->division.share.logical = is_held(s) ? -s->shares : s->shares;
     tutti_facility_add(&e->m, &logical_shares, s);
     s->first = tutti_share_logical(&e->division.share, e->m.rank, &s->mine);
@@ -578,9 +696,11 @@ tutti_status tutti_engine_logical_declare(tutti_engine *e, tutti_error *err)
     TUTTI_TRY(plan_nodes(s, err));
     plan_levels(s);
     TUTTI_TRY(declare_state(s, err));
-    declare_floats(e, "logical.cut", (size_t)s->sent * n, &s->cut);
+    if (e->sums.exchange != NULL)
+        TUTTI_TRY(tutti_exchange_shares_declare(e, &s->n, err));
+    declare_floats(e, "logical.cut", (size_t)s->sent * s->n, &s->cut);
     declare_floats(e, "logical.in", s->sent > 0 ? (size_t)s->nodes * part_room(s) : 0, &s->in);
-    declare_floats(e, "logical.rest", s->levels > s->sent ? (size_t)(s->levels - s->sent) * n : 0,
+    declare_floats(e, "logical.rest", s->levels > s->sent ? (size_t)(s->levels - s->sent) * s->n : 0,
                    &s->rest);
     return TUTTI_OK;
 }

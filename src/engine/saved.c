@@ -177,12 +177,13 @@ static tutti_status list_beside(const tutti_engine *e, items *list, uint64_t *st
     for (size_t i = 0; i < tutti_plan_count(e->plan); i++) {
         void *memory;
         const tutti_state *s = tutti_plan_state(e->plan, i, &memory);
-        void *const there = s->ranges != NULL && s->keep != TUTTI_SCRATCH
-                                ? tutti_facilities_beside(e, memory, step)
-                                : NULL;
+        const bool part = s->keep == TUTTI_SLICE && (s->ranges != NULL || s->of > 0);
+        void *const there = part ? tutti_facilities_beside(e, memory, step) : NULL;
         *known = *known || there != NULL;
-        if (there != NULL)
+        if (there != NULL && s->ranges != NULL)
             TUTTI_TRY(tutti_saved_ranges(e, list, s, (tutti_place){ .memory = there }, true, err));
+        else if (there != NULL)
+            TUTTI_TRY(tutti_saved_unplaced(list, s, (tutti_place){ .memory = there }, -1, err));
     }
     return TUTTI_OK;
 }

@@ -37,6 +37,9 @@ tutti_status tutti_saved_range(const tutti_engine *e, items *list, const placed 
    it, if others have the same values. */
 tutti_status tutti_saved_ranges(const tutti_engine *e, items *list, const tutti_state *s,
                                 tutti_place at, bool all, tutti_error *err);
+/* Adds what this rank has, at `at`, of a state that is not placed. owner: -1: it is of the run. */
+tutti_status tutti_saved_unplaced(items *list, const tutti_state *s, tutti_place at, int owner,
+                              tutti_error *err);
 /* Lists what this rank saves, or (by) what it reads of a checkpoint of those savers, except what
    facilities read themselves. A rank that only serves has shards, but neither x nor state of its
    own. checkpoint: the savers'; NULL: it has all that this run declares. */

@@ -77,6 +77,24 @@ tutti_status tutti_saved_ranges(const tutti_engine *e, items *list, const tutti_
     return TUTTI_OK;
 }
 
+tutti_status tutti_saved_unplaced(items *list, const tutti_state *s, tutti_place at, int owner,
+                              tutti_error *err)
+{
+    return tutti_saved_append(list,
+                              &(tutti_saved){ .state = s->name,
+                                              .tensor = "",
+                                              .keep = s->keep,
+                                              .dtype = s->dtype,
+                                              .owner = owner,
+                                              .count = s->of > 0 ? s->of : s->count,
+                                              .begin = s->first,
+                                              .end = s->first + s->count,
+                                              .data = at.memory,
+                                              .tier = at.tier,
+                                              .at = at.at },
+                              err);
+}
+
 /* The worker of the saved run whose part worker k has now; -1: none. */
 static int64_t saved_part(const savers *by, int workers, int k)
 {
@@ -143,19 +161,7 @@ static tutti_status add_state(const tutti_engine *e, items *list, const placed *
         TUTTI_TRY(tutti_saved_range(e, list, of, whole || low < s->first ? s->first : low,
                             whole || high > end ? end : high, err));
     } else if (reading || !same || index == 0)
-        TUTTI_TRY(tutti_saved_append(list,
-                              &(tutti_saved){ .state = s->name,
-                                              .tensor = "",
-                                              .keep = s->keep,
-                                              .dtype = s->dtype,
-                                              .owner = of->owner,
-                                              .count = s->of > 0 ? s->of : s->count,
-                                              .begin = s->first,
-                                              .end = s->first + s->count,
-                                              .data = at.memory,
-                                              .tier = at.tier,
-                                              .at = at.at },
-                              err));
+        TUTTI_TRY(tutti_saved_unplaced(list, s, at, of->owner, err));
     return TUTTI_OK;
 }
 

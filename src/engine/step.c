@@ -77,6 +77,7 @@ tutti_status tutti_engine_find(tutti_engine *e, tutti_rate *rate, tutti_engine_v
 tutti_status tutti_engine_found(tutti_engine *e, const tutti_engine_verdict *found,
                                 tutti_error *err)
 {
+    tutti_exchange_shares_found(e, found->bad);
     TUTTI_TRY(tutti_engine_commit(e, err));
     return tutti_engine_judged(e, found, err);
 }

@@ -6,7 +6,7 @@
 #include "engine_internal.h"
 #include "refuse.h"
 
-enum { NAME_BYTES = 48, KNOWN_TRAITS = 2 * TUTTI_WHOLE_STEPS - 1 };
+enum { NAME_BYTES = 48, KNOWN_TRAITS = 2 * TUTTI_STATES_OF_SHARES - 1 };
 
 /* True if the name can be written in a spec (its grammar is in base.h). */
 static bool can_be_asked_for(const char *name)

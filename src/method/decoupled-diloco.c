@@ -271,40 +271,54 @@ static const float *merge_hand(tutti_method *m)
 
 /* ---- the standby ---- */
 
-/* What a standby has to know in addition to theta and v: records, counts, what is settled, over. */
+enum { NOTE_PARTS = 4 };
+typedef struct note_part {
+    void *at;
+    size_t bytes;
+} note_part;
+
+/* What a standby has to know in addition to theta and v, in the order of the note. */
+static void note_parts(decoupled *s, int workers, note_part part[NOTE_PARTS])
+{
+    part[0] = (note_part){ s->record, (size_t)workers * sizeof *s->record };
+    part[1] = (note_part){ s->settled, (size_t)workers * sizeof *s->settled };
+    part[2] = (note_part){ &s->all, sizeof s->all };
+    part[3] = (note_part){ &s->over, sizeof s->over };
+}
+
 static void write_note(tutti_method *m, void *note)
 {
-    const decoupled *s = m->self;
-    const size_t workers = (size_t)m->workers;
+    note_part part[NOTE_PARTS];
     char *at = note;
 
-    memcpy(at, s->record, workers * sizeof *s->record);
-    memcpy(at += workers * sizeof *s->record, s->settled, workers * sizeof *s->settled);
-    memcpy(at += workers * sizeof *s->settled, &s->all, sizeof s->all);
-    memcpy(at + sizeof s->all, &s->over, sizeof s->over);
+    note_parts(m->self, m->workers, part);
+    for (int i = 0; i < NOTE_PARTS; at += part[i++].bytes)
+        memcpy(at, part[i].at, part[i].bytes);
 }
 
 static size_t note_bytes(const tutti_method *m)
 {
-    const decoupled *s = m->self;
-    return (size_t)m->workers * (sizeof *s->record + sizeof *s->settled) + sizeof s->all +
-           sizeof s->over;
+    note_part part[NOTE_PARTS];
+    size_t bytes = 0;
+
+    note_parts(m->self, m->workers, part);
+    for (int i = 0; i < NOTE_PARTS; i++)
+        bytes += part[i].bytes;
+    return bytes;
 }
 
 /* On the standby: makes the merge that the server has made. */
 static tutti_status copied(tutti_method *m, float *moved, const void *note, tutti_error *err)
 {
-    decoupled *s = m->self;
-    const size_t workers = (size_t)m->workers;
+    note_part part[NOTE_PARTS];
     const char *at = note;
 
     (void)err;
     if (moved != NULL)
         move(m, moved);
-    memcpy(s->record, at, workers * sizeof *s->record);
-    memcpy(s->settled, at += workers * sizeof *s->record, workers * sizeof *s->settled);
-    memcpy(&s->all, at += workers * sizeof *s->settled, sizeof s->all);
-    memcpy(&s->over, at + sizeof s->all, sizeof s->over);
+    note_parts(m->self, m->workers, part);
+    for (int i = 0; i < NOTE_PARTS; at += part[i++].bytes)
+        memcpy(part[i].at, at, part[i].bytes);
     return TUTTI_OK;
 }
 

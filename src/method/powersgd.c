@@ -58,7 +58,10 @@ static tutti_status powersgd_open(tutti_method *m, tutti_error *err)
 static const char *const powersgd_constraints[] = {
     "clip-norm and weight decay act on the decompressed mean, never between the residual and the "
     "codec",
-    "resumed with another number of workers, each has the mean of the residuals",
+    "resumed with another number of workers, each has the mean of the residuals; with logical "
+    "shares each share has its own, and the bits go on",
+    "where workers come and go (workers), one that is killed takes the residuals of its shares with "
+    "it, and the run ends: it is resumed from its newest checkpoint",
     "codec is part of the method: codec must be omitted", NULL
 };
 
@@ -84,7 +87,8 @@ const tutti_method_ops tutti_method_powersgd = {
     .defaults = powersgd_defaults,
     .settles = powersgd_settles,
     .self_bytes = sizeof(powersgd),
-    .traits = TUTTI_REPLICAS_EQUAL | TUTTI_ASKS_FOR_VALUES,
+    .traits = TUTTI_REPLICAS_EQUAL | TUTTI_ASKS_FOR_VALUES | TUTTI_LOGICAL_SHARES |
+              TUTTI_WHOLE_STEPS | TUTTI_STATES_OF_SHARES,
     .axes = { "all-reduce", "every step", "low rank, error feedback", "buckets, overlap",
               "replicated", "any" },
     .declare = powersgd_declare,

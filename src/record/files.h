@@ -44,6 +44,49 @@ size_t tutti_record_head(char *to, int rank, int workers, const tutti_record_clo
 size_t tutti_record_event(char *to, int rank, const char *tensor, const tutti_trace_event *e,
                           int64_t ahead_ns);
 
+/* ---- member.c: the part that a member writes of the trace of a run whose workers come and go.
+   merge.h makes one trace of all parts, on the clock of the first member. ---- */
+
+typedef struct tutti_record_member {
+    tutti_runtime *rt;
+    const char *folder;              /* the run's */
+    uint64_t run;                    /* the number of the run */
+    int worker;                      /* a number that no other process of the run ever has */
+    size_t most;                     /* events of a part */
+    int most_workers;                /* of the run at a time: parts that come when those that are
+                                        there have as many events get fewer */
+} tutti_record_member;
+typedef struct tutti_record_part tutti_record_part;
+/* Makes the folder of the parts, as that of this run. One process calls it, when there are no other
+   parts (tutti_record_parts_remove), before any opens its part. */
+tutti_status tutti_record_parts_begin(tutti_runtime *rt, const char *folder, uint64_t run,
+                                      tutti_error *err);
+/* Removes all parts of an earlier run, if there are any. */
+tutti_status tutti_record_parts_remove(tutti_runtime *rt, const char *folder, tutti_error *err);
+/* Opens the part of a member. TUTTI_ERR_USAGE: this process sees no folder of that run. */
+tutti_status tutti_record_part_open(tutti_record_part **out, const tutti_record_member *of,
+                                    tutti_error *err);
+/* How many events it still takes. p NULL: none. */
+size_t tutti_record_part_left(const tutti_record_part *p);
+/* Adds how far its clock is ahead of that of the run's first member. */
+tutti_status tutti_record_part_clock(tutti_record_part *p, const tutti_record_clock *clock,
+                                     tutti_error *err);
+/* An epoch begins for this member now; it is over, in which `lost` more events did not fit. ended:
+   the run has ended with it. */
+tutti_status tutti_record_part_in(tutti_record_part *p, uint64_t epoch, uint64_t step, int workers,
+                                  tutti_error *err);
+tutti_status tutti_record_part_over(tutti_record_part *p, bool ended, uint64_t lost,
+                                    tutti_error *err);
+/* Adds an event; tensor as of tutti_record_event. */
+tutti_status tutti_record_part_add(tutti_record_part *p, const char *tensor,
+                                   const tutti_trace_event *e, tutti_error *err);
+/* Writes what was added: at once (now), or if it is much, or was added some time ago. What a member
+   has not written when it is killed is lost. */
+tutti_status tutti_record_part_write(tutti_record_part *p, bool now, tutti_error *err);
+/* Closes it and frees p in any case. gone: "leave" or "failure": how this member has gone, while
+   the run may go on; NULL: it stays to the end. Accepts p NULL. */
+tutti_status tutti_record_part_close(tutti_record_part *p, const char *gone, tutti_error *err);
+
 /* ---- log_to.c: other forms of the rows of metrics.jsonl ---- */
 
 /* Forms, as bits: 1 << TUTTI_RECORD_CSV. */

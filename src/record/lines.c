@@ -80,6 +80,18 @@ size_t tutti_record_thread_line(char *to, int rank, int thread, const char *name
                             rank, thread, plain);
 }
 
+size_t tutti_record_process_line(char *to, int rank, const char *host, long process)
+{
+    char plain[TUTTI_RECORD_NAME];
+
+    snprintf(plain, sizeof plain, "%s", host);
+    make_plain(plain);
+    return (size_t)snprintf(to, TUTTI_RECORD_LINE, /* with a time, as above */
+                            "{\"name\":\"process_labels\",\"ph\":\"M\",\"pid\":%d,\"ts\":0.000,"
+                            "\"args\":{\"labels\":\"%s, process %ld\"}},\n",
+                            rank, plain, process);
+}
+
 size_t tutti_record_head(char *to, int rank, int workers, const tutti_record_clock *clock,
                          uint64_t lost)
 {

@@ -69,16 +69,9 @@ static tutti_status count_name(void *user, const char *name, tutti_error *err)
 
 /* ---- the trace of one rank ---- */
 
-/* The trace of all ranks, while it is written. */
-typedef struct trace_file {
-    tutti_file *file;
-    int workers;
-    bool begun;                  /* a line was written */
-} trace_file;
-
 /* Writes lines that end with ",\n", but not the ",\n" of the last one: whether another line follows
    is known at the next call, or at the end of the array. */
-static tutti_status write_lines(trace_file *to, const char *text, size_t length, tutti_error *err)
+static tutti_status write_lines(tutti_record_merged *to, const char *text, size_t length, tutti_error *err)
 {
     if (length <= 2)
         return TUTTI_OK;
@@ -87,10 +80,10 @@ static tutti_status write_lines(trace_file *to, const char *text, size_t length,
     return tutti_file_write(to->file, text, length - 2, err);
 }
 
-/* Is the line that begins at `at` whole? Then *length is its length, with the newline. */
-static bool whole_line(const char *at, const char *end, size_t *length)
+bool tutti_record_whole_line(const char *at, const char *end, size_t *length)
 {
-    const char *newline = memchr(at, '\n', (size_t)(end - at));
+    /* of an empty text `at` is NULL */
+    const char *newline = at != end ? memchr(at, '\n', (size_t)(end - at)) : NULL;
 
     if (newline == NULL)
         return false;
@@ -163,10 +156,23 @@ static size_t put_event(char *to, const char *line, size_t length, const tutti_r
     return (size_t)snprintf(to, length + TUTTI_RECORD_US, "%s%s%s%s", copy, key, at, end);
 }
 
-/* Adds the text of a rank's trace. Its clock is read first: a time between two measurements needs
-   the later one, which stands behind it. */
-static tutti_status merge_text(trace_file *to, int rank, const char *text, size_t bytes,
-                               tutti_error *err)
+int64_t tutti_record_ended_ns(const char *line, size_t length)
+{
+    static const char ts[] = ",\"ts\":", dur[] = ",\"dur\":";
+    const char *at = memmem(line, length, ts, sizeof ts - 1), *end;
+    int64_t begin_ns, lasts_ns;
+
+    if (at == NULL || !read_us(at + sizeof ts - 1, &begin_ns, &end))
+        return INT64_MIN;
+    at = memmem(line, length, dur, sizeof dur - 1);
+    return at != NULL && read_us(at + sizeof dur - 1, &lasts_ns, &end) ? begin_ns + lasts_ns
+                                                                      : begin_ns;
+}
+
+/* Its clock is read first: a time between two measurements needs the later one, which stands behind
+   it. */
+tutti_status tutti_record_merge_text(tutti_record_merged *to, int rank, const char *text,
+                                     size_t bytes, tutti_error *err)
 {
     static const char clock_line[] = "{\"name\":\"measured\",";
     tutti_record_clock clocks[CLOCKS] = { { .reference = 0 } };
@@ -177,7 +183,7 @@ static tutti_status merge_text(trace_file *to, int rank, const char *text, size_
     char *out;
     tutti_status status;
 
-    for (const char *at = text; whole_line(at, end, &length); at += length, lines++)
+    for (const char *at = text; tutti_record_whole_line(at, end, &length); at += length, lines++)
         if (length > sizeof clock_line && memcmp(at, clock_line, sizeof clock_line - 1) == 0)
             take_clock(at, length, clocks, &n, &lost);
     n = n > 0 ? n : 1; /* never measured: clocks[0], which is 0 ahead */
@@ -186,17 +192,25 @@ static tutti_status merge_text(trace_file *to, int rank, const char *text, size_
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "merging the trace of rank %d (%zu bytes)",
                           rank, bytes);
     used = tutti_record_head(out, rank, to->workers, &clocks[n - 1], lost);
-    for (const char *at = text; whole_line(at, end, &length); at += length)
+    for (const char *at = text; tutti_record_whole_line(at, end, &length); at += length)
         used += put_event(out + used, at, length, clocks, n);
+    to->lost += lost;
     status = write_lines(to, out, used, err);
     tutti_free(out);
     return status;
 }
 
+tutti_status tutti_record_merge_end(tutti_record_merged *to, tutti_status status, tutti_error *err)
+{
+    if (status == TUTTI_OK)
+        status = tutti_file_write(to->file, "\n]\n", 3, err);
+    return tutti_file_end(to->file, status, err);
+}
+
 static tutti_status merge_traces(tutti_runtime *rt, const char *folder, const found *f, int workers,
                                  tutti_error *err)
 {
-    trace_file to = { .workers = workers };
+    tutti_record_merged to = { .workers = workers };
     char path[TUTTI_RECORD_PATH];
     tutti_status status;
 
@@ -211,12 +225,10 @@ static tutti_status merge_traces(tutti_runtime *rt, const char *folder, const fo
             continue;
         status = tutti_record_read(rt, path, (size_t)1 << 30, &text, &bytes, err);
         if (status == TUTTI_OK)
-            status = merge_text(&to, r, text, bytes, err);
+            status = tutti_record_merge_text(&to, r, text, bytes, err);
         tutti_free(text);
     }
-    if (status == TUTTI_OK)
-        status = tutti_file_write(to.file, "\n]\n", 3, err);
-    return tutti_file_end(to.file, status, err);
+    return tutti_record_merge_end(&to, status, err);
 }
 
 /* ---- the folder ---- */

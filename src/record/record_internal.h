@@ -32,6 +32,8 @@ typedef struct tutti_record_named {
 } tutti_record_named;
 /* Each writes a line, and returns its length without the 0. to: TUTTI_RECORD_LINE. */
 size_t tutti_record_call_line(char *to, int rank, const tutti_record_named *e);
+/* Says in which process a rank is. */
+size_t tutti_record_process_line(char *to, int rank, const char *host, long process);
 /* Names a thread of a rank. */
 size_t tutti_record_thread_line(char *to, int rank, int thread, const char *name);
 
@@ -183,8 +185,35 @@ tutti_status tutti_record_port_show(tutti_record_port *p, const void *text, size
 /* Ends the thread and all connections at once. Accepts NULL. */
 void tutti_record_port_close(tutti_record_port *p);
 
+/* ---- member.c ---- */
+
+#define TUTTI_RECORD_PARTS "trace-parts" /* in the folder of the run: the parts of its members */
+enum { TUTTI_RECORD_MEMBERS_THREAD = 3 }; /* of a track: epochs, how its member came and went */
+/* The beginnings of a part's own lines, which have no time for merge.c. */
+#define TUTTI_RECORD_IN_EPOCH "{\"name\":\"member in\","
+#define TUTTI_RECORD_OUT_OF_EPOCH "{\"name\":\"member over\","
+#define TUTTI_RECORD_GONE "{\"name\":\"member gone\","
+
 /* ---- merge.c ---- */
 
+/* A trace, while it is made of the files of several. */
+typedef struct tutti_record_merged {
+    tutti_file *file;
+    int workers;                 /* ranks from here on are servers */
+    bool begun;                  /* a line was written */
+    uint64_t lost;               /* events that the merged ones lack */
+} tutti_record_merged;
+/* Adds the text of a rank's trace, by the clocks that are in it. Lines without a time, and one that
+   is cut off at the end, are left out. */
+tutti_status tutti_record_merge_text(tutti_record_merged *to, int rank, const char *text,
+                                     size_t bytes, tutti_error *err);
+/* Ends the array, and the file (tutti_file_begin). status: of what was done before. */
+tutti_status tutti_record_merge_end(tutti_record_merged *to, tutti_status status, tutti_error *err);
+/* Is the line that begins at `at` whole? Then *length is its length, with the newline. */
+bool tutti_record_whole_line(const char *at, const char *end, size_t *length);
+/* Returns when the event of a whole line has ended, by its rank's clock; INT64_MIN: it has no
+   time. */
+int64_t tutti_record_ended_ns(const char *line, size_t length);
 /* Call when this rank has closed: if it was the last one, merges and removes the files of ranks. */
 tutti_status tutti_record_merge_if_last(tutti_runtime *rt, const char *folder, int ranks,
                                         tutti_error *err);

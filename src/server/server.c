@@ -504,10 +504,9 @@ tutti_status tutti_server_final_model(tutti_server *s, tutti_error *err)
     for (int i = 0, k = 0; i < m->everyone.size; i++) { /* both ascend */
         const int rank = tutti_group_rank(&m->everyone, i);
         size_t first;
-        while (k < s->servers && s->member[k] < rank)
+        while (k < s->servers && tutti_server_rank(s, k) < rank)
             k++;
-        s->part_of[i] = s->standby.ranks > 0 ? (rank == tutti_server_rank(s, 0) ? m->layout->used : 0)
-                        : k < s->servers && s->member[k] == rank
+        s->part_of[i] = k < s->servers && tutti_server_rank(s, k) == rank
                             ? tutti_server_part(s, k, 0, m->layout->used, &first)
                             : 0;
     }

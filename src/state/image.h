@@ -42,7 +42,7 @@ int tutti_image_order(const tutti_saved *a, const tutti_saved *b);
    (tiers). */
 tutti_status tutti_image_copy(tutti_image **out, const tutti_image *of, const tutti_saved *items,
                               size_t n, tutti_error *err);
-/* Adds copies of items[n] of a client's own, which are in memory, and of none of its states.
+/* Adds copies of items[n], which are in memory and not in the image.
    TUTTI_ERR_MEMORY: the image is as it was. */
 tutti_status tutti_image_add(tutti_image *image, const tutti_saved *items, size_t n,
                              tutti_error *err);

@@ -33,6 +33,7 @@ typedef struct group { const char *spec; tutti_tier *tier; uint64_t bytes; } gro
 
 struct tutti_plan {
     size_t n;
+    tutti_plan_shares shares; /* all 0: there are none */
     declaration *declared;
     size_t count, room;
     void *arena;
@@ -146,6 +147,28 @@ void tutti_declare_vector(tutti_plan *plan, const char *name, tutti_keep keep, f
 
     if (plan->n > 0)
         tutti_declare(plan, &state, slot);
+}
+
+void tutti_plan_has_shares(tutti_plan *plan, const tutti_plan_shares *shares)
+{
+    plan->shares = *shares;
+}
+
+const tutti_plan_shares *tutti_plan_shares_of(const tutti_plan *plan)
+{
+    return plan->shares.all > 0 ? &plan->shares : NULL;
+}
+
+void tutti_declare_of_shares(tutti_plan *plan, const tutti_state *one, void *slot)
+{
+    const tutti_plan_shares *shares = &plan->shares;
+    tutti_state all = *one;
+
+    all.keep = TUTTI_SLICE;
+    all.first = (size_t)shares->first * one->count;
+    all.count = (size_t)shares->mine * one->count;
+    all.of = (size_t)shares->all * one->count;
+    tutti_declare(plan, &all, slot);
 }
 
 static void declare_value(tutti_plan *plan, const char *name, tutti_keep keep, bool late,

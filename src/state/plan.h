@@ -30,6 +30,18 @@ void tutti_plan_count_in(tutti_plan *plan, tutti_arena *device, tutti_arena *hos
    over the world; blocks. TUTTI_ERR_MEMORY, before anything is allocated: more than the arenas'
    limits allow, or than is available. */
 tutti_status tutti_plan_carry_out(tutti_plan *plan, struct tutti_world *world, tutti_error *err);
+/* Logical shares (base.h): this rank has [first, first + mine) of `all`. elements: of a model, that
+   a share may have a vector of; it does not depend on the number of ranks, as `n` does. */
+typedef struct tutti_plan_shares { int first, mine, all; size_t elements; } tutti_plan_shares;
+/* Before the first declaration of a state of shares. */
+void tutti_plan_has_shares(tutti_plan *plan, const tutti_plan_shares *shares);
+/* Returns them; NULL: the plan has none. */
+const tutti_plan_shares *tutti_plan_shares_of(const tutti_plan *plan);
+/* Within a declare() hook, of a plan with shares: declares a state of shares. `one` describes what
+   a share has: name, dtype, count. This rank has that of its shares, in their order. It goes with
+   the share: the rank that computes a share next has it, however many ranks there are. Kept as
+   TUTTI_SLICE. slot: as in tutti_declare. */
+void tutti_declare_of_shares(tutti_plan *plan, const tutti_state *one, void *slot);
 /* Returns the number of declarations. */
 size_t tutti_plan_count(const tutti_plan *plan);
 

@@ -38,6 +38,10 @@ const tutti_option tutti_train_options[] = {
     { "restarts", TUTTI_INT, AT(restarts), 3, 0, 1000000, NULL,
       "with workers: how often each lost worker of this machine is started again, as a newcomer, "
       "after 1 s, 2 s, 4 s ... up to 30 s" },
+    { "copy-every", TUTTI_INT, AT(copy_every), 16, 1, 1000000, NULL,
+      "with workers and a method that keeps a residual of each share (powersgd): steps after which "
+      "each worker copies what the next one keeps. When workers are lost the run goes back to the "
+      "last such step" },
     { "workers-timeout", TUTTI_REAL, AT(workers_timeout), 600, 0.1, 1e7, NULL,
       "with workers: seconds for which the run waits with fewer than FEWEST workers, or after the "
       "loss of so many at once that the others may not go on alone; then it ends (exit code 3)" },
@@ -327,40 +331,57 @@ static tutti_status check_continues(const tutti_train_config *c, const tutti_met
     return TUTTI_OK;
 }
 
-/* Sets c->continue_on_loss: method and transport must both be able to continue without a lost
-   worker. */
-static tutti_status check_on_loss(tutti_train_config *c, tutti_error *err)
+/* The traits of the method in this run; *method NULL: it is none. */
+static unsigned traits_of(const tutti_train_config *c, const tutti_method_ops **method)
 {
     char name[64];
-    const tutti_method_ops *method;
-    unsigned traits;
-    const bool survives = tutti_world_can_survive(c->transport),
-               known = tutti_method_traits(c->method, &traits);
-    bool votes; /* all workers exchange in every step whether it is skipped */
+    unsigned traits = 0;
+    const bool known = tutti_method_traits(c->method, &traits);
 
     snprintf(name, sizeof name, "%.*s", (int)strcspn(c->method, "("), c->method);
-    method = tutti_method_find(name);
-    if (known && method != NULL && c->servers > 0 &&
+    *method = tutti_method_find(name);
+    if (known && *method != NULL && c->servers > 0 &&
         (traits & TUTTI_FAIL_STOP) == 0) /* no shards then */
-        traits |= method->traits & TUTTI_FAULT_TOLERANT;
-    votes = (traits & TUTTI_THROUGH_SERVERS) != 0 &&
-            (c->nonfinite == TUTTI_NONFINITE_SKIP ||
-             (c->loss_scale[0] != 0 && strcmp(c->loss_scale, "off") != 0));
+        traits |= (*method)->traits & TUTTI_FAULT_TOLERANT;
+    return traits;
+}
+
+/* Do all workers exchange in every step whether it is skipped? */
+static bool has_votes(const tutti_train_config *c, unsigned traits)
+{
+    return (traits & TUTTI_THROUGH_SERVERS) != 0 &&
+           (c->nonfinite == TUTTI_NONFINITE_SKIP ||
+            (c->loss_scale[0] != 0 && strcmp(c->loss_scale, "off") != 0));
+}
+
+bool tutti_train_continues(const tutti_train_config *c)
+{
+    const tutti_method_ops *method;
+    const unsigned traits = traits_of(c, &method);
+
+    return c->on_loss != TUTTI_ON_LOSS_STOP && c->n > 1 &&
+           tutti_world_can_survive(c->transport) && (traits & TUTTI_FAULT_TOLERANT) != 0 &&
+           !has_votes(c, traits) &&
+           (c->on_loss == TUTTI_ON_LOSS_CONTINUE || !tutti_world_simulated(c->transport) ||
+            tutti_train_fails(c));
+}
+
+/* Sets c->continue_on_loss. on_loss stays as it was given: where the run is resumed the answer may
+   be another. */
+static tutti_status check_on_loss(tutti_train_config *c, tutti_error *err)
+{
+    const tutti_method_ops *method;
+    const unsigned traits = traits_of(c, &method);
+
     if (c->min_workers > c->n)
         return tutti_fail(
             err, TUTTI_ERR_USAGE, 0,
             "min-workers is %lld, but the run has %lld from its beginning; give at most %lld",
             (long long)c->min_workers, (long long)c->n, (long long)c->n);
-    /* on_loss stays as it was given: where the run is resumed the answer may be another. A
-       simulated run knows whether a worker is to fail; if not, a thousand workers need not agree on
-       which are there. */
-    c->continue_on_loss = c->on_loss != TUTTI_ON_LOSS_STOP && c->n > 1 && survives &&
-                          (traits & TUTTI_FAULT_TOLERANT) != 0 && !votes &&
-                          (c->on_loss == TUTTI_ON_LOSS_CONTINUE ||
-                           !tutti_world_simulated(c->transport) || tutti_train_fails(c));
+    c->continue_on_loss = tutti_train_continues(c);
     if (c->on_loss != TUTTI_ON_LOSS_CONTINUE)
         return TUTTI_OK;
-    return check_continues(c, method, traits, votes, err);
+    return check_continues(c, method, traits, has_votes(c, traits), err);
 }
 
 tutti_status tutti_train_device_bytes(const tutti_train_config *c, size_t *bytes, tutti_error *err)

@@ -5,7 +5,15 @@
    What only some members know they tell the others at two places. At the end of an epoch that no
    loss has ended they add up what they have sent, since some may leave then
    (tutti_train_hand_over). At the beginning of the next one they agree how long the run has
-   trained, and whether its step is recorded (join), and newcomers learn its events. */
+   trained, and whether its step is recorded (join), and newcomers learn its events.
+
+   Named steps (epoch.h). Residuals of shares are on one worker each, and a lost one takes them with
+   it. To copy them in each step would be as much as all that the method saves. So they are copied
+   after every K-th step only, and the members agree on none of the others: the epoch ends with the
+   image of the last named step, and those since then are made again, with the same bits. The same
+   two steps as in commit.c are possible there: the last one that was agreed, and the one before. A
+   member whose commit was true has the images of both. So has one whose commit was false, or not
+   called: it is called once all have the image of the new one, with its copies. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -13,6 +21,7 @@
 
 #include "engine/image.h"
 #include "sums.h"
+#include "trace_part.h"
 #include "train_internal.h"
 #include "tutti/method.h"
 
@@ -197,18 +206,19 @@ static void count_opening(tutti_run *run)
 
 /* ---- opening and closing ---- */
 
-static tutti_status check(const tutti_train_config *c, tutti_error *err)
+static tutti_status check(const tutti_run *run, tutti_error *err)
 {
+    const tutti_train_config *c = run->config;
     unsigned traits;
 
     if (c->elastic_shares == 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "elastic-shares is 0, so the numbers depend on which workers there are; "
                           "give at least as many as there will be workers");
-    if (c->trace)
+    if (c->trace && run->part == NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "trace is given, but trace.json has the clocks of the workers of one "
-                          "epoch, and here they come and go; leave it out");
+                          "epoch, and this process has no part of its own (trace_part.h)");
     /* of a method that there is not the engine says so */
     if (tutti_method_traits(c->method, &traits) && (traits & TUTTI_WHOLE_STEPS) == 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
@@ -224,7 +234,7 @@ static tutti_status check(const tutti_train_config *c, tutti_error *err)
 static tutti_status enter(tutti_run *run, tutti_world *world, const tutti_train_epoch *epoch,
                           tutti_error *err)
 {
-    TUTTI_TRY(check(run->config, err));
+    TUTTI_TRY(check(run, err));
     run->epoch = *epoch;
     tutti_world_folder(world, run->config->out); /* for `tutti why` */
     TUTTI_TRY(tutti_train_enter(run, world, err));
@@ -256,12 +266,15 @@ tutti_status tutti_train_epoch_open(tutti_run *run, tutti_world *world,
 }
 
 /* recorded: its step may be recorded (run->recorded); else it is recorded again. */
-static tutti_status copy_state(tutti_run *run, bool recorded, tutti_image **image, tutti_error *err)
+static tutti_status copy_state(tutti_run *run, bool recorded,
+                               tutti_status (*of)(tutti_engine *e, const char *facts,
+                                                  tutti_image **image, tutti_error *err),
+                               tutti_image **image, tutti_error *err)
 {
     char *const facts = tutti_train_facts(run, recorded);
-    const tutti_status status =
-        facts != NULL ? tutti_engine_image(run->engine, facts, image, err)
-                      : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for an image");
+    const tutti_status status = facts != NULL
+                                    ? of(run->engine, facts, image, err)
+                                    : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for an image");
 
     free(facts);
     return status;
@@ -275,7 +288,7 @@ tutti_status tutti_train_epoch_resume(tutti_run *run, tutti_world *world, tutti_
 
     *image = NULL;
     if (status == TUTTI_OK)
-        status = copy_state(run, true, image, err);
+        status = copy_state(run, true, tutti_engine_image_copied, image, err);
     if (status == TUTTI_OK) {
         run->resumed_step = run->entered_step;
         run->events_before = tutti_train_events(run, false); /* checkpoints that were passed over */
@@ -285,22 +298,65 @@ tutti_status tutti_train_epoch_resume(tutti_run *run, tutti_world *world, tutti_
     return status;
 }
 
+tutti_status tutti_train_epoch_name(tutti_run *run, tutti_error *err)
+{
+    const tutti_train_epoch *epoch = &run->epoch;
+    const uint64_t step = tutti_engine_method(run->engine)->step;
+    tutti_image *image;
+
+    if (epoch->names == 0 || step % epoch->names != 0)
+        return TUTTI_OK;
+    tutti_image_close(run->named.other); /* all have the state of the one after it */
+    run->named.other = NULL;
+    TUTTI_TRY(copy_state(run, false, tutti_engine_image_copied, &image, err));
+    run->named.other = image;
+    TUTTI_TRY(tutti_barrier(&run->all, err)); /* all have it, so any may go on from it */
+    if (epoch->commit != NULL && !epoch->commit(epoch->user, step - 1))
+        return tutti_fail_rank(err, TUTTI_ERR_PEER, run->rank,
+                               "worker %d: the run does not go on from step %llu, since its workers "
+                               "change; the state is that of %s",
+                               run->rank, (unsigned long long)step,
+                               run->named.image != NULL ? "the last step that was copied"
+                                                        : "the step at which they began");
+    run->named.other = run->named.image;
+    run->named.image = image;
+    return TUTTI_OK;
+}
+
+/* *image: it, without what a state of the run has: others may have a later one, or none. */
+static void give_other(tutti_run *run, tutti_image **image)
+{
+    *image = run->named.other;
+    run->named.other = NULL;
+    if (*image == NULL)
+        return;
+    (*image)->facts[0] = '\0';
+    (*image)->whole = false;
+}
+
 tutti_status tutti_train_epoch_image(tutti_run *run, tutti_image **image, tutti_error *err)
 {
     uint64_t step;
 
-    *image = NULL;
+    *image = run->named.image;
+    run->named.image = NULL;
+    if (run->epoch.names > 0)
+        return TUTTI_OK;
     if (run->engine == NULL || !tutti_engine_whole(run->engine, &step))
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
                           "worker %d: what is left after the failure is not the state of a whole "
                           "step; begin with that of another member",
                           run->rank);
     tutti_engine_eval_end(run->engine, NULL); /* if one was cut short; else this does nothing */
-    return copy_state(run, false, image, err);
+    return copy_state(run, false, tutti_engine_image, image, err);
 }
 
 tutti_status tutti_train_epoch_beside(tutti_run *run, tutti_image **image, tutti_error *err)
 {
+    if (run->epoch.names > 0) {
+        give_other(run, image);
+        return TUTTI_OK;
+    }
     return tutti_engine_image_beside(run->engine, image, err);
 }
 
@@ -320,7 +376,12 @@ static void keep(tutti_run *run)
 
 void tutti_train_epoch_close(tutti_run *run)
 {
-    if (run->engine != NULL)
+    if (run->engine != NULL) {
+        tutti_train_part_over(run);
         keep(run);
+    }
+    tutti_image_close(run->named.image);
+    tutti_image_close(run->named.other);
+    run->named.image = run->named.other = NULL;
     tutti_train_leave(run);
 }

@@ -35,6 +35,11 @@ typedef struct tutti_train_epoch {
        is it to be made? false: it fails with TUTTI_ERR_PEER, as by a loss. It may block, and calls
        nothing of the run. NULL: yes. (tutti_engine_options.commit) */
     bool (*commit)(void *user, uint64_t step);
+    /* Not 0: what each worker keeps is copied on another one only after the steps that it divides
+       (the named steps), and the epoch ends with the state of the last of them, or with that with
+       which it began. `commit` is then called after such a step, once all workers have the copies
+       of it, and not in the others, which are made at once. */
+    uint64_t names;
     /* Asked before each pass of a step, step from 0: does the epoch last, so that it may be made?
        false: training ends with TUTTI_ERR_PEER, as by a loss, and computes no more in vain. NULL:
        yes. */
@@ -46,9 +51,9 @@ typedef struct tutti_train_epoch {
 } tutti_train_epoch;
 
 /* Enters the world of the epoch, and opens all that training there needs. Close it also after a
-   failure. TUTTI_ERR_USAGE: without --elastic-shares, with --trace, with a method without
-   TUTTI_WHOLE_STEPS, or the state is of a run with another number of shares. TUTTI_ERR_STATE:
-   members begin with states of different steps. Collective. Blocks. */
+   failure. TUTTI_ERR_USAGE: without --elastic-shares, with --trace but no part (trace_part.h),
+   with a method without TUTTI_WHOLE_STEPS, or the state is of a run with another number of shares.
+   TUTTI_ERR_STATE: members begin with states of different steps. Collective. Blocks. */
 tutti_status tutti_train_epoch_open(tutti_run *run, tutti_world *world,
                                     const tutti_train_epoch *epoch, tutti_error *err);
 /* Before the first epoch of a run with --resume: loads that checkpoint in a world of the founders,
@@ -58,12 +63,18 @@ tutti_status tutti_train_epoch_resume(tutti_run *run, tutti_world *world,
                                       struct tutti_image **image, tutti_error *err);
 /* Copies the state of this member, with which another epoch may begin: before close, when
    tutti_train_loop has returned, or when it or what follows it has failed by a loss. image->step:
-   its step. Close it with tutti_image_close. TUTTI_ERR_STATE: it is not that of a whole
+   its step. Close it with tutti_image_close. With named steps it is that of the last one that was
+   agreed, with copies of what the next worker has; NULL: there is none, and the state with which
+   the epoch began is still the state. TUTTI_ERR_STATE: it is not that of a whole
    step, or the failure was before the state was there. Sends nothing. Blocks. */
 tutti_status tutti_train_epoch_image(tutti_run *run, struct tutti_image **image, tutti_error *err);
 /* After that: copies what this member has of a neighbouring step, and others may lack
-   (tutti_engine_image_beside). *image NULL: it has nothing. Blocks. */
+   (tutti_engine_image_beside), or of a neighbouring named step. *image NULL: it has nothing.
+   Blocks. */
 tutti_status tutti_train_epoch_beside(tutti_run *run, struct tutti_image **image, tutti_error *err);
+/* After a step: if it is a named one, copies the state, has copies of the next worker's, and calls
+   commit. TUTTI_ERR_PEER: also if that was false. Collective. Blocks. */
+tutti_status tutti_train_epoch_name(tutti_run *run, tutti_error *err);
 /* Closes it, before the world. What the process has done there is kept. */
 void tutti_train_epoch_close(tutti_run *run);
 /* At the end of an epoch that no loss has ended: all members learn how much each has sent, and may

@@ -9,6 +9,7 @@
 #include "nodes_internal.h"
 #include "model_file.h"
 #include "say.h"
+#include "trace_part.h"
 #include "tutti/method.h"
 
 /* ---- an epoch ---- */
@@ -22,8 +23,11 @@ static bool commit(void *user, uint64_t step)
 /* Callback of the epoch. */
 static bool lasts(void *user, uint64_t step)
 {
+    const node_trainer *t = user;
+
     (void)step;
-    return tutti_follower_acts(((node_trainer *)user)->follower);
+    return (t->run->epoch.names == 0 || tutti_follower_stays(t->follower)) &&
+           tutti_follower_acts(t->follower);
 }
 
 /* Callback of the epoch. */
@@ -99,6 +103,16 @@ static void note_epoch(const node_trainer *t)
     json_array_append_new(run->events_before, event);
 }
 
+/* Each how many steps what a worker keeps is copied on another one; 0: each step is whole. */
+static uint64_t names_of(const tutti_run *run)
+{
+    unsigned traits;
+
+    return tutti_method_traits(run->config->method, &traits) && (traits & TUTTI_STATES_OF_SHARES) != 0
+               ? (uint64_t)run->config->copy_every
+               : 0;
+}
+
 /* Trains in that world. *image: the state that is left; NULL: the run has ended, or the one that it
    began with is still the state. *beside: what it has of a neighbouring step besides; NULL:
    nothing. */
@@ -107,6 +121,7 @@ static tutti_status train_in(node_trainer *t, const tutti_turn *turn, tutti_imag
 {
     tutti_train_epoch epoch = { .number = turn->epoch,
                                 .commit = commit,
+                                .names = names_of(t->run),
                                 .lasts = lasts,
                                 .divides = divides,
                                 .user = t };
@@ -171,6 +186,7 @@ static tutti_status train_in_epochs(node_trainer *t, tutti_error *err)
             return TUTTI_OK;
         t->agreed_ns = turn.agreed_ns;
         t->met_ns = tutti_now_ns(t->run->rt);
+        tutti_train_part_turn(t->run, turn.run, turn.worker);
         TUTTI_TRY(train_epoch(t, &turn, err));
     } while (!t->ended);
     return TUTTI_OK;
@@ -231,11 +247,12 @@ static tutti_status tell_about(tutti_run *run, char **text, tutti_error *err)
                          : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for what this run is");
 }
 
-/* Bytes that a state may have: all slots and copies of any optimiser, and what is not of the
-   model. */
+/* Bytes that a state may have: all slots and copies of any optimiser, two vectors of each share,
+   and what is not of the model. */
 static uint64_t most_bytes(const tutti_run *run)
 {
-    return 64 * (uint64_t)run->parameters + (UINT64_C(64) << 20);
+    return (64 + 8 * (uint64_t)run->config->elastic_shares) * (uint64_t)run->parameters +
+           (UINT64_C(64) << 20);
 }
 
 tutti_status tutti_train_by_nodes(tutti_run *run, const tutti_train_nodes *how, bool *ended,
@@ -248,6 +265,8 @@ tutti_status tutti_train_by_nodes(tutti_run *run, const tutti_train_nodes *how, 
 
     *ended = false;
     status = tell_about(run, &about, err);
+    if (status == TUTTI_OK)
+        status = tutti_train_part_open(run, err);
     if (how->founders == NULL) { /* it gets the state from members, whatever they began with */
         run->of_epoch = *run->config;
         run->of_epoch.resume = "";
@@ -270,6 +289,7 @@ tutti_status tutti_train_by_nodes(tutti_run *run, const tutti_train_nodes *how, 
     tutti_run_key_wipe(&options.node.key);
     if (status == TUTTI_OK)
         status = train_in_epochs(&t, err);
+    tutti_train_part_close(run, status != TUTTI_OK ? "failure" : t.ended ? NULL : "leave");
     if (t.ended)
         tutti_follower_end(t.follower);
     else if (status != TUTTI_OK && t.follower != NULL)

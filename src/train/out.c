@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "model_file.h"
+#include "trace_part.h"
 #include "train_internal.h"
 #include "collective/table.h"
 #include "runtime/files.h"
@@ -142,6 +143,7 @@ tutti_status tutti_train_accept(tutti_run *run, tutti_error *err)
         snprintf(path, sizeof path, "%s/checkpoints", c->out);
         TUTTI_TRY(remove_checkpoints(run->rt, path, err));
     }
+    TUTTI_TRY(tutti_train_part_accept(run, c->resume[0] != 0 && lies_in(c->resume, c->out), err));
     stored = *c; /* its readers may be in any directory */
     TUTTI_TRY(tutti_train_data_stored(run, data, sizeof data, err));
     stored.data = data;

@@ -9,6 +9,7 @@
 #include "say.h"
 #include "sums.h"
 #include "trace.h"
+#include "trace_part.h"
 #include "train_internal.h"
 #include "runtime/files.h"
 #include "base/share.h"
@@ -291,7 +292,7 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
     tutti_record_totals t;
     json_t *o;
 
-    if (run->config->trace)
+    if (run->config->trace && run->part == NULL)
         TUTTI_TRY(
             tutti_record_write(run->rt, folder, "trace.json", r->trace.text, r->trace.length, err));
     if (r->trace.lost > 0)
@@ -310,7 +311,9 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
     put_course(o, run, &r->f, &t);
     put_quality(o, run);
     put_rest(o, run, r, &t);
-    return tutti_record_write_object(run->rt, folder, "summary.json", o, err);
+    TUTTI_TRY(tutti_record_write_object(run->rt, folder, "summary.json", o, err));
+    tutti_train_part_merge(run);
+    return TUTTI_OK;
 }
 
 /* Index 0 may be lost before it has written all files: then the next index 0 writes all of them

@@ -6,6 +6,7 @@
 
 #include "sums.h"
 #include "trace.h"
+#include "trace_part.h"
 #include "train_internal.h"
 #include "runtime/files.h"
 #include "tutti/launch.h"
@@ -14,7 +15,7 @@
 #include "kernels/device.h"
 #include "launch/launch.h"
 
-enum { LOADER_DEPTH = 4, TRACE_EVENTS = 200000 };
+enum { LOADER_DEPTH = 4 };
 
 /* Attaches the samples in memory of the world, one copy a host. Collective. */
 static tutti_status attach_common(tutti_run *run, size_t bytes, tutti_error *err)
@@ -226,7 +227,7 @@ static tutti_status open_engine_on(tutti_run *run, const tutti_param *params, si
         .lane = wants_lane(run) ? 0 : -1,
         .needs = true,
         .same_order = true,
-        .trace_events = c->trace ? TRACE_EVENTS : 0,
+        .trace_events = c->trace ? tutti_train_part_events(run) : 0,
         .trace_first = trace_first,
         .trace_steps = trace_steps,
         .own_values = own,

@@ -114,7 +114,7 @@ bool tutti_train_commit(void *user, uint64_t step)
     run->step.status = tutti_reduce_double(&run->all, TUTTI_SUM, run->step.sums, shares + OTHERS,
                                            &run->step.err);
     if (run->step.status != TUTTI_OK ||
-        (epoch->commit != NULL && !epoch->commit(epoch->user, step)))
+        (epoch->commit != NULL && epoch->names == 0 && !epoch->commit(epoch->user, step)))
         return false;
     memcpy(run->share_loss, run->step.sums, shares * sizeof *run->share_loss);
     run->loss_samples = (begins_anew(run) ? 0 : run->loss_samples) + others[SAMPLES];

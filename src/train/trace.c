@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "trace.h"
+#include "trace_part.h"
 #include "train_internal.h"
 
 /* Parses "A:B". false: malformed, or "", which means all steps. */
@@ -49,7 +50,8 @@ void tutti_train_trace_steps(const tutti_train_config *c, uint64_t *first, uint6
 static tutti_status begin_clock(tutti_run *run, void *nothing, tutti_error *err)
 {
     (void)nothing;
-    return tutti_record_clock_compare(&run->all, &run->clock, err);
+    return run->part != NULL ? tutti_train_part_clock(run, err)
+                             : tutti_record_clock_compare(&run->all, &run->clock, err);
 }
 
 tutti_status tutti_train_trace_begin(tutti_run *run, tutti_error *err)
@@ -138,6 +140,8 @@ tutti_status tutti_train_trace_gather(tutti_run *run, tutti_train_trace *trace, 
     *trace = (tutti_train_trace){ 0 };
     if (!run->config->trace)
         return TUTTI_OK;
+    if (run->part != NULL)
+        return tutti_train_part_gather(run, err);
     end.reference = tutti_train_rank(run, 0);
     end.at_ns = tutti_now_ns(run->rt);
     if (tutti_record_clocks_differ(run->world))

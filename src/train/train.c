@@ -6,6 +6,7 @@
 
 #include "say.h"
 #include "trace.h"
+#include "trace_part.h"
 #include "train_internal.h"
 #include "collective/table.h"
 
@@ -218,6 +219,8 @@ static tutti_status train_until(tutti_run *run, uint64_t until, uint64_t before,
     while (*more) {
         TUTTI_TRY(run->staged != NULL ? tutti_engine_drive(run->engine, until, err)
                                       : tutti_train_step(run, err));
+        tutti_train_part_step(run);
+        TUTTI_TRY(tutti_train_epoch_name(run, err));
         TUTTI_TRY(tutti_train_watch(run, err));
         TUTTI_TRY(tutti_train_report_codec(run, err));
         if (run->is_async && run->dry == NULL)
@@ -282,6 +285,7 @@ static tutti_status begin_training(tutti_run *run, tutti_error *err)
     if (!run->begun)
         tutti_train_stream_begin(run);
     run->begun = true;
+    tutti_train_part_begin(run);
     return TUTTI_OK;
 }
 

@@ -24,7 +24,7 @@ typedef struct tutti_train_config {
         *device_memory, *trace_steps, *log_to, *metrics_port, *workers;
     int64_t n, servers, epochs, steps, batch, accumulate, seed, threads, report_every,
         codec_report, eval_every, checkpoint_every, checkpoint_keep, min_workers, stream_buffer,
-        elastic_shares, restarts;
+        elastic_shares, restarts, copy_every;
     double validation, clip_norm, step_time, start_timeout, workers_timeout;
     int on_loss, nonfinite, lane, precision, codec_cost, final_eval;
     int checkpoint_async;         /* 0: off */
@@ -63,6 +63,11 @@ void tutti_train_pair(tutti_train_config *config, bool model_given, bool data_gi
    trace_steps is given. Loads the transport's plug-in where platform, fail or step-time needs
    it. */
 tutti_status tutti_train_check(tutti_train_config *config, int cores, tutti_error *err);
+
+/* Does a run of these options continue without a lost worker (continue_on_loss)? Method and
+   transport must both be able to. A simulated run knows whether a worker is to fail; if not, a
+   thousand workers need not agree on which are there. */
+bool tutti_train_continues(const tutti_train_config *config);
 
 /* Sets *spec to the transport's spec with the options platform, fail and start-timeout added, such
    as "sim(platform=...,fail=...)", from which a world is opened; tutti_free it. TUTTI_ERR_USAGE:

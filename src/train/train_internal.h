@@ -1,7 +1,8 @@
 /* train_internal.h: the structures and functions that the .c files of src/train share. Only these
    files, trained_internal.h and tests of the trainer include it. Each section is named after the
    .c file that implements it; config.c implements what stands before the first section. These have
-   a header of their own: delays.h, gather.h, model_file.h, say.h, sums.h, trace.h, weights.h.
+   a header of their own: delays.h, gather.h, model_file.h, say.h, sums.h, trace.h,
+   trace_part.h, weights.h.
 
    Words that are used below:
      worker      a rank that computes gradients: ranks 0 to workers - 1. The ranks after the
@@ -25,6 +26,7 @@
 #include "nn/nn.h"
 #include "record/files.h"
 #include "runtime/files.h"
+#include "state/image.h"
 #include "tutti/tutti.h"
 #include "tutti/method/pipeline.h"
 #include "train/epoch.h"
@@ -55,8 +57,9 @@ typedef struct tutti_train_staged tutti_train_staged; /* drive.c */
 
 /* A run as one rank has it, from tutti_train_begin to tutti_train_close_all. A process may train in
    several worlds, one after the other (epoch.h). Of the world that it is in are: world, epoch, all,
-   rank, workers; the share; watched, lost and events_checked; what tutti_train_leave closes. All
-   others are of the process. */
+   rank, workers; the share; named, watched, lost and events_checked; what tutti_train_leave closes.
+   All others are of the process. */
+typedef struct tutti_train_part tutti_train_part;
 typedef struct tutti_run {
     tutti_world *world;              /* NULL: it is in none */
     tutti_train_epoch epoch;
@@ -149,6 +152,7 @@ typedef struct tutti_run {
     double shares_samples;           /* samples that this worker computed since then */
 
     tutti_record_clock clock;        /* measured before the first step, for trace.json */
+    tutti_train_part *part;          /* --trace in epochs (trace_part.h); NULL: none */
 
     tutti_runtime meter;             /* --step-time: counts the FLOPs that the network charges */
     tutti_device *metered;           /* the network's device, on `meter`; NULL: no --step-time, and
@@ -224,6 +228,11 @@ typedef struct tutti_run {
     tutti_figures before;            /* times and traffic in worlds that are closed (epoch.c) */
     json_t *events_before;           /* the events of their engines; NULL: none */
     int64_t counted_ns;              /* until when `before` counts time */
+    struct {
+        tutti_image *image;          /* of the last named step (epoch.h) that was agreed; NULL:
+                                        there is none in this epoch */
+        tutti_image *other;          /* of the one before, or of the one after; NULL: none */
+    } named;
     uint64_t handed_over;            /* the step with which the last epoch ended that no loss did */
     double gone_bytes;               /* sent by processes that are no members any more */
     double told_bytes;               /* most bytes of the run that this process knows of */

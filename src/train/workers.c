@@ -54,8 +54,6 @@ static const char *against_parts(const tutti_train_config *c)
         strcmp(c->codec_hierarchy, "none") != 0)
         return "codec-cost, codec-report, codec-checksum or codec-hierarchy is given, and such a "
                "run has no codec; omit it";
-    if (c->trace || c->trace_steps[0] != 0)
-        return "trace is given, and it has the clocks of fixed workers; leave it out";
     if (c->stream[0] != 0)
         return "stream is given, and the samples that wait at a worker would be lost with it; leave "
                "it out";
@@ -80,7 +78,8 @@ static tutti_status check_method(const tutti_train_config *c, tutti_error *err)
                 "are"
           : (traits & TUTTI_WHOLE_STEPS) == 0
               ? "may be within a step when a worker is lost, and what it keeps is then of no step"
-          : (traits & TUTTI_SHARDED_OPTIMIZER) != 0 && c->checkpoint_on_signal
+          : (traits & (TUTTI_SHARDED_OPTIMIZER | TUTTI_STATES_OF_SHARES)) != 0 &&
+                c->checkpoint_on_signal
               ? "has a part of the state on each worker, so that none saves all of it as it leaves: "
                 "leave checkpoint-on-signal off, and give checkpoint-every"
               : NULL;

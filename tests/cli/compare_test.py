@@ -141,6 +141,12 @@ class Report(Pages):
         self.assertNotIn("<b on", page.text)
         self.assertIn("&lt;b onclick=x&gt;&amp;", page.text)
 
+    def test_the_command_of_a_run_has_what_counts_when_a_worker_is_lost(self):
+        out = self.run_of("--method", "ad-psgd", "--min-workers", "2")
+        done = tutti("report", out, *self.pictures())
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(" --min-workers 2", self.whole(out + "/report.html").text)
+
     def test_report_rejects_invalid_runs_and_options(self):
         out = self.run_of()
         self.refused("which run? give its directory", "report")

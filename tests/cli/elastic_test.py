@@ -95,6 +95,27 @@ class Elastic(Case):
             self.assertEqual(self.model(out), self.model(whole), method)
             self.assertEqual(summary(out)["samples"], summary(whole)["samples"])
 
+    def test_powersgd_with_a_residual_for_each_share(self):
+        """Any number of workers, and resumed with others: 4, 3, 2, then 6."""
+        arguments = [*COMMON, "--data", self.data, "--optimizer", "sgd(lr=0.02,momentum=0.9)", "--lr-schedule",
+                     "constant", "--checkpoint-every", "6"]
+        for method in ("powersgd", "powersgd(rank=2,iters_per_step=2,ef_rule=aggregated,bucket_mb=0.01,start_iter=4)"):
+            whole = self.train("whole", *arguments, "-n", SHARES, "--steps", "30", "--method", method)
+            plain = self.train("plain", *arguments, "-n", SHARES, "--steps", "30", "--method", method,
+                               "--elastic-shares", 0)
+            self.assertEqual(self.model(whole), self.model(plain), "as many workers as shares")
+            for n, more in ((1, ()), (2, ("--transport", "tcp")), (3, ("--batch-share", "9:2:1")),
+                            (5, ("--lane", "on"))):
+                self.same(self.train("n%d" % n, *arguments, "-n", n, "--steps", "30", "--method", method, *more), whole,
+                          n)
+            out = self.train("cut", *arguments, "-n", 4, "--steps", "6", "--method", method)
+            for steps, n in ((12, 3), (18, 2), (30, 6)):
+                done = tutti("train", "--resume", out, "--steps", steps, "-n", n)
+                self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(self.model(out), self.model(whole), "resumed")
+            self.refused("its run has samples_per_step 48", "train", "--resume", out, "--elastic-shares", 6, "-n", 2,
+                         "--steps", "36")
+
     def test_a_step_of_local_sgd_is_a_round(self):
         """600 samples are 4 rounds of 3 steps of 48 and a round of 24 each epoch."""
         arguments = [*COMMON, "--data", self.data, "--method", "local-sgd(period=3)", "--clip-norm", "0.5"]
@@ -137,7 +158,12 @@ class Elastic(Case):
                  "at iid", ("-n", "2", "--partition", "shard(k=2)")),
                 ("elastic-shares is 12, but method 'd-psgd' does more in a step than to add gradients",
                  ("-n", "2", "--method", "d-psgd")),
-                ("codec is 'bf16', and it would encode the gradient of each worker", ("-n", "2", "--codec", "bf16"))):
+                ("codec is 'bf16', and it would round sums to 16 bits on their way, and which sums travel depends on "
+                 "the number of workers", ("-n", "2", "--codec", "bf16")),
+                ("codec is 'ef(topk)', and it would encode the gradient of each worker",
+                 ("-n", "2", "--codec", "ef(topk)")),
+                ("send float32 (factor_dtype=fp32), or omit elastic-shares",
+                 ("-n", "2", "--method", "powersgd(factor_dtype=fp16)"))):
             done = tutti("train", *COMMON, "--data", self.data, "--out", self.out("no"), "--steps", "9", *more)
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(sentence, done.stderr)

@@ -1,6 +1,6 @@
 """Workers come, leave and are lost (train --workers, tutti join): real processes, and the model, byte for byte, of a
 run that nothing disturbs. The protocol is in explore/, what a process does in train/nodes."""
-import glob, json, os, re, signal, socket, sys, unittest
+import glob, json, os, random, re, signal, socket, sys, time, unittest
 from elastic_runs import *
 
 
@@ -49,6 +49,93 @@ class Join(ElasticRuns):
         self.same_as_undisturbed(60, out, *local)
         self.assertEqual(summary(out)["samples"], 60 // 9 * 600 + 6 * 72)
         self.assertEqual([e["workers"] for e in summary(out)["events"] if e["kind"] == "epoch"], [3, 4, 3, 2])
+
+    def test_residuals_of_powersgd_go_with_the_shares(self):
+        """One joins, one leaves and one joins: 3, 4, 3, then 4 workers, and as many whole states."""
+        power = ["--method", "powersgd(rank=2)", "--optimizer", "sgd(lr=0.02,momentum=0.9)", "--eval-every", "20",
+                 "--checkpoint-every", "25"]
+        run, out = self.begin("power", 160, "--workers", "1:6", "-n", "3", "--restarts", "0", *power)
+        joined = self.start("power-1", "join", out)
+        self.workers_become(4, "power", "power-1")
+        os.kill(children_of(run.pid)[0], signal.SIGTERM)
+        self.workers_become(3, "power", "power-1")
+        again = self.start("power-2", "join", out)
+        self.workers_become(4, "power", "power-1", "power-2")
+        for one in (run, joined, again):
+            self.ends(0, one, "power", "power-1", "power-2")
+        self.same_as_undisturbed(160, out, *power)
+        self.assertEqual([e["workers"] for e in summary(out)["events"] if e["kind"] == "epoch"], [3, 4, 3, 4])
+
+    def test_residuals_of_a_killed_worker_are_on_another_one(self):
+        """4 -> 3 -> 4 -> 3 -> 2 by kills and joins at drawn moments, some before the first copies."""
+        power = ["--method", "powersgd(rank=2)", "--optimizer", "sgd(lr=0.02,momentum=0.9)", "--eval-every", "20",
+                 "--checkpoint-every", "25"]
+        for seed in range(3):
+            draw = random.Random(seed)
+            name = "killed-%d" % seed
+            names = [name]
+            run, out = self.begin(name, 160, "--workers", "1:6", "-n", "4", "--restarts", "0", "--copy-every",
+                                  draw.choice((5, 8, 16)), *power)
+            time.sleep(draw.uniform(0, 1))
+            os.kill(draw.choice(children_of(run.pid)), signal.SIGKILL)
+            self.workers_become(3, *names)
+            names.append(name + "-1")
+            joined = self.start(names[-1], "join", out)
+            self.workers_become(4, *names)
+            for n in (3, 2):
+                time.sleep(draw.uniform(0, 1))
+                os.kill(draw.choice(children_of(run.pid)), signal.SIGKILL)
+                self.workers_become(n, *names)
+            self.ends(0, run, *names)
+            self.ends(0, joined, *names)
+            self.processes.clear()
+            self.assertNotIn("a part of the state was on workers", self.said(*names))
+            self.same_as_undisturbed(160, out, *power)
+            self.assertEqual([e["workers"] for e in summary(out)["events"] if e["kind"] == "epoch"], [4, 3, 4, 3, 2])
+            rows = [(r["step"], "test_loss" in r) for r in map(json.loads, read(os.path.join(out, "metrics.jsonl")).
+                                                               decode().splitlines())]
+            self.assertEqual(len(rows), len(set(rows)), "a report or an evaluation is there twice")
+
+    def test_a_kill_before_the_first_copies_goes_back_to_the_beginning(self):
+        power = ["--method", "powersgd", "--optimizer", "sgd(lr=0.02,momentum=0.9)"]
+        run, out = self.begin("early", 60, "--workers", "1:6", "-n", "3", "--restarts", "0", "--copy-every", "1000",
+                              *power)
+        os.kill(children_of(run.pid)[0], signal.SIGKILL)
+        self.ends(0, run, "early")
+        self.assertIn("epoch 2 of the members: 2 workers, from step 0\n", self.said("early"))
+        self.same_as_undisturbed(60, out, *power)
+
+    def test_residuals_that_are_lost_with_their_copies_end_the_run_which_is_resumed(self):
+        power = ["--method", "powersgd", "--optimizer", "sgd(lr=0.02,momentum=0.9)", "--checkpoint-every", "10"]
+        run, out = self.begin("lost", 200, "--workers", "1:6", "-n", "5", "--restarts", "0", "--workers-timeout", "2",
+                              "--copy-every", "4", *power)
+        self.until(lambda: glob.glob(os.path.join(out, "checkpoints", "step-*[0-9]", "manifest.json")), "lost")
+        for worker in children_of(run.pid)[1:3]:
+            os.kill(worker, signal.SIGKILL)
+        self.ends(3, run, "lost")
+        self.assertRegex(self.said("lost"), r"a part of the state was on workers that are lost \(state of step \d+"
+                         r": .*; what rank \d of 5 had is nowhere\)")
+        self.assertRegex(self.said("lost"), r"continue by tutti train --resume \S+/checkpoints/step-\d+ --workers 1:6")
+        done = tutti("train", "--resume", out, "--workers", "1:6", "-n", "2", "--slow", "*:1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.same_as_undisturbed(200, out, *power)
+
+    def test_a_resumed_run_has_copies_from_its_first_step_on(self):
+        power = ["--method", "powersgd", "--optimizer", "sgd(lr=0.02,momentum=0.9)", "--checkpoint-every", "7"]
+        first, out = self.begin("resumed", 100, "--workers", "1:6", "-n", "3", "--restarts", "0", *power)
+        self.until(lambda: glob.glob(os.path.join(out, "checkpoints", "step-*[0-9]", "manifest.json")), "resumed")
+        for process in (first.pid, *children_of(first.pid)):
+            os.kill(process, signal.SIGKILL)
+        first.wait()
+        self.processes.remove(first)
+        run = self.start("again", "train", "--resume", out, "--workers", "1:6", "-n", "4", "--restarts", "0",
+                         "--copy-every", "30")
+        self.until(lambda: "from step" in self.said("again") or " steps" in self.said("again"), "again")
+        time.sleep(0.3)
+        os.kill(children_of(run.pid)[2], signal.SIGKILL)
+        self.workers_become(3, "again")
+        self.ends(0, run, "again")
+        self.same_as_undisturbed(100, out, *power)
 
     def test_shares_are_dealt_by_speed(self):
         more = ["--elastic-shares", "12"]
@@ -336,6 +423,8 @@ class Join(ElasticRuns):
                  ("--workers", "1:3", "--method", "zero(group=1)")),
                 ("but method 'zero' has a part of the state on each worker, so that none saves all of it as it leaves",
                  ("--workers", "1:3", "--method", "zero", "--checkpoint-on-signal")),
+                ("but method 'powersgd' has a part of the state on each worker, so that none saves all of it as it "
+                 "leaves", ("--workers", "1:3", "--method", "powersgd", "--checkpoint-on-signal")),
                 ("but the transport is another than tcp", ("--workers", "1:3", "--transport", "shm")),
                 ("but checkpoint-async is on", ("--workers", "1:3", "--checkpoint-async", "on")),
                 ("but on-loss is stop", ("--workers", "1:3", "--on-loss", "stop")),
@@ -344,8 +433,6 @@ class Join(ElasticRuns):
                 ("but a codec is given", ("--workers", "1:3", "--codec", "ef(topk(0.1))")),
                 ("but codec-cost, codec-report, codec-checksum or codec-hierarchy is given",
                  ("--workers", "1:3", "--codec-report", "5")),
-                ("but trace is given", ("--workers", "1:3", "--trace")),
-                ("but trace is given", ("--workers", "1:3", "--trace-steps", "0:3")),
                 ("but stream is given", ("--workers", "1:3", "--stream", "200")),
                 ("but slow names a worker by its rank", ("--workers", "1:3", "--slow", "*:2,0:2")),
                 ("but batch-share has weights by rank", ("--workers", "1:3", "-n", "2", "--batch-share", "2:1")),

@@ -252,7 +252,7 @@ static void look_beside(job *j, int rank, tutti_engine *e)
         return;
     j->beside[rank] = hash_shards(image);
     j->beside_at[rank] = image->step;
-    if (image->facts[0] != 0 || image->whole || image->copies != 1)
+    if (image->facts[0] != 0 || image->whole || image->copies != (strncmp(j->options.method, "zero", 4) == 0))
         j->whole[rank] = false;
     tutti_image_close(image);
 }
@@ -417,6 +417,39 @@ static void a_lost_worker_leaves_a_step_or_none_of_it(void **state)
         }
 }
 
+/* What shares keep of their gradients is on one worker each, which can give it of both steps. */
+static void a_lost_worker_leaves_what_shares_keep_of_a_step(void **state)
+{
+    static const struct { const char *method, *codec; } of[] = {
+        { "powersgd(bucket_mb=0.0005)", NULL },
+        { "powersgd(rank=2,iters_per_step=2,ef_rule=aggregated)", NULL },
+        { "ddp", "ef(randomk(ratio=0.3),momentum=0.5)" },
+    };
+
+    (void)state;
+    for (size_t m = 0; m < TUTTI_LENGTH(of); m++)
+        for (int variant = 0; variant < 4; variant += UNLESS_SANITIZED(1, 3)) {
+            static job a, b;
+            a = job_of(of[m].method, 6 + variant);
+            a.options.codec = of[m].codec;
+            a.options.optimizer = "sgd(lr=0.1)";
+            a.options.clip_norm = variant == 1 ? 0.5 : 0;
+            a.options.lane = variant - 1;
+            a.options.accumulate = 1 + variant % 2;
+            if (variant >= 2)
+                a.options.nonfinite = TUTTI_NONFINITE_SKIP;
+            a.bad_step = variant == 3 ? 2 : -1;
+            b = a;
+            b.commit = false;
+            run_whole(&a, RANKS);
+            run_whole(&b, RANKS);
+            assert_memory_equal(a.hash, b.hash, sizeof a.hash);
+            for (int at = 0; at < MOMENTS; at++)
+                lose_one(&a, RANKS, (at + variant) % RANKS,
+                         at == AT_EVALUATION ? variant % 2 * 2 : (at + variant) % (STEPS - 1), at);
+        }
+}
+
 /* Some workers have no shard, some neither a shard nor a copy, and others nothing but a copy. */
 static void a_model_with_fewer_parts_than_workers_has_whole_steps(void **state)
 {
@@ -555,6 +588,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_lost_worker_leaves_a_step_or_none_of_it),
+        cmocka_unit_test(a_lost_worker_leaves_what_shares_keep_of_a_step),
         cmocka_unit_test(a_model_with_fewer_parts_than_workers_has_whole_steps),
         cmocka_unit_test(a_run_that_commits_has_the_bits_of_one_that_does_not),
         cmocka_unit_test(copies_of_shards_cost_one_value_for_each_of_them),

@@ -23,6 +23,8 @@ typedef struct leg {
     job j;
     uint64_t until;                      /* steps done at its end */
     const tutti_image *from;             /* NULL: it is the first one */
+    bool copied;                         /* the images have copies of what the next worker has */
+    uint64_t sent[RANKS];                /* bytes, for those */
     tutti_image *image[RANKS];           /* at its end */
     const char *directory;               /* and a checkpoint; NULL: none */
     float x[SIZE];                       /* of rank 0, at its end */
@@ -48,7 +50,12 @@ static tutti_status end(leg *l, tutti_engine *e, tutti_error *err)
     const int rank = m->rank;
     float x[SIZE];
 
-    TUTTI_TRY(tutti_engine_image(e, "{\"a\":1}", &l->image[rank], err));
+    tutti_figures before, after;
+
+    tutti_engine_figures(e, &before);
+    TUTTI_TRY((l->copied ? tutti_engine_image_copied : tutti_engine_image)(e, "{\"a\":1}", &l->image[rank], err));
+    tutti_engine_figures(e, &after);
+    l->sent[rank] = after.bytes_sent - before.bytes_sent;
     if (l->directory != NULL)
         TUTTI_TRY(tutti_engine_save(e, l->directory, "{\"a\":1}", 0, err));
     TUTTI_TRY(tutti_engine_finish(e, err));
@@ -223,7 +230,8 @@ static void images_of_all_ranks_are_the_checkpoint(void **state)
         { "zero(stage=3)", NULL, 4, SHARES }, { "zero(stage=3)", NULL, 3, SHARES, true },
         { "zero(stage=3,group=2)", NULL, 4, 0, true },
         { "zero", NULL, 4, SHARES, true }, { "zero", NULL, 2, 0, true }, { "zero(group=2)", NULL, 4, 0, true },
-        { "powersgd", NULL, 2, 0 }, { "local-sgd(period=2)", NULL, 3, 0 }, { "d-psgd", NULL, 4, 0 },
+        { "powersgd", NULL, 2, 0 }, { "powersgd", NULL, 3, SHARES }, { "ddp", "ef(randomk)", 4, SHARES },
+        { "local-sgd(period=2)", NULL, 3, 0 }, { "d-psgd", NULL, 4, 0 },
     };
 
     (void)state;
@@ -233,6 +241,7 @@ static void images_of_all_ranks_are_the_checkpoint(void **state)
         tutti_image *image;
         scratch_make(directory);
         l->j = job_of(of[k].method, of[k].shares);
+        l->j.matrices = true;
         l->j.options.codec = of[k].codec;
         l->j.options.commit = of[k].commit ? always : NULL;
         l->j.options.own_values = OWN;
@@ -308,6 +317,49 @@ static void any_number_goes_on_with_the_bits_of_an_undisturbed_run(void **state)
     test_free(plain);
     test_free(shared);
     test_free(l);
+}
+
+/* Residuals and momenta of shares go where the shares go. */
+static void what_a_share_keeps_goes_on_with_any_number(void **state)
+{
+    static const int workers[] = { 4, 3, 2, 6 };
+    static const struct { const char *method, *codec; } of[] = {
+        { "powersgd(bucket_mb=0.0005)", NULL },
+        { "powersgd(rank=2,iters_per_step=2,ef_rule=aggregated,start_iter=4)", NULL },
+        { "ddp", "ef(powersgd,momentum=0.5,lr=inside)" },
+        { "ddp", "ef(randomk(ratio=0.2),flush_every=5)" },
+    };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(of); k++) {
+        leg *const plain = test_calloc(1, sizeof *plain), *const l = test_calloc(1, sizeof *l);
+        tutti_image *image = NULL;
+        plain->j = job_of(of[k].method, 0);
+        plain->j.options.codec = of[k].codec;
+        plain->j.options.lr_schedule = "step(every=4,gamma=0.5)";
+        plain->j.matrices = true;
+        plain->until = 12;
+        *l = *plain;
+        l->j.options.elastic_shares = SHARES;
+        l->j.options.commit = k % 2 == 0 ? always : NULL;
+        l->until = 0;
+        go(plain, SHARES);
+        close_images(plain);
+        for (size_t i = 0; i < TUTTI_LENGTH(workers); i++) {
+            l->until += 3;
+            l->from = image;
+            go(l, workers[i]);
+            tutti_image_close(image);
+            assert_null(fetched(l, workers[i], ~1U)); /* one has what no other has */
+            image = fetched(l, workers[i], ~0U);
+            assert_non_null(image);
+            close_images(l);
+        }
+        tutti_image_close(image);
+        assert_memory_equal(l->x, plain->x, sizeof l->x);
+        test_free(plain);
+        test_free(l);
+    }
 }
 
 /* After a round all is common: each worker by itself has it, and any number goes on. */
@@ -393,6 +445,93 @@ static void a_lost_shard_is_at_the_worker_before_it(void **state)
     }
 }
 
+/* Bytes of the residuals and momenta of shares. */
+static uint64_t bytes_of_shares(const tutti_image *image, size_t *pieces)
+{
+    uint64_t bytes = 0;
+
+    *pieces = 0;
+    for (size_t k = 0; k < image->n; k++)
+        if (image->pieces[k].keep == TUTTI_SLICE) {
+            bytes += tutti_image_bytes(&image->pieces[k]);
+            ++*pieces;
+        }
+    return bytes;
+}
+
+static void assert_has_it_of(const tutti_image *image, const tutti_image *part)
+{
+    for (size_t k = 0; k < part->n; k++) {
+        bool there = false;
+        for (size_t i = 0; i < image->n; i++)
+            there = there || (tutti_image_order(&image->pieces[i], &part->pieces[k]) == 0 &&
+                              image->hash[i] == part->hash[k] &&
+                              memcmp(image->pieces[i].data, part->pieces[k].data,
+                                     (size_t)tutti_image_bytes(&part->pieces[k])) == 0);
+        assert_true(there);
+    }
+}
+
+/* Each worker sends what it has of shares to the one before it, with 32 bytes a piece and 16 more.
+   Any workers may be lost then unless two are neighbours. Those that have all send nothing. */
+static void what_a_lost_worker_kept_of_shares_is_at_the_worker_before_it(void **state)
+{
+    static const struct { const char *method, *codec; size_t pieces; } of[] = {
+        { "powersgd(bucket_mb=0.0005)", NULL, 1 }, { "ddp", "ef(powersgd,momentum=0.5,lr=inside)", 2 },
+        { "ddp", NULL, 0 }, { "zero", NULL, 0 }
+    };
+
+    (void)state;
+    for (size_t k = 0; k < 5 * TUTTI_LENGTH(of); k++) {
+        const size_t m = k / 5;
+        const int n = 1 + (int)(k % 5);
+        leg *l = test_calloc(1, sizeof *l), *plain = test_calloc(1, sizeof *plain);
+        tutti_image *all;
+        l->j = job_of(of[m].method, SHARES);
+        l->j.options.codec = of[m].codec;
+        l->j.options.commit = always;
+        l->j.options.own_values = OWN;
+        l->j.matrices = true;
+        l->until = 3;
+        *plain = *l;
+        l->copied = true;
+        go(l, n);
+        go(plain, n);
+        all = fetched(plain, n, ~0U);
+        for (int r = 0; r < n; r++) {
+            size_t pieces;
+            const uint64_t bytes = bytes_of_shares(plain->image[r], &pieces);
+            const bool sends = of[m].pieces > 0 && n > 1;
+            assert_true(of[m].pieces == 0 || pieces == of[m].pieces);
+            assert_true(of[m].pieces == 0 || n == 5 || bytes == SHARES / (unsigned)n * pieces * 4 * SIZE);
+            assert_int_equal(l->sent[r], sends ? 16 + 32 * pieces + bytes : 0);
+            assert_int_equal(l->image[r]->copies, sends ? 1 : plain->image[r]->copies);
+            assert_has_it_of(l->image[r], plain->image[r]);
+            if (sends)
+                assert_has_it_of(l->image[r], plain->image[(r + 1) % n]);
+            else
+                assert_int_equal(l->image[r]->n, plain->image[r]->n);
+        }
+        for (unsigned left = 1; left < 1U << n; left++) {
+            tutti_image *image = fetched(l, n, left);
+            bool there = true;
+            for (int r = 0; r < n; r++)
+                there = there && ((left >> r & 1) != 0 || (left >> (r + n - 1) % n & 1) != 0);
+            if ((image != NULL) != (there || m == 2))
+                fail_msg("%s, %d workers, of which %x are left: %s", of[m].method, n, left,
+                         there ? "it is stuck" : "it has all");
+            if (image != NULL)
+                assert_same_image(image, all);
+            tutti_image_close(image);
+        }
+        tutti_image_close(all);
+        close_images(l);
+        close_images(plain);
+        test_free(l);
+        test_free(plain);
+    }
+}
+
 /* A shard, or what a worker has for itself, is lost with it. */
 static void what_is_lost_with_a_worker_is_not_taken_for_whole(void **state)
 {
@@ -463,8 +602,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(images_of_all_ranks_are_the_checkpoint),
         cmocka_unit_test(any_number_goes_on_with_the_bits_of_an_undisturbed_run),
+        cmocka_unit_test(what_a_share_keeps_goes_on_with_any_number),
         cmocka_unit_test(any_worker_has_all_that_outlives_a_round),
         cmocka_unit_test(a_lost_shard_is_at_the_worker_before_it),
+        cmocka_unit_test(what_a_lost_worker_kept_of_shares_is_at_the_worker_before_it),
         cmocka_unit_test(what_is_lost_with_a_worker_is_not_taken_for_whole),
         cmocka_unit_test(a_clients_pieces_travel_with_the_engines),
     };

@@ -93,6 +93,10 @@ tutti_status job_open(tutti_engine **e, tutti_world *world, job *j, tutti_error 
 
     for (int k = 0; k < TENSORS; k++)
         params[k] = (tutti_param){ .name = names[k], .dims = 1, .dim = { count[k] }, .unit = unit_of(k) };
+    if (j->matrices) {
+        params[0] = (tutti_param){ .name = names[0], .dims = 2, .dim = { 28, 25 }, .unit = unit_of(0) };
+        params[1] = (tutti_param){ .name = names[1], .dims = 2, .dim = { 3, 11 }, .unit = unit_of(1) };
+    }
     options.initial = fill;
     options.user = j;
     return tutti_engine_open(e, world, params, TENSORS, &options, err);

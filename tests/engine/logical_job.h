@@ -11,6 +11,8 @@ enum { TENSORS = 4, SIZE = 1201, STEPS = 5, RANKS = 16, SAMPLES = 120, OWN = 3 }
 typedef struct job {
     tutti_engine_options options;
     int steps;                           /* 0: STEPS; x has the last of the others, too */
+    int rank;                            /* of powersgd, for `expected`; 0: there is none */
+    bool matrices;                       /* d is 28 x 25, c 3 x 11; else all are vectors */
     int bad_position, bad_step;          /* the sample whose gradient is not finite; -1: none */
     float x[STEPS][SIZE];                /* of rank 0, after each step */
     uint64_t hash[RANKS];                /* of x at the end */

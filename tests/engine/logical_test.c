@@ -32,28 +32,48 @@ static uint64_t nodes_in(int first, int size, int begin, int end)
     return nodes_in(first, half, begin, end) + nodes_in(first + half, size - half, begin, end);
 }
 
-/* What all workers send in a step in way 2; and where gradients are held by piece, of which each
-   share is sent by itself. By unit: and values forward and back in each pass, not once. of: shares
-   of each worker; NULL: equally many. */
-static uint64_t bytes_by_parts(const tutti_method *m, int shares, const int64_t *of)
+/* What all workers send in way 2 of a vector of c values; and where gradients are held by piece, of
+   which each share is sent by itself. By unit: and values forward and back in each pass, not once.
+   of: shares of each worker; NULL: equally many. */
+static uint64_t values_by_parts(const tutti_method *m, uint64_t c, int shares, const int64_t *of)
 {
-    const uint64_t n = (uint64_t)m->workers, passes = ((uint64_t)shares + n - 1) / n,
+    const uint64_t n = (uint64_t)m->workers, passes = ((uint64_t)shares + n - 1) / n, lines = (c + 15) / 16,
                    gathers = m->held == TUTTI_HELD_BY_UNIT ? 2 * passes : 1;
+    uint64_t values = gathers * (n - 1) * c, first = 0;
+    int end = 0;
+
+    for (int r = 0; r < m->workers; r++) {
+        const int begin = end;
+        end += of != NULL ? (int)of[r] : shares / m->workers + (r < shares % m->workers);
+        const uint64_t mine = 16 * (lines / n + ((uint64_t)r < lines % n)), last = first + mine,
+                       own = first >= c ? 0 : last < c ? mine : c - first;
+        values += (m->held != TUTTI_HELD_WHOLE ? (uint64_t)(end - begin) : nodes_in(0, shares, begin, end)) *
+                  (c - own);
+        first = last;
+    }
+    return values;
+}
+
+/* The numbers of a tensor in a round of powersgd with that rank. */
+static uint64_t factor_of(const tutti_tensor *t, uint64_t rank, int round)
+{
+    const bool factors = t->cols > 1 && (t->rows + t->cols) * rank * 2 < t->rows * t->cols;
+
+    return factors ? rank * (round == 0 ? t->rows : t->cols) : round == 0 ? t->count : 0;
+}
+
+/* Of a step. rank: of powersgd; 0: gradients travel as they are. */
+static uint64_t bytes_by_parts(const job *j, const tutti_method *m, int shares)
+{
     uint64_t values = 0;
 
     for (int k = 0; k < m->layout->n_pieces; k++) {
-        const uint64_t c = m->layout->piece[k].count, lines = (c + 15) / 16;
-        uint64_t first = 0;
-        int end = 0;
-        values += gathers * (n - 1) * c;
-        for (int r = 0; r < m->workers; r++) {
-            const int begin = end;
-            end += of != NULL ? (int)of[r] : shares / m->workers + (r < shares % m->workers);
-            const uint64_t mine = 16 * (lines / n + ((uint64_t)r < lines % n)), last = first + mine,
-                           own = first >= c ? 0 : last < c ? mine : c - first;
-            values += (m->held != TUTTI_HELD_WHOLE ? (uint64_t)(end - begin) : nodes_in(0, shares, begin, end)) *
-                      (c - own);
-            first = last;
+        const tutti_piece *p = &m->layout->piece[k];
+        for (int round = 0; round < (j->rank > 0 ? 2 : 1); round++) {
+            uint64_t c = j->rank > 0 ? 0 : p->count;
+            for (int t = p->first_tensor; j->rank > 0 && t < p->first_tensor + p->tensors; t++)
+                c += factor_of(&m->layout->tensor[t], (uint64_t)j->rank, round);
+            values += c > 0 ? values_by_parts(m, c, shares, j->options.batch_of) : 0;
         }
     }
     return 4 * values;
@@ -76,8 +96,8 @@ static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
         if (s == 0)
             j->bytes[m->rank] = after - before;
         if (s == 0 && m->rank == 0)
-            j->expected = bytes_by_parts(m, j->options.elastic_shares > 0 ? j->options.elastic_shares : m->workers,
-                                         j->options.batch_of);
+            j->expected =
+                bytes_by_parts(j, m, j->options.elastic_shares > 0 ? j->options.elastic_shares : m->workers);
         if (m->rank == 0 && !m->overlaps_steps && s < STEPS)
             memcpy(j->x[s], m->x, sizeof j->x[s]);
     }
@@ -473,12 +493,119 @@ static void the_traffic_of_a_step_is_exactly_the_formula(void **state)
     }
 }
 
+/* ---- through a codec that makes sums ---- */
+
+static const struct coded { const char *method, *codec; } coded[] = {
+    { "powersgd(bucket_mb=0.0005)", NULL },
+    { "powersgd(rank=2,iters_per_step=2)", NULL },
+    { "powersgd(ef_rule=aggregated,start_iter=2)", NULL },
+    { "powersgd(error_feedback=off,warm_start=off,bucket_mb=0.0005)", NULL },
+    { "ddp", "ef(powersgd,momentum=0.5,nesterov=on,decay=0.9,lr=inside)" },
+    { "ddp(bucket_mb=0.001,first_bucket_mb=0.0005)", "ef(powersgd(rank=2),flush_every=3)" },
+    { "ddp", "ef(randomk(ratio=0.2))" },
+    { "ddp", "randomk(ratio=0.3,block=5,unbiased=on)" },
+    { "ddp", "large(codec=ef(powersgd),min=100,small=fp32)" },
+};
+
+static job coded_job(const struct coded *of, int shares)
+{
+    job j = job_of(of->method, shares);
+
+    j.options.codec = of->codec;
+    j.options.optimizer = "sgd(lr=0.1,momentum=0.9)";
+    j.matrices = true;
+    return j;
+}
+
+/* Each share has what a worker has without shares: its residual, its momentum, its factors. */
+static void shares_that_are_encoded_have_the_bits_of_as_many_workers(void **state)
+{
+    static const int shares[] = { 12, 7 };
+    static const int64_t uneven[] = { 5, 1, 6 };
+
+    (void)state;
+    for (size_t v = 0; v < TUTTI_LENGTH(shares); v++)
+        for (size_t k = v; k < TUTTI_LENGTH(coded); k += UNLESS_SANITIZED(1 + v, 3)) {
+            static job a, b;
+            a = coded_job(&coded[k], 0);
+            a.options.clip_norm = k % 2 == 0 ? 0 : 0.5;
+            a.options.lr_schedule = "step(every=2,gamma=0.5)";
+            a.options.accumulate = 1 + (int64_t)k % 2;
+            a.options.data_samples = 37 + 9 * k; /* with tails, in which a share may have none */
+            go(&a, shares[v]);
+            for (int n = 1; n <= shares[v]; n = n == 6 && shares[v] > 7 ? shares[v] : n + 1) {
+                b = a;
+                memset((void *)b.taken, 0, sizeof b.taken);
+                b.options.elastic_shares = shares[v];
+                b.options.batch_of = n == 3 && shares[v] == 12 ? uneven : NULL;
+                go(&b, n);
+                if (b.hash[0] != a.hash[0])
+                    fail_msg("%s, %s: %d workers with %d shares are not %d workers", coded[k].method,
+                             coded[k].codec != NULL ? coded[k].codec : "", n, shares[v], shares[v]);
+            }
+        }
+}
+
+/* What is not finite is skipped with all that it has changed, in whichever share it is. */
+static void a_share_that_is_encoded_and_not_finite_skips_the_step(void **state)
+{
+    static const int bad[] = { 24, 30, 47 };
+
+    (void)state;
+    for (size_t b = 0; b < TUTTI_LENGTH(bad); b++)
+        for (size_t k = 0; k < TUTTI_LENGTH(coded); k += UNLESS_SANITIZED(2, 4)) {
+            static job a, j;
+            a = coded_job(&coded[k], 0);
+            a.bad_position = bad[b];
+            a.bad_step = 1;
+            a.options.nonfinite = TUTTI_NONFINITE_SKIP;
+            go(&a, 12);
+            assert_int_equal(a.figures.skipped, 1);
+            for (int n = 1; n <= 5; n += 2) {
+                j = a;
+                j.options.elastic_shares = 12;
+                go(&j, n);
+                assert_int_equal(j.figures.skipped, 1);
+                assert_true(j.hash[0] == a.hash[0]);
+            }
+        }
+}
+
+/* As without shares where the tree over the blocks is that over workers. Else each round goes by
+   its parts' owners. */
+static void the_traffic_of_factors_is_exactly_the_formula(void **state)
+{
+    static const struct { int shares, n; bool parts; } of[] = {
+        { 12, 3, false }, { 12, 6, false }, { 12, 12, false }, { 8, 2, false },
+        { 12, 4, true }, { 12, 5, true }, { 12, 2, true }, { 7, 3, true }
+    };
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(of); i++)
+        for (int rank = 1; rank <= 2; rank++) {
+            static job j, plain;
+            uint64_t sent = 0, usual = 0;
+            j = job_of(rank == 1 ? "powersgd(bucket_mb=0.0005)" : "powersgd(rank=2)", of[i].shares);
+            j.matrices = true;
+            j.rank = rank;
+            plain = j;
+            plain.options.elastic_shares = 0;
+            go(&j, of[i].n);
+            go(&plain, of[i].n);
+            for (int r = 0; r < of[i].n; r++) {
+                sent += j.bytes[r];
+                usual += plain.bytes[r];
+            }
+            assert_int_equal(sent, of[i].parts ? j.expected : usual);
+        }
+}
+
 static void what_depends_on_the_number_of_workers_is_refused(void **state)
 {
     static const int64_t uneven[] = { 3, 1 }, none[] = { 4, 0 };
     static const struct {
         const char *method, *codec, *collective, *optimizer, *sentence;
-        int shares, accumulate;
+        int shares, accumulate, report;
         bool batch_of, none, skip;
     } cases[] = {
         { .method = "local-sgd(period=5,warmup=3)", .shares = 4,
@@ -524,9 +651,23 @@ static void what_depends_on_the_number_of_workers_is_refused(void **state)
         { .method = "ddp", .shares = 4, .collective = "ring(order=any)", .sentence = "an order of its own" },
         { .method = "ddp", .shares = 4, .optimizer = "adam(lazy=true)", .sentence = "omit lazy, or elastic-shares" },
         { .method = "ddp", .shares = 4, .codec = "bf16",
-          .sentence = "codec is 'bf16', and it would encode the gradient of each worker, which depends on their "
-                      "number, but method 'ddp' adds the gradients of logical shares here (elastic-shares); omit "
-                      "codec, or elastic-shares" },
+          .sentence = "codec is 'bf16', and it would round sums to 16 bits on their way, and which sums travel "
+                      "depends on the number of workers, but method 'ddp' adds the gradients of logical shares here "
+                      "(elastic-shares); omit codec, or elastic-shares" },
+        { .method = "ddp", .shares = 4, .codec = "ef(topk(ratio=0.1))",
+          .sentence = "codec is 'ef(topk(ratio=0.1))', and it would encode the gradient of each worker" },
+        { .method = "ddp", .shares = 4, .codec = "ef21(powersgd)",
+          .sentence = "and it keeps a state of each worker, and not of each share" },
+        { .method = "ddp", .shares = 4, .codec = "accordion(low=powersgd(rank=2),high=powersgd)",
+          .sentence = "and it adapts to the gradient of each worker" },
+        { .method = "powersgd(factor_dtype=bf16)", .shares = 4,
+          .sentence = "elastic-shares is 4, but method 'powersgd' has a codec, and it would round sums to 16 bits on "
+                      "their way, and which sums travel depends on the number of workers; send float32 "
+                      "(factor_dtype=fp32), or omit elastic-shares" },
+        { .method = "powersgd", .shares = 4, .report = 2,
+          .sentence = "method 'powersgd' has a codec, which encodes each share: leave codec-cost, codec-report and "
+                      "codec-hierarchy off; or omit elastic-shares" },
+        { .method = "local-sgd", .shares = 4, .codec = "ef(powersgd)", .sentence = "and it would encode" },
     };
 
     (void)state;
@@ -535,7 +676,9 @@ static void what_depends_on_the_number_of_workers_is_refused(void **state)
         tutti_error err;
         j = job_of(cases[i].method, cases[i].shares);
         j.options.needs = true;
+        j.matrices = true;
         j.options.codec = cases[i].codec;
+        j.options.codec_report = (uint64_t)cases[i].report;
         j.options.accumulate = cases[i].accumulate;
         j.options.collective = cases[i].collective;
         j.options.batch_of = cases[i].none ? none : cases[i].batch_of ? uneven : NULL;
@@ -612,6 +755,9 @@ int main(void)
         cmocka_unit_test(rounds_have_the_same_bits_with_any_number_of_workers),
         cmocka_unit_test(a_local_step_that_is_not_finite_is_named),
         cmocka_unit_test(a_round_sends_what_a_step_of_ddp_does),
+        cmocka_unit_test(shares_that_are_encoded_have_the_bits_of_as_many_workers),
+        cmocka_unit_test(a_share_that_is_encoded_and_not_finite_skips_the_step),
+        cmocka_unit_test(the_traffic_of_factors_is_exactly_the_formula),
         cmocka_unit_test(what_depends_on_the_number_of_workers_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -17,7 +17,8 @@ extern const explore_piece explore_collective_pieces[], explore_port_pieces[], e
     explore_requests_pieces[], explore_members_pieces[], explore_chosen_pieces[], explore_given_pieces[],
     explore_lane_pieces[], explore_by_piece_pieces[], explore_taken_pieces[], explore_tune_pieces[],
     explore_tier_pieces[], explore_pipe_pieces[], explore_drive_pieces[], explore_diloco_pieces[],
-    explore_epochs_pieces[], explore_logical_pieces[], explore_state_pieces[], explore_saving_pieces[];
+    explore_epochs_pieces[], explore_logical_pieces[], explore_copies_pieces[], explore_state_pieces[],
+    explore_saving_pieces[];
 static const struct {
     const char *name;
     const explore_piece *pieces;
@@ -42,6 +43,7 @@ static const struct {
                { "methods that drive", explore_drive_pieces },
                { "epochs", explore_epochs_pieces },
                { "shares", explore_logical_pieces },
+               { "copies of parts", explore_copies_pieces },
                { "state", explore_state_pieces },
                { "saves", explore_saving_pieces } };
 

@@ -616,6 +616,7 @@ def test_a_loader_that_reads_ahead_is_refused(tmp_path):
     ({"method": "zero(stage=3)"}, "no worker has the whole model, which rank 0 writes"),
     ({"method": "zero(stage=1,group=host)"}, "take ddp, zero(stage=1|2), local-sgd, diloco or slowmo"),
     ({"method": "d-psgd"}, "take ddp, zero(stage=1|2), local-sgd, diloco or slowmo"),
+    ({"method": "powersgd"}, "a lost worker would take a part of its state with it"),
     ({"sampler": None}, "needs sampler=tutti.torch.sampler"),
     ({"sampler": "placed"}, "without rank, workers and parts, and with shares 'even' or 'auto'"),
     ({"codec": "bf16"}, "codec= as yet"),

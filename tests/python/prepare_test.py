@@ -311,9 +311,10 @@ def shared(method, shares, accumulate=1, samples=34):
 
 
 @pytest.mark.parametrize("given", [("ddp", 5, 2), ("zero", 5, 1, 30), ("bytescheduler", 5), ("zero(stage=2)", 5),
-                                   ("zero(stage=2)", 5, 1, 30), ("zero(stage=3)", 5), ("zero(stage=3)", 5, 1, 30)])
+                                   ("zero(stage=2)", 5, 1, 30), ("zero(stage=3)", 5), ("zero(stage=3)", 5, 1, 30),
+                                   ("powersgd(min_compression_rate=1)", 5, 2)])
 def test_shares_of_a_step_give_the_same_bits_with_any_number_of_workers(given):
-    (one,) = alone(shared, "ddp", *given[1:])
+    (one,) = alone(shared, given[0] if given[0].startswith("powersgd") else "ddp", *given[1:])
     for n in (2, 3):
         assert alone(shared, *given, n=n) == [one, *[[None, *one[1:]]] * (n - 1)]
 

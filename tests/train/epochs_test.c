@@ -337,6 +337,16 @@ static void members_of_zero_come_and_go(void **state)
     assert_as_undisturbed(configured("zero(stage=1)", "zero-whole"), cut);
 }
 
+/* Each share has a residual, which goes to the worker that computes it next. */
+static void members_of_powersgd_come_and_go(void **state)
+{
+    job *cut = disturbed("powersgd", "powersgd-cut", come_and_go, TUTTI_LENGTH(come_and_go));
+
+    (void)state;
+    cut->config.checkpoint_every = 1;
+    assert_as_undisturbed(configured("powersgd", "powersgd-whole"), cut);
+}
+
 /* Gradients are held by piece, and values by unit: the bits are those of stage 1. */
 static void members_of_stages_2_and_3_of_zero_come_and_go(void **state)
 {
@@ -565,8 +575,8 @@ static void what_cannot_go_on_with_other_workers_is_refused(void **state)
     j->config.trace = true;
     refuse(j, TUTTI_ERR_USAGE, "trace is given");
     j = disturbed("ddp", "refused-method", alone, 1);
-    j->config.method = "powersgd";
-    refuse(j, TUTTI_ERR_USAGE, "method 'powersgd' may be within a step when a worker is lost");
+    j->config.method = "dgc";
+    refuse(j, TUTTI_ERR_USAGE, "method 'dgc' may be within a step when a worker is lost");
 }
 
 /* Process 2 comes to the state of step 2 with that of step 1. */
@@ -588,6 +598,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(members_of_ddp_come_and_go),
         cmocka_unit_test(members_of_zero_come_and_go),
+        cmocka_unit_test(members_of_powersgd_come_and_go),
         cmocka_unit_test(members_of_stages_2_and_3_of_zero_come_and_go),
         cmocka_unit_test(a_run_whose_first_epoch_makes_no_step_begins_in_the_next),
         cmocka_unit_test(an_epoch_that_does_not_last_begins_no_step),

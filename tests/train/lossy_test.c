@@ -7,7 +7,9 @@
    is then thrown away. Another one may not commit the step in which it is killed. The others have
    the state of the step before, or of that step. Which of them the next epoch begins with is drawn.
    Under zero each has a part of it, and the parts of those that are left make the whole, at either
-   of the two steps, unless two neighbours were killed. Then it is the newest checkpoint. */
+   of the two steps, unless two neighbours were killed. Then it is the newest checkpoint. Under
+   powersgd each has the residuals of its shares, and the steps that they go back to are named ones,
+   every third. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,7 +27,7 @@
 #include "mnist.h"
 #include "sanitized.h"
 
-enum { PROCESSES = 6, STEPS = 12, REPORTS = 2, EVALUATIONS = 3, CHECKPOINTS = 4 };
+enum { PROCESSES = 6, STEPS = 12, REPORTS = 2, EVALUATIONS = 3, CHECKPOINTS = 4, NAMES = 3 };
 
 /* Where a process is killed. */
 typedef enum moment {
@@ -42,6 +44,8 @@ typedef enum moment {
     DRAWN,
     BEFORE_FINAL = DRAWN,            /* evaluation; at the end of the run only */
     BEFORE_RESULTS,
+    BEFORE_COPIES,                   /* of a named step */
+    AFTER_COPIES,
     LIVES
 } moment;
 
@@ -68,6 +72,7 @@ typedef struct job {
     uint64_t epoch, until;           /* until: step after which all end it; 0: a loss does */
     int n, member[PROCESSES];
     bool by_parts;                   /* an image is a part */
+    uint64_t names;                  /* of the epochs: 0: each step is whole */
     const tutti_image *from;         /* the state that the epoch begins with, or */
     tutti_image *joined;             /* it, put together of parts; NULL: it is a process's */
     char checkpoint[SCRATCH_PATH + 256]; /* "": no step is done */
@@ -173,6 +178,25 @@ tutti_status __wrap_tutti_engine_save(tutti_engine *e, const char *directory, co
                : __real_tutti_engine_save(e, directory, facts, keep, err);
 }
 
+tutti_status __real_tutti_engine_image_copied(tutti_engine *e, const char *facts, tutti_image **image,
+                                              tutti_error *err);
+tutti_status __wrap_tutti_engine_image_copied(tutti_engine *e, const char *facts, tutti_image **image,
+                                              tutti_error *err);
+tutti_status __wrap_tutti_engine_image_copied(tutti_engine *e, const char *facts, tutti_image **image,
+                                              tutti_error *err)
+{
+    const uint64_t step = tutti_engine_method(e)->step - 1;
+    tutti_status status;
+
+    if (is_killed(BEFORE_COPIES, step))
+        return killed(err);
+    status = __real_tutti_engine_image_copied(e, facts, image, err);
+    if (status != TUTTI_OK || !is_killed(AFTER_COPIES, step))
+        return status;
+    tutti_image_close(*image);
+    return killed(err);
+}
+
 /* Callback of the epoch. */
 static bool commit(void *user, uint64_t step)
 {
@@ -204,7 +228,8 @@ static job *configured(const char *method, const char *out)
     j->config.report_every = REPORTS;
     j->config.eval_every = EVALUATIONS;
     j->config.lr_schedule = "linear";
-    j->by_parts = strncmp(method, "zero", 4) == 0;
+    j->names = strncmp(method, "powersgd", 8) == 0 ? NAMES : 0;
+    j->by_parts = j->names > 0 || strncmp(method, "zero", 4) == 0;
     j->config.checkpoint_every = j->by_parts ? 1 : CHECKPOINTS;
     j->config.checkpoint_keep = STEPS;
     return j;
@@ -270,7 +295,7 @@ static tutti_status member_main(tutti_world *world, void *arg, tutti_error *err)
 {
     job *j = arg;
     process *p = &j->of[j->member[tutti_world_rank(world)]];
-    tutti_train_epoch epoch = { .number = j->epoch, .ends = ends, .commit = commit, .user = j };
+    tutti_train_epoch epoch = { .number = j->epoch, .ends = ends, .commit = commit, .names = j->names, .user = j };
     tutti_status status = open_state(j, p, &epoch.from, err);
 
     me = p;
@@ -327,6 +352,16 @@ static void assert_reasons(const job *j)
     }
 }
 
+/* Without a named step what the epoch began with is still the state. */
+static void keep_state(const job *j, process *p)
+{
+    tutti_error err = { .rank = -1 };
+
+    if (p->next == NULL && j->from != NULL &&
+        tutti_image_copy(&p->next, j->from, j->from->pieces, j->from->n, &err) != TUTTI_OK)
+        fail_msg("%s", err.text);
+}
+
 /* What each member has left takes the place of what it has begun with. */
 static void take_images(job *j)
 {
@@ -334,6 +369,7 @@ static void take_images(job *j)
         process *p = &j->of[j->member[k]];
         if (!p->goes_on)
             fail_msg("%s, epoch %d, process %d: %s", j->out, (int)j->epoch, j->member[k], p->why.text);
+        keep_state(j, p);
         tutti_image_close(p->image);
         p->image = p->next;
         p->next = NULL;
@@ -341,21 +377,28 @@ static void take_images(job *j)
     }
 }
 
+/* NULL: of step 0. */
+static uint64_t step_of_image(const tutti_image *image)
+{
+    return image != NULL ? image->step : 0;
+}
+
 /* Chooses the state of the next epoch among those of the members: they have that of one step or of
-   two that follow one another. */
+   two (named ones) that follow one another. */
 static void choose_image(job *j)
 {
     const bool least = draw(j, 2) == 0;
-    const tutti_image *chosen = NULL;
+    const uint64_t apart = j->names > 0 ? j->names : 1;
+    const tutti_image *chosen = j->of[j->member[0]].image;
 
     for (int k = 0; k < j->n; k++) {
         const tutti_image *image = j->of[j->member[k]].image;
-        if (chosen == NULL || (least ? image->step < chosen->step : image->step > chosen->step))
+        if (least ? step_of_image(image) < step_of_image(chosen) : step_of_image(image) > step_of_image(chosen))
             chosen = image;
     }
     for (int k = 0; k < j->n; k++) {
-        const uint64_t step = j->of[j->member[k]].image->step;
-        assert_true(step <= chosen->step + 1 && chosen->step <= step + 1);
+        const uint64_t step = step_of_image(j->of[j->member[k]].image);
+        assert_true(step <= step_of_image(chosen) + apart && step_of_image(chosen) <= step + apart);
     }
     j->from = chosen;
 }
@@ -426,15 +469,18 @@ static void choose_checkpoint(job *j);
 /* killed_n: members that were killed. One takes nothing with it that no other has. */
 static void join_parts(job *j, int killed_n)
 {
-    const uint64_t step = j->from->step;
+    const uint64_t step = step_of_image(j->from);
 
     for (int k = 0; k < j->n && killed_n < 2; k++) { /* of both steps, where there are two */
-        tutti_image *other = joined_at(j, j->of[j->member[k]].image->step);
-        if (other == NULL)
+        const tutti_image *of = j->of[j->member[k]].image;
+        tutti_image *other = of != NULL ? joined_at(j, of->step) : NULL;
+        if (other == NULL && of != NULL)
             fail_msg("%s, epoch %d: the members that are left do not have all of step %d", j->out, (int)j->epoch,
-                     (int)j->of[j->member[k]].image->step);
+                     (int)of->step);
         tutti_image_close(other);
     }
+    if (j->from == NULL) /* it begins again */
+        return;
     tutti_image_close(j->joined);
     j->from = j->joined = joined_at(j, step);
     if (j->from == NULL)
@@ -487,6 +533,7 @@ static void kill_at(const job *j, process *p, moment at, uint64_t step)
     const uint64_t every = at == BEFORE_REPORT || at == AFTER_REPORT ? REPORTS
                            : at == IN_EVALUATION                     ? EVALUATIONS
                            : at == IN_CHECKPOINT                     ? (uint64_t)j->config.checkpoint_every
+                           : at == AT_COMMIT || at >= BEFORE_COPIES  ? j->names + (j->names == 0)
                                                                      : 1;
 
     p->dies_at = at;
@@ -580,6 +627,18 @@ static void kill_in_runs(const char *method, const char *out)
         assert_as(whole, cut);
         test_free(cut);
     }
+    for (moment first = BEFORE_COPIES; first < LIVES && whole->names > 0; first++) {
+        char name[64];
+        job *cut;
+        snprintf(name, sizeof name, "%s-%d", out, (int)first);
+        cut = configured(method, name);
+        epochs_prepare(&cut->config);
+        cut->drawn = (unsigned)first;
+        come_go_and_die(cut, first);
+        close_all(cut);
+        assert_as(whole, cut);
+        test_free(cut);
+    }
     test_free(whole);
 }
 
@@ -595,6 +654,12 @@ static void a_run_of_zero_whose_members_die_is_as_if_none_had(void **state)
     kill_in_runs("zero(stage=1)", "zero");
     kill_in_runs("zero(stage=2)", "zero-held");
     kill_in_runs("zero(stage=3)", "zero-values");
+}
+
+static void a_run_of_residuals_whose_members_die_is_as_if_none_had(void **state)
+{
+    (void)state;
+    kill_in_runs("powersgd(rank=2)", "powersgd");
 }
 
 /* A step is a round of local steps. */
@@ -639,6 +704,7 @@ static void a_loss_after_the_last_step_takes_no_result(void **state)
     kill_at_the_end("ddp", "ddp-end");
     kill_at_the_end("zero(stage=1)", "zero-end");
     kill_at_the_end("zero(stage=3)", "zero-values-end");
+    kill_at_the_end("powersgd", "powersgd-end");
 }
 
 static job *with_target(const char *out)
@@ -668,6 +734,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_of_ddp_whose_members_die_is_as_if_none_had),
         cmocka_unit_test(a_run_of_zero_whose_members_die_is_as_if_none_had),
+        cmocka_unit_test(a_run_of_residuals_whose_members_die_is_as_if_none_had),
         cmocka_unit_test(a_run_of_rounds_whose_members_die_is_as_if_none_had),
         cmocka_unit_test(a_loss_after_the_last_step_takes_no_result),
         cmocka_unit_test(a_target_that_was_reached_before_a_loss_is_reached_again),

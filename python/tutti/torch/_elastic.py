@@ -110,7 +110,7 @@ class Elastic:
     @staticmethod
     def _check(model: nn.Module, method: str, sampler: BatchSampler | None, options: dict[str, Any]) -> None:
         traits, needs = _traits(method), _abi.TUTTI_LOGICAL_SHARES | _abi.TUTTI_WHOLE_STEPS
-        if traits & needs != needs:
+        if traits & needs != needs or traits & _abi.TUTTI_STATES_OF_SHARES:
             raise ValueError(f"elastic=True with method '{method}': a lost worker would take a part of its state with "
                              "it, or its bits depend on the number of workers; take ddp, zero(stage=1|2), local-sgd, "
                              "diloco or slowmo")

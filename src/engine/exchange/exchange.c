@@ -112,8 +112,10 @@ static tutti_status begin_step(const tutti_engine_begun *begun, tutti_error *err
                                         .say = begun->say != NULL ? forward_event : NULL,
                                         .with = (void *)(uintptr_t)begun };
 
+    TUTTI_TRY(tutti_exchange_shares_ready(begun->e, err));
     TUTTI_TRY(tutti_codec_begin(e->sums.exchange->codec, &moment, err));
     tutti_exchange_keep_states(e, e->sums.exchange->kept, false);
+    tutti_exchange_shares_begin(e->sums.exchange);
     return TUTTI_OK;
 }
 
@@ -241,7 +243,7 @@ static void wrap(const tutti_exchange_job *job)
     }
 }
 
-static void unwrap(const tutti_exchange_job *job)
+void tutti_exchange_unwrap(const tutti_exchange_job *job)
 {
     for (int i = 0; i < job->n_units; i++) {
         const tutti_exchange_unit *u = &job->unit[i];
@@ -281,7 +283,7 @@ static tutti_status mean_of(tutti_engine *e, tutti_piece *p, tutti_group *group,
         status = tutti_exchange_messages(&job, err);
     if (status == TUTTI_OK) {
         tutti_exchange_measure_end(&job);
-        unwrap(&job);
+        tutti_exchange_unwrap(&job);
     }
     tutti_exchange_give_slot(e->sums.exchange, job.slot);
     return status;
@@ -294,6 +296,8 @@ static tutti_status through_codec(tutti_method *m, tutti_piece *p, double weight
     const float scale = (float)(weight * e->sums.exchange->space.workers);
     tutti_leaders leaders;
 
+    if (e->sums.exchange->shares.mine > 0)
+        return tutti_exchange_last_share(e, p, err);
     if (e->sums.exchange->team == 1) {
         if (scale != 1)
             tutti_scale(m->device, p->count, scale, p->g);

@@ -32,6 +32,30 @@ int tutti_exchange_team(const tutti_engine *e);
 tutti_status tutti_exchange_check_saved_team(const tutti_engine *e, int64_t saved_team,
                                              int saved_by, tutti_error *err);
 
+/* ---- logical shares (shares.c), for logical.c ---- */
+
+/* Returns why what is exchanged cannot be encoded by share, "it would ..."; NULL: it can. *mend:
+   what mends it. */
+const char *tutti_exchange_shares_against(const tutti_engine *e, const char **mend);
+/* Within declare(): declares memory. *width: the most elements of a round of the whole model. */
+tutti_status tutti_exchange_shares_declare(tutti_engine *e, size_t *width, tutti_error *err);
+/* p->g has the gradient of this worker's share in place `at`, which is not its last one: encodes
+   it, and keeps what it adds to the sums over shares. Client thread. */
+tutti_status tutti_exchange_share(tutti_engine *e, tutti_piece *p, int at, tutti_error *err);
+
+/* Whether shares are encoded. From there on. */
+bool tutti_exchange_has_shares(const tutti_engine *e);
+/* Steps as a whole (commit.c). exchanged: all pieces of the step are; waits until they are on all
+   workers, so that none commits a step that another cannot give the states of. found: whether the
+   step will be skipped is known. over: it was made. undo: the states are those of the step before
+   again. */
+tutti_status tutti_exchange_shares_exchanged(tutti_engine *e, tutti_error *err);
+void tutti_exchange_shares_found(tutti_engine *e, bool bad);
+void tutti_exchange_shares_over(tutti_engine *e);
+void tutti_exchange_shares_undo(tutti_engine *e);
+/* As `beside` of facilities, for states of the codec. */
+void *tutti_exchange_shares_beside(const tutti_engine *e, const void *memory, uint64_t *step);
+
 /* ---- from open to close ---- */
 
 /* Allocates the memory of the exchanging jobs. Call it when declared memory is allocated, pieces

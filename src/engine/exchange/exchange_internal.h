@@ -14,6 +14,7 @@
 /* The most wrappers around an encoding codec, and the most rounds of a codec that makes sums. */
 enum { TUTTI_EXCHANGE_WRAPPERS = 4, TUTTI_EXCHANGE_ROUNDS = 8 };
 #define TUTTI_EXCHANGE_LATE (UINT64_C(1) << 40) /* a step beyond all warm-ups */
+#define TUTTI_EXCHANGE_NO_STEP UINT64_MAX
 /* Values of tutti_engine_exchange.verdict: what codec-cost=auto-off has decided. */
 enum { TUTTI_EXCHANGE_UNDECIDED, TUTTI_EXCHANGE_CODED, TUTTI_EXCHANGE_PLAIN };
 
@@ -60,6 +61,25 @@ typedef struct tutti_exchange_slot {
     tutti_exchange_buffer decoded;   /* a message decoded once more, to be measured */
 } tutti_exchange_slot;
 
+/* Logical shares through the codec (shares.c). */
+typedef struct tutti_exchange_shares {
+    int mine, all;               /* this worker's shares, and those of all; 0: its gradient is
+                                    encoded as one */
+    size_t *width_at;            /* [n_tensors + 1]: where a tensor's part of a round is in nodes of
+                                    the tree (logical.h); the last: the elements of all */
+    size_t *scratch_at;          /* [n_tensors + 1]: likewise, in the scratch memory of a share;
+                                    bytes */
+    char *scratch;               /* declared, [mine][scratch_at[n_tensors]]; NULL: not needed */
+    float *x;                    /* declared, [mine][elements of the model]: what was folded, of a
+                                    codec that keeps it in no residual; NULL: not needed */
+    const float **folded;        /* [mine][n_tensors]: what was folded; NULL: it is not there any
+                                    more */
+    bool *finite;                /* [mine][n_tensors]: it has passed the wrappers */
+    int stage;                   /* with options.commit: how far the step is (shares.c) */
+    uint64_t beside;             /* likewise: the step that `kept` has the states of, if it is not
+                                    this worker's own; TUTTI_EXCHANGE_NO_STEP: none */
+} tutti_exchange_shares;
+
 typedef struct tutti_engine_exchange {
     tutti_codec *codec;
     char *spec;                  /* the codec's, owned */
@@ -81,6 +101,7 @@ typedef struct tutti_engine_exchange {
     uint8_t *asked_states;       /* declared: a copy of the codec's states meanwhile; NULL
                                     likewise */
     int *turn;                   /* [n_tensors]: the unit's `turn`; NULL: all are split */
+    tutti_exchange_shares shares;
     uint64_t *payload;           /* [n_tensors]: bytes that this worker has sent of each tensor in
                                     this process */
     uint64_t report_every;       /* option codec_report: every how many steps; 0: never */
@@ -121,12 +142,22 @@ void tutti_exchange_give_slot(tutti_engine_exchange *x, tutti_exchange_slot *slo
 tutti_status tutti_exchange_set_up(tutti_exchange_job *job, const tutti_piece *p, uint64_t step,
                                    tutti_error *err);
 
+/* Applies `after` of the wrappers to the decoded means. */
+void tutti_exchange_unwrap(const tutti_exchange_job *job);
+
 /* ---- open.c ---- */
+
+/* Does it send anything else than sums of float32? For tutti_exchange_leaf. */
+bool tutti_exchange_is_no_float_sum(const tutti_codec *c);
 
 /* Returns the bytes of the codec's states, except scratch. */
 size_t tutti_exchange_state_bytes(const tutti_engine_exchange *x, const tutti_plan *plan);
 /* Copies those states to `kept`; with `back` copies them from `kept`. kept NULL: does nothing. */
 void tutti_exchange_keep_states(const tutti_engine *e, uint8_t *kept, bool back);
+/* Exchanges them with what is in `kept`. */
+void tutti_exchange_swap_states(const tutti_engine *e, uint8_t *kept);
+/* Returns what `kept` has of the state at that address; NULL: it is none of these. */
+void *tutti_exchange_kept_of(const tutti_engine *e, uint8_t *kept, const void *memory);
 
 /* ---- linear.c: codecs that make sums ---- */
 
@@ -135,6 +166,21 @@ void tutti_exchange_keep_states(const tutti_engine *e, uint8_t *kept, bool back)
 tutti_status tutti_exchange_reserve_linear(tutti_exchange_job *job, tutti_error *err);
 /* Exchanges these units: sets each u->y to the mean of what the workers sent, as decoded. */
 tutti_status tutti_exchange_linear(tutti_exchange_job *job, tutti_error *err);
+
+/* Returns the number of elements that the unit has in that round; 0: none. */
+size_t tutti_exchange_round_width(const tutti_exchange_unit *u, int round);
+/* Returns whether all that the unit has on the wire is finite. */
+bool tutti_exchange_wire_is_finite(tutti_device *d, const tutti_exchange_unit *u);
+
+/* ---- shares.c: logical shares ---- */
+
+/* tutti_exchange of a piece whose p->g has the gradient of this worker's last share. */
+tutti_status tutti_exchange_last_share(tutti_engine *e, tutti_piece *p, tutti_error *err);
+void tutti_exchange_shares_close(tutti_exchange_shares *s);
+/* With options.commit: waits until all workers have made the step before. Collective. */
+tutti_status tutti_exchange_shares_ready(tutti_engine *e, tutti_error *err);
+/* A step has begun, and `kept` has the states of its beginning. */
+void tutti_exchange_shares_begin(tutti_engine_exchange *x);
 
 /* ---- unit.c ---- */
 

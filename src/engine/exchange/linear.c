@@ -8,7 +8,7 @@
 
 static const tutti_dtype linear_types[] = { TUTTI_F32, TUTTI_F16, TUTTI_BF16 };
 
-static size_t round_width(const tutti_exchange_unit *u, int round)
+size_t tutti_exchange_round_width(const tutti_exchange_unit *u, int round)
 {
     return round < u->codec->ops->rounds ? u->codec->ops->width(u->codec, &u->view, round) : 0;
 }
@@ -19,7 +19,7 @@ static size_t bytes_of(const tutti_exchange_unit *u)
     size_t n = 0;
 
     for (int r = 0; r < u->codec->ops->rounds; r++)
-        n += round_width(u, r);
+        n += tutti_exchange_round_width(u, r);
     return n * tutti_dtype_bytes(tutti_codec_number(u->codec, &u->view));
 }
 
@@ -41,7 +41,7 @@ tutti_status tutti_exchange_reserve_linear(tutti_exchange_job *job, tutti_error 
     for (int i = 0; i < job->n_units; i++) {
         const tutti_exchange_unit *u = &job->unit[i];
         for (int r = 0; r < TUTTI_EXCHANGE_ROUNDS; r++)
-            bytes[r] += round_width(u, r) * tutti_dtype_bytes(number_type(u));
+            bytes[r] += tutti_exchange_round_width(u, r) * tutti_dtype_bytes(number_type(u));
         if (u->codec->ops->rounds > 0 && u->codec->ops->scratch != NULL)
             scratch += rounded_up(u->codec->ops->scratch(u->codec, &u->view));
     }
@@ -58,7 +58,7 @@ tutti_status tutti_exchange_reserve_linear(tutti_exchange_job *job, tutti_error 
                 if (u->codec->ops->rounds == 0 || number_type(u) != linear_types[t])
                     continue;
                 u->wire[r] = at;
-                at += round_width(u, r) * tutti_dtype_bytes(linear_types[t]);
+                at += tutti_exchange_round_width(u, r) * tutti_dtype_bytes(linear_types[t]);
             }
         }
     }
@@ -77,7 +77,7 @@ tutti_status tutti_exchange_reserve_linear(tutti_exchange_job *job, tutti_error 
 static size_t finite_until(tutti_device *d, const tutti_exchange_unit *u, int round)
 {
     const tutti_dtype dtype = number_type(u);
-    const size_t n = round_width(u, round);
+    const size_t n = tutti_exchange_round_width(u, round);
     float back[1024];
 
     for (size_t at = 0; at < n; at += TUTTI_LENGTH(back)) {
@@ -103,7 +103,7 @@ static tutti_status check_sent(const tutti_exchange_job *job, const tutti_exchan
 {
     const tutti_engine *e = job->moves;
     const size_t bad = finite_until(job->exchange->space.device, u, round),
-                 all = round_width(u, round);
+                 all = tutti_exchange_round_width(u, round);
     char value[40] = "";
 
     if (bad == all)
@@ -128,7 +128,7 @@ static tutti_status round_of(tutti_exchange_job *job, int round, tutti_dtype dty
 
     for (int i = 0; i < job->n_units; i++) {
         tutti_exchange_unit *u = &job->unit[i];
-        const size_t n = number_type(u) == dtype ? round_width(u, round) : 0;
+        const size_t n = number_type(u) == dtype ? tutti_exchange_round_width(u, round) : 0;
         if (u->codec->ops->rounds <= round || number_type(u) != dtype)
             continue;
         if (round == 0 && u->finite) /* the wrappers are applied as it is folded */
@@ -149,10 +149,10 @@ static tutti_status round_of(tutti_exchange_job *job, int round, tutti_dtype dty
                : TUTTI_OK;
 }
 
-static bool wire_is_finite(tutti_device *d, const tutti_exchange_unit *u)
+bool tutti_exchange_wire_is_finite(tutti_device *d, const tutti_exchange_unit *u)
 {
     for (int r = 0; r < u->codec->ops->rounds; r++)
-        if (finite_until(d, u, r) < round_width(u, r))
+        if (finite_until(d, u, r) < tutti_exchange_round_width(u, r))
             return false;
     return true;
 }
@@ -171,7 +171,7 @@ tutti_status tutti_exchange_linear(tutti_exchange_job *job, tutti_error *err)
             continue;
         TUTTI_TRY(tutti_exchange_measure(job, u, &u->view, u->x,
                                          &(tutti_codec_message){ NULL, bytes_of(u) }, err));
-        if (u->finite && wire_is_finite(d, u))
+        if (u->finite && tutti_exchange_wire_is_finite(d, u))
             tutti_codec_sent_rounds(job->exchange->codec, &u->view, u->x, u->scratch, u->wire);
         u->codec->ops->unfold(u->codec, &u->view, u->scratch, u->wire, u->y);
     }

@@ -14,7 +14,7 @@ static bool is_a_vote(const tutti_codec *c)
     return (tutti_codec_traits(c) & TUTTI_CODEC_VOTES) != 0;
 }
 
-static bool is_not_a_sum_of_floats(const tutti_codec *c)
+bool tutti_exchange_is_no_float_sum(const tutti_codec *c)
 {
     bool other = c->ops->rounds == 0;
 
@@ -93,11 +93,48 @@ void tutti_exchange_keep_states(const tutti_engine *e, uint8_t *kept, bool back)
     tutti_device_charge(e->m.device, 0, 2.0 * (double)at);
 }
 
+void tutti_exchange_swap_states(const tutti_engine *e, uint8_t *kept)
+{
+    const tutti_engine_exchange *x = e->sums.exchange;
+    uint8_t some[4096];
+    size_t at = 0;
+
+    for (size_t i = 0; kept != NULL && i < x->n_states; i++) {
+        void *memory;
+        const size_t bytes = state_bytes(x, e->plan, i, &memory);
+        for (size_t k = 0, n; k < bytes; k += n) {
+            uint8_t *const now = (uint8_t *)memory + k;
+            n = bytes - k < sizeof some ? bytes - k : sizeof some;
+            memcpy(some, now, n);
+            memcpy(now, kept + at + k, n);
+            memcpy(kept + at + k, some, n);
+        }
+        at += bytes;
+    }
+    tutti_device_charge(e->m.device, 0, 4.0 * (double)at);
+}
+
+void *tutti_exchange_kept_of(const tutti_engine *e, uint8_t *kept, const void *memory)
+{
+    const tutti_engine_exchange *x = e->sums.exchange;
+    size_t at = 0;
+
+    for (size_t i = 0; kept != NULL && i < x->n_states; i++) {
+        void *state;
+        const size_t bytes = state_bytes(x, e->plan, i, &state);
+        if (bytes > 0 && state == memory)
+            return kept + at;
+        at += bytes;
+    }
+    return NULL;
+}
+
 static void declare_kept(const tutti_engine *e, tutti_engine_exchange *x, tutti_plan *plan)
 {
     const size_t bytes = tutti_exchange_state_bytes(x, plan);
 
-    if (bytes > 0 && e->m.ops->exchange != NULL && tutti_engine_may_skip(e))
+    if (bytes > 0 && e->m.ops->exchange != NULL &&
+        (tutti_engine_may_skip(e) || e->options.commit != NULL))
         tutti_declare(
             plan,
             &(tutti_state){
@@ -137,7 +174,7 @@ tutti_status tutti_exchange_declare(tutti_method *m, tutti_plan *plan, const cha
     declare_kept(e, x, plan);
     if (e->options.codec_cost == TUTTI_CODEC_COST_AUTO_OFF)
         tutti_declare_value(plan, "engine.codec-cost", TUTTI_SAME, &x->verdict, sizeof x->verdict);
-    other = tutti_exchange_leaf(x->codec, is_not_a_sum_of_floats);
+    other = tutti_exchange_leaf(x->codec, tutti_exchange_is_no_float_sum);
     if (e->sums.collective != NULL && other != NULL)
         return tutti_fail(
             err, TUTTI_ERR_USAGE, 0,
@@ -282,6 +319,7 @@ void tutti_engine_exchange_close(tutti_engine *e)
     tutti_monitor_close(x->monitor);
     tutti_codec_close(x->codec);
     tutti_leaders_close(&x->leaders);
+    tutti_exchange_shares_close(&x->shares);
     tutti_free(x->tensor);
     tutti_free(x->name);
     tutti_free(x->payload);
