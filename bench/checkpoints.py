@@ -46,9 +46,13 @@ class Checkpoints:
         return summary(out)
 
     def every(self, folder, words):
-        """Steps in an interval."""
-        few, many = (self.train(folder, *words, "--steps", steps)["host_seconds"] for steps in (4, 12))
-        return max(1, round(self.interval / ((many - few) / 8)))
+        """Steps in an interval, by how much longer three times as many steps take, once that is a tenth of it."""
+        steps, more = 2, 0
+        while more < self.interval / 10:
+            steps *= 2
+            few, many = (self.train(folder, *words, "--steps", n)["host_seconds"] for n in (steps, 3 * steps))
+            more = many - few
+        return max(1, round(self.interval * 2 * steps / more))
 
     def stall(self, name, words, folder):
         every = self.every(folder, words)

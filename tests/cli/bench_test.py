@@ -785,6 +785,22 @@ class Page(Tree):
                 method = {"saddle through int8": "saddle"}.get(name.split(", ")[0], name.split(", ")[0])
                 self.assertIn("--method %s " % method, command.replace("(order=atc)", ""), name)
 
+    def test_every_part_has_a_title_and_rows_of_another_are_refused(self):
+        """Rows of two parts without one stood on no page, and what they missed neither."""
+        parts = subprocess.run([ROOT + "/bench/run", "--help"], capture_output=True, text=True).stdout
+        parts = re.search(r"PART: ([a-z\s]+)\n\n", parts)[1].split()
+        self.assertLessEqual({"io", "checkpoints", "zero"}, set(parts))
+        recorder = self.recorder()
+        for part in parts:
+            self.keep("figure of " + part, part=part, recorder=recorder)
+        self.assertEqual(sorted(re.findall("(?m)^figure of (.*)$", self.ledger())), sorted(parts))
+        self.keep("a", part="elsewhere")
+        for option in ("--ledger", "--missed"):
+            done = subprocess.run([ROOT + "/tools/performance-doc", option, self.tree + "/bench"],
+                                  capture_output=True, text=True)
+            self.assertEqual((done.returncode, done.stderr), (1, "tools/performance-doc: no title for rows of the part "
+                                                              "elsewhere: give it one in TITLES\n"))
+
     def test_each_cause_of_a_miss_is_one_sentence(self):
         with open(ROOT + "/bench/results/causes.json") as f:
             causes = json.load(f)
