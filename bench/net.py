@@ -7,7 +7,9 @@ piece, and in it everything that is compared, in turn.
            from the counters of its interfaces
     truth  a step of ddp in the simulator against one measured. The simulator is given three
            figures: the goodput and the latency of the same lab's line, and a step without exchange,
-           all workers running at once (with 4 workers on 2 cores that is what it costs there)
+           all workers running at once (with 4 workers on 2 cores that is what it costs there). Links
+           are steady (tools/netlab), as those of the simulator: else each step begins with what the
+           link has saved up while its worker computed, 2 of 7.5 ms for cnn at 1 Gbit/s
     wire   what hashes and heartbeats cost a step of ddp
 
 --piece PREFIX: only the pieces whose names begin with PREFIX; each takes at most 80 s:
@@ -170,17 +172,17 @@ class Bench:
         subprocess.run([*map(str, words)], check=True, stdout=subprocess.DEVNULL, cwd=ROOT)
         return self.ms_of(out)
 
-    def there(self, folder, name, hosts, rate, *words, direct=False):
+    def there(self, folder, name, hosts, rate, *words, direct=False, more=()):
         where = ",".join(f"h{i + 1}:1" for i in range(hosts))
         words, out = self.train(folder, name, "-H", where, "--rsh", NETLAB + " rsh", *words)
-        command, _ = self.lab(words, hosts, rate, direct)
+        command, _ = self.lab(words, hosts, rate, direct, more)
         return self.ms_of(out), command.replace(folder, "DIR")
 
     def line(self, rate):
         """Goodput in bit/s and latency in seconds of a line of such a lab."""
         _, text = self.lab([os.path.join(HERE, "peers/network"), "--tutti", self.tutti, "--programs", "line",
                             "--sizes", 4, "--seconds", 0.2 if self.quick else 1, "--rounds", 1], rate=rate,
-                           direct=False)
+                           direct=False, more=["--steady"])
         lines = [json.loads(l) for l in text.splitlines()]
         return 8 * lines[1]["bytes_per_second"], 1e-6 * lines[0]["median_us"]
 
@@ -198,7 +200,8 @@ class Bench:
             alone = lambda k: self.here(folder, f"alone{k}", "--model", model, "-n", hosts, "--method", "single",
                                         "--steps", 10 if self.quick else 100)
             before = alone(0)
-            measured, command = self.there(folder, "measured", hosts, rate, "--model", model, "--steps", steps)
+            measured, command = self.there(folder, "measured", hosts, rate, "--model", model, "--steps", steps,
+                                           more=["--steady"])
             compute = statistics.mean([before, alone(1)])
             with open(folder + "/cluster.xml", "w") as f:
                 subprocess.run([self.tutti, "platform",

@@ -40,8 +40,8 @@ const tutti_option tutti_train_options[] = {
       "after 1 s, 2 s, 4 s ... up to 30 s" },
     { "copy-every", TUTTI_INT, AT(copy_every), 16, 1, 1000000, NULL,
       "with workers and a method that keeps a residual of each share (powersgd): steps after which "
-      "each worker copies what the next one keeps. When workers are lost the run goes back to the "
-      "last such step" },
+      "each worker copies what the next one keeps; after a change also the 1st, 2nd, 4th ... step. "
+      "When workers are lost the run goes back to the last such step" },
     { "workers-timeout", TUTTI_REAL, AT(workers_timeout), 600, 0.1, 1e7, NULL,
       "with workers: seconds for which the run waits with fewer than FEWEST workers, or after the "
       "loss of so many at once that the others may not go on alone; then it ends (exit code 3)" },
@@ -354,6 +354,8 @@ static bool has_votes(const tutti_train_config *c, unsigned traits)
             (c->loss_scale[0] != 0 && strcmp(c->loss_scale, "off") != 0));
 }
 
+/* A simulated run knows whether a worker is to fail. If none is, a thousand workers need not agree in
+   each step on which of them are there. */
 bool tutti_train_continues(const tutti_train_config *c)
 {
     const tutti_method_ops *method;

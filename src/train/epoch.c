@@ -9,8 +9,10 @@
 
    Named steps (epoch.h). Residuals of shares are on one worker each, and a lost one takes them with
    it. To copy them in each step would be as much as all that the method saves. So they are copied
-   after every K-th step only, and the members agree on none of the others: the epoch ends with the
-   image of the last named step, and those since then are made again, with the same bits. The same
+   after some steps only, and the members agree on none of the others: the epoch ends with the image
+   of the last named step, and those since then are made again, with the same bits. These are at
+   most K, and at most as many as the epoch keeps: however soon the next loss comes, the run gets on
+   by at least half of what the epoch has made (is_named). The same
    two steps as in commit.c are possible there: the last one that was agreed, and the one before. A
    member whose commit was true has the images of both. So has one whose commit was false, or not
    called: it is called once all have the image of the new one, with its copies. */
@@ -298,13 +300,21 @@ tutti_status tutti_train_epoch_resume(tutti_run *run, tutti_world *world, tutti_
     return status;
 }
 
+/* The steps that K divides, and while the epoch has made fewer than K its 1st, 2nd, 4th, 8th ... */
+static bool is_named(const tutti_run *run, uint64_t step)
+{
+    const uint64_t every = run->epoch.names, made = step - run->entered_step;
+
+    return every > 0 && (step % every == 0 || (made < every && (made & (made - 1)) == 0));
+}
+
 tutti_status tutti_train_epoch_name(tutti_run *run, tutti_error *err)
 {
     const tutti_train_epoch *epoch = &run->epoch;
     const uint64_t step = tutti_engine_method(run->engine)->step;
     tutti_image *image;
 
-    if (epoch->names == 0 || step % epoch->names != 0)
+    if (!is_named(run, step))
         return TUTTI_OK;
     tutti_image_close(run->named.other); /* all have the state of the one after it */
     run->named.other = NULL;

@@ -35,10 +35,11 @@ typedef struct tutti_train_epoch {
        is it to be made? false: it fails with TUTTI_ERR_PEER, as by a loss. It may block, and calls
        nothing of the run. NULL: yes. (tutti_engine_options.commit) */
     bool (*commit)(void *user, uint64_t step);
-    /* Not 0: what each worker keeps is copied on another one only after the steps that it divides
-       (the named steps), and the epoch ends with the state of the last of them, or with that with
-       which it began. `commit` is then called after such a step, once all workers have the copies
-       of it, and not in the others, which are made at once. */
+    /* Not 0: what each worker keeps is copied on another one only after the named steps: those that
+       it divides, and the 1st, 2nd, 4th, 8th ... of the epoch below it. The epoch ends with the
+       state of the last of them, or with that with which it began. `commit` is then called after
+       such a step, once all workers have the copies of it, and not in the others, which are made at
+       once. */
     uint64_t names;
     /* Asked before each pass of a step, step from 0: does the epoch last, so that it may be made?
        false: training ends with TUTTI_ERR_PEER, as by a loss, and computes no more in vain. NULL:

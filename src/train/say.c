@@ -5,17 +5,34 @@
 #include "say.h"
 #include "train_internal.h"
 
-void tutti_train_say(const tutti_run *run, int status, const char *format, ...)
+static void print_line(const tutti_run *run, int status, const char *format, va_list args)
 {
     char line[4400]; /* the directory's name may be 3800 long */
+
+    if (run->io->say == NULL || (run->config->quiet && status != 3))
+        return;
+    vsnprintf(line, sizeof line, format, args);
+    run->io->say(run->io->user, status, line);
+}
+
+void tutti_train_say(const tutti_run *run, int status, const char *format, ...)
+{
     va_list args;
 
-    if (run->io->say == NULL || run->all.index != 0 || (run->config->quiet && status != 3))
+    if (run->all.index != 0)
         return;
     va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
+    print_line(run, status, format, args);
     va_end(args);
-    run->io->say(run->io->user, status, line);
+}
+
+void tutti_train_say_here(const tutti_run *run, int status, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    print_line(run, status, format, args);
+    va_end(args);
 }
 
 void tutti_train_add_field(tutti_train_fields *f, int rank, const char *format, ...)

@@ -1,10 +1,14 @@
-/* say.h: lines for the user. Index 0 prints, the others do nothing. */
+/* say.h: lines for the user. Index 0 prints, the others do nothing, but for
+   tutti_train_say_here. */
 #ifndef TUTTI_TRAIN_SAY_H
 #define TUTTI_TRAIN_SAY_H
 #include "train/train_internal.h"
 
 /* Prints a line. status: as of tutti_train_io.say. */
 void tutti_train_say(const tutti_run *run, int status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* The same on any worker, of what concerns it alone. */
+void tutti_train_say_here(const tutti_run *run, int status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* The fields of a line. Two blanks separate them. */
 enum { TUTTI_TRAIN_FIELDS = 8 };

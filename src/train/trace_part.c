@@ -4,38 +4,23 @@
    clocks are compared with that of index 0; the first index that knows the run's clock says by how
    much index 0's is ahead of it. So the clock of the run outlives the member whose clock it was. */
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 
 #include "trace.h"
 #include "trace_part.h"
 #include "record/merge.h"
+#include "train/say.h"
 
 struct tutti_train_part {
-    tutti_record_part *file;         /* NULL: not opened yet, or it could not be written */
-    uint64_t number;                 /* of the run */
-    int64_t worker;                  /* this process; -1: none */
-    int64_t opened;                  /* the worker whose part was opened, or cannot be; -1: none */
-    bool measured;                   /* clock is set */
-    tutti_record_clock clock;        /* over the run's clock, which is "reference" 0 */
-    size_t events;                   /* of the epoch's engine: in the file */
-    bool inside;                     /* the epoch has begun, and is not over in the file */
+    tutti_record_part *file;  /* NULL: not opened yet, or it could not be written */
+    uint64_t number;          /* of the run */
+    int64_t worker;           /* this process; -1: none */
+    int64_t opened;           /* the worker whose part was opened, or cannot be; -1: none */
+    bool measured;            /* clock is set */
+    tutti_record_clock clock; /* over the run's clock, which is "reference" 0 */
+    size_t events;            /* of the epoch's engine: in the file */
+    bool inside;              /* the epoch has begun, and is not over in the file */
 };
-
-static void say(const tutti_run *run, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-static void say(const tutti_run *run, const char *format, ...)
-{
-    char line[4400];
-    va_list args;
-
-    if (run->io->say == NULL)
-        return;
-    va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
-    va_end(args);
-    run->io->say(run->io->user, 3, line);
-}
 
 /* Goes on without a part after a failure. */
 static void keep(const tutti_run *run, tutti_status status, const tutti_error *why)
@@ -44,8 +29,8 @@ static void keep(const tutti_run *run, tutti_status status, const tutti_error *w
 
     if (status == TUTTI_OK)
         return;
-    say(run, "note: trace.json lacks what worker %lld does from here on: %s", (long long)p->worker,
-        why->text);
+    tutti_train_say_here(run, 3, "note: trace.json lacks what worker %lld does from here on: %s",
+                         (long long)p->worker, why->text);
     tutti_record_part_close(p->file, NULL, NULL);
     p->file = NULL;
 }
@@ -148,8 +133,8 @@ void tutti_train_part_begin(tutti_run *run)
     if (status == TUTTI_OK && p->file != NULL)
         status = tutti_record_part_clock(p->file, &p->clock, &why);
     if (status == TUTTI_OK && p->file != NULL)
-        status = tutti_record_part_in(p->file, run->epoch.number, run->entered_step, run->workers,
-                                      &why);
+        status =
+            tutti_record_part_in(p->file, run->epoch.number, run->entered_step, run->workers, &why);
     keep(run, status, &why);
 }
 
@@ -216,14 +201,20 @@ void tutti_train_part_merge(tutti_run *run)
     if (run->part == NULL)
         return;
     if (tutti_record_merge_members(run->rt, folder, &parts, &lost, &why) != TUTTI_OK)
-        say(run, "note: there is no trace.json yet: %s; tutti report %.300s makes it", why.text,
-            folder);
+        tutti_train_say_here(run, 3,
+                             "note: there is no trace.json yet: %s; tutti report %.300s makes it",
+                             why.text, folder);
     else if (parts == 0)
-        say(run, "note: this worker has none of the parts of trace.json: tutti report, with the run's "
-                 "folder on the host where the run began, makes it");
+        tutti_train_say_here(
+            run, 3,
+            "note: this worker has none of the parts of trace.json: tutti report, with the run's "
+            "folder on the host where the run began, makes it");
     else if (lost > 0)
-        say(run, "note: trace.json lacks %llu events, since that of a run has an upper limit; "
-                 "--trace-steps A:B traces fewer steps", (unsigned long long)lost);
+        tutti_train_say_here(
+            run, 3,
+            "note: trace.json lacks %llu events, since that of a run has an upper limit; "
+            "--trace-steps A:B traces fewer steps",
+            (unsigned long long)lost);
 }
 
 void tutti_train_part_over(tutti_run *run)

@@ -449,7 +449,21 @@ static void client_state_is_the_mean_over_shares(void **state)
     state_is_the_mean(methods[VALUES], 2, 1);
 }
 
-/* Where the tree over the blocks is that over workers: what ddp sends. Else the formula. */
+/* Runs both; what all workers send is what they send without shares, or by the formula if the tree
+   over the blocks is cut elsewhere than that over workers (parts). */
+static void traffic_is_exact(job *j, job *plain, int n, bool parts)
+{
+    uint64_t sent = 0, usual = 0;
+
+    go(j, n);
+    go(plain, n);
+    for (int r = 0; r < n; r++) {
+        sent += j->bytes[r];
+        usual += plain->bytes[r];
+    }
+    assert_int_equal(sent, parts ? j->expected : usual);
+}
+
 static void the_traffic_of_a_step_is_exactly_the_formula(void **state)
 {
     static const struct { int shares, n; bool parts; } of[] = {
@@ -462,16 +476,9 @@ static void the_traffic_of_a_step_is_exactly_the_formula(void **state)
     for (size_t i = 0; i < TUTTI_LENGTH(of); i += UNLESS_SANITIZED(1, 2))
         for (int k = 0; k < 2; k++) {
             static job j, plain;
-            uint64_t sent = 0, usual = 0;
             j = job_of(methods[k], of[i].shares);
             plain = job_of(methods[k], 0);
-            go(&j, of[i].n);
-            go(&plain, of[i].n);
-            for (int r = 0; r < of[i].n; r++) {
-                sent += j.bytes[r];
-                usual += plain.bytes[r];
-            }
-            assert_int_equal(sent, of[i].parts ? j.expected : usual);
+            traffic_is_exact(&j, &plain, of[i].n, of[i].parts);
         }
     for (int k = 0; k < 2; k++) { /* by 8, 4 and 1 the tree is cut at nodes, but is not that over workers */
         static job j;
@@ -571,8 +578,7 @@ static void a_share_that_is_encoded_and_not_finite_skips_the_step(void **state)
         }
 }
 
-/* As without shares where the tree over the blocks is that over workers. Else each round goes by
-   its parts' owners. */
+/* Where the tree is cut elsewhere each round goes by its parts' owners. */
 static void the_traffic_of_factors_is_exactly_the_formula(void **state)
 {
     static const struct { int shares, n; bool parts; } of[] = {
@@ -584,19 +590,12 @@ static void the_traffic_of_factors_is_exactly_the_formula(void **state)
     for (size_t i = 0; i < TUTTI_LENGTH(of); i++)
         for (int rank = 1; rank <= 2; rank++) {
             static job j, plain;
-            uint64_t sent = 0, usual = 0;
             j = job_of(rank == 1 ? "powersgd(bucket_mb=0.0005)" : "powersgd(rank=2)", of[i].shares);
             j.matrices = true;
             j.rank = rank;
             plain = j;
             plain.options.elastic_shares = 0;
-            go(&j, of[i].n);
-            go(&plain, of[i].n);
-            for (int r = 0; r < of[i].n; r++) {
-                sent += j.bytes[r];
-                usual += plain.bytes[r];
-            }
-            assert_int_equal(sent, of[i].parts ? j.expected : usual);
+            traffic_is_exact(&j, &plain, of[i].n, of[i].parts);
         }
 }
 

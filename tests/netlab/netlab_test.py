@@ -107,6 +107,11 @@ class Netlab(unittest.TestCase):
         self.rate_is_held("100mbit", 100e6)
         self.rate_is_held("1gbit", 1e9, least=0.5)  # a busy machine does not fill it
 
+    def test_a_steady_link_saves_up_one_offload_and_keeps_its_rate(self):
+        self.rate_is_held("100mbit", 100e6, "--steady")
+        shown = netlab("-n", 2, "--rate", "1gbit", "--steady", "--", "tc", "qdisc", "show", "dev", "eth0").stdout
+        self.assertRegex(shown, r"rate 1Gbit .*peakrate 1010Mbit minburst (69|70)\d\d\db")
+
     def test_rates_are_held_on_a_pair_without_a_bridge_and_through_the_proxy(self):
         self.rate_is_held("100mbit", 100e6, "--direct")
         self.rate_is_held("50mbit", 50e6, "--proxy")
@@ -251,6 +256,7 @@ getent hosts h3
                                     (["-n", 0, "--", "true"], "0 hosts with 1 ranks each"),
                                     (["-n", 3, "--direct", "--", "true"], "--direct joins 2 hosts, not 3"),
                                     (["-n", 2, "--rate", "fast", "--", "true"], "rate 'fast' is refused"),
+                                    (["-n", 2, "--steady", "--", "true"], "--steady is of a --rate, such as 1gbit"),
                                     (["-n", 2, "--cc", "nonsense", "--", "true"],
                                      "congestion control 'nonsense' cannot be set")):
             done = netlab(*arguments)

@@ -17,28 +17,11 @@
 #include "record/files.h"
 #include "record/merge.h"
 #include "record/record_internal.h"
-#include "scratch.h"
+#include "folder.h"
 
 #define S INT64_C(1000000000)
 enum { RUN = 77, MOST = 1000 };
 
-static char root[SCRATCH_PATH];
-static tutti_runtime *rt;
-
-static int set_up(void **state)
-{
-    (void)state;
-    scratch_make(root);
-    return tutti_runtime_open_posix(&rt, NULL) == TUTTI_OK ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    tutti_runtime_close(rt);
-    scratch_remove(root);
-    return 0;
-}
 
 static void folder_of(char folder[SCRATCH_PATH + 64], const char *name)
 {

@@ -17,27 +17,10 @@
 
 #include "record/files.h"
 #include "record/record_internal.h"
-#include "scratch.h"
+#include "folder.h"
 
 enum { ROOM = 1 << 16, FAMILIES = 64, PROM = 1 << TUTTI_RECORD_PROMETHEUS };
 
-static char root[SCRATCH_PATH];
-static tutti_runtime *rt;
-
-static int set_up(void **state)
-{
-    (void)state;
-    scratch_make(root);
-    return tutti_runtime_open_posix(&rt, NULL) == TUTTI_OK ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    tutti_runtime_close(rt);
-    scratch_remove(root);
-    return 0;
-}
 
 /* ---- a reader of the format ---- */
 

@@ -22,7 +22,7 @@
 #include "record/files.h"
 #include "record/record_internal.h"
 #include "sanitized.h"
-#include "scratch.h"
+#include "folder.h"
 #include "record/merge.h"
 
 enum { RANKS = 3, STEPS = 5 };
@@ -39,23 +39,6 @@ typedef struct job {
     char sentence[512];
 } job;
 
-static char root[SCRATCH_PATH];
-static tutti_runtime *rt;
-
-static int set_up(void **state)
-{
-    (void)state;
-    scratch_make(root);
-    return tutti_runtime_open_posix(&rt, NULL) == TUTTI_OK ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    tutti_runtime_close(rt);
-    scratch_remove(root);
-    return 0;
-}
 
 static job job_in(const char *name)
 {

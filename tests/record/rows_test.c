@@ -19,27 +19,10 @@
 #include "base/crc32c.h"
 #include "record/files.h"
 #include "record/record_internal.h"
-#include "scratch.h"
+#include "folder.h"
 
 enum { ALL = (1 << TUTTI_RECORD_FORMS) - 1, ROOM = 1 << 16, BOARDS = 4, STEPS = 16, LONG = 2000, LONG_ROOM = 1 << 20 };
 
-static char root[SCRATCH_PATH];
-static tutti_runtime *rt;
-
-static int set_up(void **state)
-{
-    (void)state;
-    scratch_make(root);
-    return tutti_runtime_open_posix(&rt, NULL) == TUTTI_OK ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    tutti_runtime_close(rt);
-    scratch_remove(root);
-    return 0;
-}
 
 /* ---- files ---- */
 

@@ -8,8 +8,8 @@
    the state of the step before, or of that step. Which of them the next epoch begins with is drawn.
    Under zero each has a part of it, and the parts of those that are left make the whole, at either
    of the two steps, unless two neighbours were killed. Then it is the newest checkpoint. Under
-   powersgd each has the residuals of its shares, and the steps that they go back to are named ones,
-   every third. */
+   powersgd each has the residuals of its shares, and the steps that they go back to are named ones:
+   every third, and an epoch's first and second. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -662,6 +662,32 @@ static void a_run_of_residuals_whose_members_die_is_as_if_none_had(void **state)
     kill_in_runs("powersgd(rank=2)", "powersgd");
 }
 
+/* The interval of copies is longer than the run, and a member dies so many steps after the epoch's
+   begin: the next one begins as many steps later as the last power of two below. */
+static void losses_in_quick_succession_do_not_stop_a_run(void **state)
+{
+    static const struct { uint64_t dies, kept; } epochs[] = { { 1, 1 }, { 3, 2 }, { 5, 4 }, { 2, 2 } };
+    const char *const method = "powersgd(rank=2)";
+    job *whole = undisturbed(configured(method, "succession")), *cut = configured(method, "succession-cut");
+
+    (void)state;
+    cut->names = 1000;
+    epochs_prepare(&cut->config);
+    for (int k = 0; k < PROCESSES; k++)
+        start(cut, &cut->of[cut->member[cut->n++] = k]);
+    for (size_t k = 0; k < TUTTI_LENGTH(epochs); k++) {
+        const uint64_t begins = step_of_image(cut->from);
+        kill_at(cut, &cut->of[cut->member[k % 2]], AFTER_PASS, begins + epochs[k].dies);
+        train_epoch(cut, 0);
+        assert_int_equal(step_of_image(cut->from), begins + epochs[k].kept);
+    }
+    train_epoch(cut, STEPS);
+    close_all(cut);
+    assert_as(whole, cut);
+    test_free(cut);
+    test_free(whole);
+}
+
 /* A step is a round of local steps. */
 static void a_run_of_rounds_whose_members_die_is_as_if_none_had(void **state)
 {
@@ -735,6 +761,7 @@ int main(void)
         cmocka_unit_test(a_run_of_ddp_whose_members_die_is_as_if_none_had),
         cmocka_unit_test(a_run_of_zero_whose_members_die_is_as_if_none_had),
         cmocka_unit_test(a_run_of_residuals_whose_members_die_is_as_if_none_had),
+        cmocka_unit_test(losses_in_quick_succession_do_not_stop_a_run),
         cmocka_unit_test(a_run_of_rounds_whose_members_die_is_as_if_none_had),
         cmocka_unit_test(a_loss_after_the_last_step_takes_no_result),
         cmocka_unit_test(a_target_that_was_reached_before_a_loss_is_reached_again),
