@@ -354,8 +354,8 @@ static bool has_votes(const tutti_train_config *c, unsigned traits)
             (c->loss_scale[0] != 0 && strcmp(c->loss_scale, "off") != 0));
 }
 
-/* A simulated run knows whether a worker is to fail. If none is, a thousand workers need not agree in
-   each step on which of them are there. */
+/* A simulated run knows whether a worker is to fail. If none is, a thousand workers need not agree
+   in each step on which of them are there. */
 bool tutti_train_continues(const tutti_train_config *c)
 {
     const tutti_method_ops *method;

@@ -103,7 +103,8 @@ static void note_epoch(const node_trainer *t)
     json_array_append_new(run->events_before, event);
 }
 
-/* After how many steps, at most, what a worker keeps is copied on another one; 0: each step is whole. */
+/* After how many steps, at most, what a worker keeps is copied on another one; 0: each step is
+   whole. */
 static uint64_t names_of(const tutti_run *run)
 {
     unsigned traits;

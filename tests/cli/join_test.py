@@ -75,7 +75,7 @@ class Join(ElasticRuns):
             name = "killed-%d" % seed
             names = [name]
             run, out = self.begin(name, 160, "--workers", "1:6", "-n", "4", "--restarts", "0", "--copy-every",
-                                  draw.choice((5, 8, 16)), *power)
+                                  draw.choice((5, 8, 16)), *power, slow=120)
             time.sleep(draw.uniform(0, 1))
             os.kill(draw.choice(children_of(run.pid)), signal.SIGKILL)
             self.workers_become(3, *names)

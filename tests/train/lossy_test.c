@@ -662,8 +662,8 @@ static void a_run_of_residuals_whose_members_die_is_as_if_none_had(void **state)
     kill_in_runs("powersgd(rank=2)", "powersgd");
 }
 
-/* The interval of copies is longer than the run, and a member dies so many steps after the epoch's
-   begin: the next one begins as many steps later as the last power of two below. */
+/* The interval of copies is longer than the run. A member dies a given number of steps after the
+   epoch's begin, and the next epoch is ahead by the largest power of two of them. */
 static void losses_in_quick_succession_do_not_stop_a_run(void **state)
 {
     static const struct { uint64_t dies, kept; } epochs[] = { { 1, 1 }, { 3, 2 }, { 5, 4 }, { 2, 2 } };
