@@ -46,8 +46,8 @@ const tutti_option tutti_cli_run_options[] = {
       "FEWEST:MOST: workers of this machine are lost, leave and are started again, and the script, "
       "which says prepare(elastic=True), goes on with the same bits; docs/PYTORCH.md" },
     { "restarts", TUTTI_INT, AT(restarts), 3, 0, 1000000, NULL,
-      "with workers: how often each lost worker is started again, as a newcomer, after 1 s, 2 s, "
-      "4 s ... up to 30 s" },
+      "with workers: how often each lost worker is started again, as a newcomer, after 1 s; 2 s, 4 s "
+      "... up to 30 s if it is lost within 10 s each time" },
     { "workers-timeout", TUTTI_REAL, AT(workers_timeout), 600, 0.1, 1e7, NULL,
       "with workers: seconds for which the run waits with fewer than FEWEST workers, or after the "
       "loss of so many at once that the others may not go on alone; then it ends (exit code 3)" },

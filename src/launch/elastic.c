@@ -15,7 +15,9 @@
 
      a worker ends in order       nothing: it has left, or the run has ended.
      a worker is lost             it is started again after a while, as a newcomer, which gets the
-                                  state from the others; unless it has refused its command line, has
+                                  state from the others. The while doubles with each loss within
+                                  10 s of its begin, since it may fail by itself; a loss after that
+                                  begins at 1 s anew. It is not if it has refused its command line, has
                                   ended since too few others are left, has been lost too often, or
                                   no other worker of this host is left.
      a founder refuses the run    the others are asked to leave.
@@ -47,6 +49,7 @@
 #define MS INT64_C(1000000)
 enum { LEAVE_MS = 30000, STOPPED_MS = 3000, CHECK_MS = 500, WAIT_MS = 1000, WAIT_MOST_MS = 30000 };
 enum { ENDED_MS = 6000, AGAIN_MS = 30000 };
+enum { LASTED_MS = 10000 }; /* in the run, after which a loss is none of its own making */
 enum { REFUSED = 2, LOST = 3 }; /* exit codes of a worker */
 
 static void send_all(elastic *e, int signal)
@@ -149,6 +152,7 @@ static void take_line(elastic *e, const char *line)
     }
     else if (sscanf(line, "%d at %63s", &k, address) == 2 && k >= 0 && k < e->n) {
         snprintf(e->workers[k].address, sizeof e->workers[k].address, "%s", address);
+        e->workers[k].begun_at = tutti_now_ns(e->rt);
         if (!e->options->joins && !e->workers[k].newcomer)
             write_pass(e);
         if (!e->met && e->user_signal == 0 && e->options->source == NULL)
@@ -213,6 +217,7 @@ static void end_the_waiting(elastic *e)
 static void decide(elastic *e, int k, bool meant, char *text, size_t bytes)
 {
     worker *w = &e->workers[k];
+    const int64_t now = tutti_now_ns(e->rt);
     int wait_ms = WAIT_MS;
     bool others = false;
 
@@ -225,11 +230,14 @@ static void decide(elastic *e, int k, bool meant, char *text, size_t bytes)
         snprintf(text, bytes, "%s", others && !e->ended ? "; the run goes on without it" : "");
         return;
     }
-    for (int i = 0; i < w->started_again && wait_ms < WAIT_MOST_MS; i++)
+    if (now - w->begun_at >= LASTED_MS * MS)
+        w->soon = 0;
+    for (int i = 0; i < w->soon && wait_ms < WAIT_MOST_MS; i++)
         wait_ms *= 2;
     wait_ms = wait_ms < WAIT_MOST_MS ? wait_ms : WAIT_MOST_MS;
     w->started_again++;
-    w->start_at = tutti_now_ns(e->rt) + wait_ms * MS;
+    w->soon++;
+    w->start_at = now + wait_ms * MS;
     snprintf(text, bytes, "; the run goes on, and it is started again in %d s", wait_ms / 1000);
 }
 

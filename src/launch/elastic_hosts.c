@@ -35,7 +35,7 @@ void tutti_launch_elastic_free_place(worker *w)
     if (w->wanted || w->missed < MISSES || w->pidfd >= 0)
         return;
     w->host[0] = '\0';
-    w->missed = w->started_again = 0;
+    w->missed = w->started_again = w->soon = 0;
     w->start_at = 0;
 }
 
@@ -62,7 +62,7 @@ static bool add(elastic *e, const char *host)
             return false;
         snprintf(w->host, sizeof w->host, "%s", host);
         w->wanted = true;
-        w->missed = w->started_again = 0;
+        w->missed = w->started_again = w->soon = 0;
         w->start_at = tutti_now_ns(e->rt);
         return true;
     }

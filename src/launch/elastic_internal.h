@@ -16,6 +16,8 @@ typedef struct worker {
     pid_t pid;
     int pidfd;                   /* -1: it does not run */
     int started_again;           /* how often */
+    int soon;                    /* how often in a row it was lost soon after it had begun */
+    int64_t begun_at;            /* when it joined, or else was started */
     int64_t start_at;            /* when it is started again; 0: it is not */
     bool elsewhere;              /* on another host, by a command of this one */
     char host[128];              /* elsewhere: that host; "": this place is free */

@@ -108,6 +108,7 @@ static tutti_status start(elastic *e, int k, bool founder, tutti_error *err)
     tutti_status status;
 
     w->start_at = 0;
+    w->begun_at = tutti_now_ns(e->rt);
     w->newcomer = !founder;
     w->in = w->done = w->refused = w->ours = false;
     w->stopped = (launch_stopped){ .since_ns = 0 };

@@ -37,7 +37,7 @@ const tutti_option tutti_train_options[] = {
       "MOST unless it is given. ddp, bytescheduler; docs/CLUSTERS.md" },
     { "restarts", TUTTI_INT, AT(restarts), 3, 0, 1000000, NULL,
       "with workers: how often each lost worker of this machine is started again, as a newcomer, "
-      "after 1 s, 2 s, 4 s ... up to 30 s" },
+      "after 1 s; 2 s, 4 s ... up to 30 s if it is lost within 10 s each time" },
     { "copy-every", TUTTI_INT, AT(copy_every), 16, 1, 1000000, NULL,
       "with workers and a method that keeps a residual of each share (powersgd): steps after which "
       "each worker copies what the next one keeps; after a change also the 1st, 2nd, 4th ... step. "

@@ -283,6 +283,18 @@ class Join(ElasticRuns):
         run.terminate()
         self.ends(143, run, "only")
 
+    def test_the_wait_before_a_restart_grows_with_losses_in_a_row_only(self):
+        run, _ = self.begin("waits", 100000, "--workers", "1:2", "-n", "2", "--restarts", "9")
+        first = children_of(run.pid)[0]
+        for lasts, wait in ((0, 1), (0, 2), (11, 1), (0, 2)):
+            time.sleep(lasts)
+            os.kill(next(child for child in children_of(run.pid) if child != first), signal.SIGKILL)
+            self.workers_become(1, "waits")
+            self.assertEqual(re.findall(r"it is started again in (\d+) s", self.said("waits"))[-1], str(wait))
+            self.workers_become(2, "waits")
+        run.terminate()
+        self.ends(143, run, "waits")
+
     def test_a_lost_worker_is_started_again_and_one_joins_by_address(self):
         run, out = self.begin("again", 300, "--workers", "1:6", "-n", "2", "--meet", "127.0.0.1", "--restarts", "1")
         os.kill(children_of(run.pid)[1], signal.SIGKILL)
