@@ -15,11 +15,11 @@
 
      a worker ends in order       nothing: it has left, or the run has ended.
      a worker is lost             it is started again after a while, as a newcomer, which gets the
-                                  state from the others. The while doubles with each loss within
-                                  10 s of its begin, since it may fail by itself; a loss after that
-                                  begins at 1 s anew. It is not if it has refused its command line, has
-                                  ended since too few others are left, has been lost too often, or
-                                  no other worker of this host is left.
+                                  state from the others. That is 1 s, and doubles with each loss
+                                  within 10 s of its begin, since it may fail by itself; a loss
+                                  after that resets it. It is not started if it has refused its
+                                  command line, has ended since too few others are left, has been
+                                  lost too often, or no other worker of this host is left.
      a founder refuses the run    the others are asked to leave.
      a founder is lost before     the others end, since the first epoch is of all founders.
      all have met
