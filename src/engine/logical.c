@@ -558,14 +558,16 @@ static tutti_status plan_nodes(logical *s, tutti_error *err)
     return TUTTI_OK;
 }
 
+static const char adds_shares[] =
+                      "adds the gradients of logical shares here (elastic-shares, workers)",
+                  omit_those[] = ", or those";
+
 /* A codec of gradients encodes each share by itself; others are refused. */
 static tutti_status refuse_codec(const tutti_engine *e, tutti_error *err)
 {
     const char *mend, *against = tutti_exchange_shares_against(e, &mend);
     char about[160];
-    const tutti_conflict codec = { TUTTI_ASKED_CODEC,
-                                   "adds the gradients of logical shares here (elastic-shares)",
-                                   about, ", or elastic-shares" };
+    const tutti_conflict codec = { TUTTI_ASKED_CODEC, adds_shares, about, omit_those };
 
     if (against == NULL || e->sums.exchange == NULL || e->options.codec[0] != 0) {
         snprintf(about, sizeof about, ", and %s", against != NULL ? against : "");
@@ -579,12 +581,10 @@ static tutti_status refuse_codec(const tutti_engine *e, tutti_error *err)
 
 static tutti_status refuse_logical(const tutti_engine *e, tutti_error *err)
 {
-    static const char adds[] = "adds the gradients of logical shares here (elastic-shares)",
-                      omit[] = ", or elastic-shares";
     static const tutti_conflict conflicts[] = {
-        { TUTTI_ASKED_PARTITION, adds, NULL, omit },
-        { TUTTI_ASKED_LAZY, adds, ", and which rows a sum over some shares has is not known",
-          omit },
+        { TUTTI_ASKED_PARTITION, adds_shares, NULL, omit_those },
+        { TUTTI_ASKED_LAZY, adds_shares,
+          ", and which rows a sum over some shares has is not known", omit_those },
     };
     const char *why =
         (e->m.traits & TUTTI_LOGICAL_SHARES) == 0 ? "does more in a step than to add gradients, or "

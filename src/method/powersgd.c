@@ -60,8 +60,8 @@ static const char *const powersgd_constraints[] = {
     "codec",
     "resumed with another number of workers, each has the mean of the residuals; with logical "
     "shares each share has its own, and the bits go on",
-    "where workers come and go (workers), one that is killed takes the residuals of its shares with "
-    "it, and the run ends: it is resumed from its newest checkpoint",
+    "where workers come and go (workers), the run goes on after kills from the newest copies of the "
+    "residuals (copy-every); if two neighbours are killed at once it is resumed from a checkpoint",
     "codec is part of the method: codec must be omitted", NULL
 };
 

@@ -39,7 +39,7 @@ const tutti_option tutti_train_options[] = {
       "with workers: how often each lost worker of this machine is started again, as a newcomer, "
       "after 1 s; 2 s, 4 s ... up to 30 s if it is lost within 10 s each time" },
     { "copy-every", TUTTI_INT, AT(copy_every), 16, 1, 1000000, NULL,
-      "with workers and a method that keeps a residual of each share (powersgd): steps after which "
+      "with workers and powersgd or a codec, which keep a residual of each share: steps after which "
       "each worker copies what the next one keeps; after a change also the 1st, 2nd, 4th ... step. "
       "When workers are lost the run goes back to the last such step" },
     { "workers-timeout", TUTTI_REAL, AT(workers_timeout), 600, 0.1, 1e7, NULL,

@@ -107,11 +107,7 @@ static void note_epoch(const node_trainer *t)
    whole. */
 static uint64_t names_of(const tutti_run *run)
 {
-    unsigned traits;
-
-    return tutti_method_traits(run->config->method, &traits) && (traits & TUTTI_STATES_OF_SHARES) != 0
-               ? (uint64_t)run->config->copy_every
-               : 0;
+    return tutti_train_keeps_by_share(run->config) ? (uint64_t)run->config->copy_every : 0;
 }
 
 /* Trains in that world. *image: the state that is left; NULL: the run has ended, or the one that it

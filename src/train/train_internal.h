@@ -315,6 +315,8 @@ tutti_status tutti_train_check_stream(const tutti_train_config *c, tutti_error *
 /* The options of a run whose workers come and go. Sets least, most and, unless it is given,
    elastic_shares. */
 tutti_status tutti_train_check_workers(tutti_train_config *c, tutti_error *err);
+/* Has each logical share a state, on the worker that has the share? So may it with a codec. */
+bool tutti_train_keeps_by_share(const tutti_train_config *c);
 /* Sets this worker's rate. After the shares are known. */
 tutti_status tutti_train_stream_open(tutti_run *run, tutti_error *err);
 /* Begins the arrivals, at the time when the training begins. */

@@ -47,13 +47,10 @@ static bool slows_by_rank(const char *slow)
 /* Options that belong to a worker by its rank, or to its part of a step. */
 static const char *against_parts(const tutti_train_config *c)
 {
-    if (c->codec[0] != 0)
-        return "a codec is given, and it would encode the gradient of each worker, which depends on "
-               "their number; omit it";
     if (c->codec_cost != 0 || c->codec_report > 0 || c->codec_checksum ||
         strcmp(c->codec_hierarchy, "none") != 0)
-        return "codec-cost, codec-report, codec-checksum or codec-hierarchy is given, and such a "
-               "run has no codec; omit it";
+        return "codec-cost, codec-report, codec-checksum or codec-hierarchy is given, and in such a "
+               "run a codec encodes logical shares, and not what a worker sends; omit it";
     if (c->stream[0] != 0)
         return "stream is given, and the samples that wait at a worker would be lost with it; leave "
                "it out";
@@ -63,6 +60,14 @@ static const char *against_parts(const tutti_train_config *c)
     if (slows_by_rank(c->slow))
         return "slow names a worker by its rank, and which one has it changes; write *:FACTOR";
     return NULL;
+}
+
+bool tutti_train_keeps_by_share(const tutti_train_config *c)
+{
+    unsigned traits;
+
+    return c->codec[0] != 0 ||
+           (tutti_method_traits(c->method, &traits) && (traits & TUTTI_STATES_OF_SHARES) != 0);
 }
 
 /* Can a worker be lost within a step, and be replaced, with this method? */
@@ -78,7 +83,7 @@ static tutti_status check_method(const tutti_train_config *c, tutti_error *err)
                 "are"
           : (traits & TUTTI_WHOLE_STEPS) == 0
               ? "may be within a step when a worker is lost, and what it keeps is then of no step"
-          : (traits & (TUTTI_SHARDED_OPTIMIZER | TUTTI_STATES_OF_SHARES)) != 0 &&
+          : ((traits & TUTTI_SHARDED_OPTIMIZER) != 0 || tutti_train_keeps_by_share(c)) &&
                 c->checkpoint_on_signal
               ? "has a part of the state on each worker, so that none saves all of it as it leaves: "
                 "leave checkpoint-on-signal off, and give checkpoint-every"

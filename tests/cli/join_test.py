@@ -96,6 +96,23 @@ class Join(ElasticRuns):
                                                                decode().splitlines())]
             self.assertEqual(len(rows), len(set(rows)), "a report or an evaluation is there twice")
 
+    def test_residuals_of_a_codec_of_ddp_are_on_another_worker_too(self):
+        for name, codec in (("random", "ef(randomk(ratio=0.2),momentum=0.5)"), ("rank", "large(ef(powersgd),min=50)"),
+                            ("nothing-kept", "randomk(ratio=0.3)")):
+            coded = ["--codec", codec, "--optimizer", "sgd(lr=0.02,momentum=0.9)"]
+            run, out = self.begin(name, 120, "--workers", "1:6", "-n", "3", "--restarts", "0", "--copy-every", "8",
+                                  *coded, slow=120)
+            os.kill(children_of(run.pid)[0], signal.SIGKILL)
+            self.workers_become(2, name)
+            joined = self.start(name + "-1", "join", out)
+            self.workers_become(3, name, name + "-1")
+            os.kill(children_of(run.pid)[1], signal.SIGKILL)
+            self.ends(0, run, name, name + "-1")
+            self.ends(0, joined, name, name + "-1")
+            self.processes.clear()
+            self.assertEqual([e["workers"] for e in summary(out)["events"] if e["kind"] == "epoch"], [3, 2, 3, 2])
+            self.same_as_undisturbed(120, out, *coded)
+
     def test_a_kill_costs_at_most_as_many_steps_as_it_leaves(self):
         """Copies are made after 1, 2, 4, 8 ... steps, so the interval may be longer than the run."""
         power = ["--method", "powersgd", "--optimizer", "sgd(lr=0.02,momentum=0.9)"]
@@ -432,7 +449,11 @@ class Join(ElasticRuns):
                  ("--workers", "1:3", "--method", "d-psgd")),
                 ("method 'local-sgd': warmup is 5, but with logical shares (elastic-shares, workers) each step",
                  ("--workers", "1:3", "--method", "local-sgd(warmup=5)")),
-                ("but a codec is given", ("--workers", "1:3", "--method", "local-sgd", "--codec", "bf16")),
+                ("codec is 'bf16', and it would encode the gradient of each worker, which depends on their number, but "
+                 "method 'local-sgd' adds the gradients of logical shares here (elastic-shares, workers); omit codec, "
+                 "or those", ("--workers", "1:3", "--method", "local-sgd", "--codec", "bf16")),
+                ("but method 'ddp' has a part of the state on each worker, so that none saves all of it as it leaves",
+                 ("--workers", "1:3", "--codec", "ef(randomk)", "--checkpoint-on-signal")),
                 ("but method 'zero(group=1)' does more in a step than to add gradients",
                  ("--workers", "1:3", "--method", "zero(group=1)")),
                 ("but method 'zero' has a part of the state on each worker, so that none saves all of it as it leaves",
@@ -444,7 +465,8 @@ class Join(ElasticRuns):
                 ("but on-loss is stop", ("--workers", "1:3", "--on-loss", "stop")),
                 ("but on-loss is continue", ("--workers", "1:3", "--on-loss", "continue")),
                 ("but min-workers is given", ("--workers", "1:3", "--min-workers", "2", "-n", "2")),
-                ("but a codec is given", ("--workers", "1:3", "--codec", "ef(topk(0.1))")),
+                ("codec is 'ef(topk(ratio=0.1))', and it would encode", ("--workers", "1:3", "--codec",
+                                                                         "ef(topk(ratio=0.1))")),
                 ("but codec-cost, codec-report, codec-checksum or codec-hierarchy is given",
                  ("--workers", "1:3", "--codec-report", "5")),
                 ("but stream is given", ("--workers", "1:3", "--stream", "200")),

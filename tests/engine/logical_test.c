@@ -648,11 +648,11 @@ static void what_depends_on_the_number_of_workers_is_refused(void **state)
         { .method = "ddp", .shares = 4, .none = true, .batch_of = true,
           .sentence = "worker 1 gets 0 logical shares; each worker computes one or more" },
         { .method = "ddp", .shares = 4, .collective = "ring(order=any)", .sentence = "an order of its own" },
-        { .method = "ddp", .shares = 4, .optimizer = "adam(lazy=true)", .sentence = "omit lazy, or elastic-shares" },
+        { .method = "ddp", .shares = 4, .optimizer = "adam(lazy=true)", .sentence = "omit lazy, or those" },
         { .method = "ddp", .shares = 4, .codec = "bf16",
           .sentence = "codec is 'bf16', and it would round sums to 16 bits on their way, and which sums travel "
                       "depends on the number of workers, but method 'ddp' adds the gradients of logical shares here "
-                      "(elastic-shares); omit codec, or elastic-shares" },
+                      "(elastic-shares, workers); omit codec, or those" },
         { .method = "ddp", .shares = 4, .codec = "ef(topk(ratio=0.1))",
           .sentence = "codec is 'ef(topk(ratio=0.1))', and it would encode the gradient of each worker" },
         { .method = "ddp", .shares = 4, .codec = "ef21(powersgd)",
