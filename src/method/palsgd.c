@@ -11,7 +11,8 @@
    f(x_k) + (eta / 2) |x_k - x|^2, which is why models drift apart less, and H may be larger. p =
    0 is local-sgd with the same outer optimiser, to the bit.
    form=elastic uses that expectation instead of a coin: x_k <- x_k + alpha_t eta (x - x_k), and the
-   gradient step at the plain rate. No gradient is skipped, none is scaled up.
+   gradient step at the plain rate. No gradient is skipped, none is scaled up. It can have logical
+   shares: a step of the run is then a round of H such steps of each share (engine/modes/rounds.c).
    A coin is a pure function of the seed, the step and, unless coin=shared, the worker. So every
    worker knows all coins without a message, and a resumed run continues with the same ones.
    Differs from the paper or its code:
@@ -36,6 +37,7 @@ typedef struct palsgd {
     periodic local;
     double mix_prob, mix_rate;
     int form, coin;
+    const float *common;           /* [n]: the last common model: theta, or that of the round */
     /* [workers]: samples of each in this step; NULL: no coin is drawn */
     int64_t *wanted;
     float *figures;                /* figures of all: `workers` x TOLD */
@@ -77,6 +79,11 @@ static float pull_at(const palsgd *s, double lr)
     return (float)(lr * s->mix_rate / (s->form == ELASTIC ? 1 : s->mix_prob));
 }
 
+static bool draws(const palsgd *s)
+{
+    return s->form == RANDOM && s->mix_prob > 0;
+}
+
 static bool mixes_at_all(const palsgd *s)
 {
     return s->form == ELASTIC || s->mix_prob > 0;
@@ -105,6 +112,16 @@ static tutti_status check_pull(const palsgd *s, double lr, const char *when, tut
                       s->form == ELASTIC ? "" : ", or a larger mix_prob");
 }
 
+static tutti_status pull(tutti_method *m, tutti_error *err);
+
+/* Figures are of workers: with logical shares there are none. */
+static tutti_status declare_round(palsgd *s, tutti_method *m, tutti_plan *plan, tutti_error *err)
+{
+    if (s->form == ELASTIC)
+        tutti_rounds_before_update(s->local.rounds, pull);
+    return periodic_declare(m, plan, "palsgd.theta", "palsgd.outer", false, err);
+}
+
 static tutti_status palsgd_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     palsgd *s = m->self;
@@ -119,7 +136,10 @@ static tutti_status palsgd_declare(tutti_method *m, tutti_plan *plan, tutti_erro
 
     if (m->optim != NULL) /* no schedule has a factor above 1 */
         TUTTI_TRY(check_pull(s, tutti_optim_lr(m->optim), "", err));
-    if (s->form == RANDOM && s->mix_prob > 0) {
+    TUTTI_TRY(periodic_rounds_declare(m, plan, err));
+    if (s->local.rounds != NULL)
+        return declare_round(s, m, plan, err);
+    if (draws(s)) {
         const tutti_batch_options take = { .even = true };
         tutti_declare(plan, &wanted, &s->wanted);
         TUTTI_TRY(tutti_batch_declare(m, plan, &take, err));
@@ -133,7 +153,7 @@ static tutti_status palsgd_declare(tutti_method *m, tutti_plan *plan, tutti_erro
    does. */
 static tutti_status palsgd_open(tutti_method *m, tutti_error *err)
 {
-    const palsgd *s = m->self;
+    palsgd *s = m->self;
 
     if (s->form == RANDOM && s->mix_prob > 0.5 && m->rank == 0)
         tutti_event(
@@ -142,6 +162,7 @@ static tutti_status palsgd_open(tutti_method *m, tutti_error *err)
             "at %.4g times the learning rate, which may be too much; give less, such as 0.1, or "
             "form=elastic",
             s->mix_prob, 1000 * (1 - s->mix_prob), 1 / (1 - s->mix_prob));
+    s->common = s->local.rounds != NULL ? tutti_rounds_start(s->local.rounds) : s->local.theta;
     return periodic_open(m, err);
 }
 
@@ -170,8 +191,9 @@ static tutti_status palsgd_pass(tutti_method *m, tutti_pass *p, tutti_error *err
 }
 
 /* x_k <- x_k - c (x_k - x) */
-static tutti_status pull(tutti_method *m, palsgd *s, tutti_error *err)
+static tutti_status pull(tutti_method *m, tutti_error *err)
 {
+    palsgd *s = m->self;
     const float c = pull_at(s, m->lr);
     char when[32];
 
@@ -190,9 +212,9 @@ static tutti_status pull(tutti_method *m, palsgd *s, tutti_error *err)
         TUTTI_TRY(tutti_values_get(m, err));
     tutti_values_set(m);
     if (c == 1)
-        tutti_copy(m->device, m->n, s->local.theta, m->x);
+        tutti_copy(m->device, m->n, s->common, m->x);
     else
-        tutti_add_diff(m->device, m->n, c, s->local.theta, m->x, m->x);
+        tutti_add_diff(m->device, m->n, c, s->common, m->x, m->x);
     return TUTTI_OK;
 }
 
@@ -215,14 +237,16 @@ static tutti_status palsgd_step(tutti_method *m, tutti_error *err)
 {
     palsgd *s = m->self;
 
+    if (s->local.rounds != NULL)
+        return periodic_end_round(m, err);
     if (mixes(m, m->rank)) {
-        TUTTI_TRY(pull(m, s, err));
+        TUTTI_TRY(pull(m, err));
         s->done.mixed++;
     } else if (m->samples > 0 || s->wanted == NULL || periodic_warms_up(m)) {
         /* else the epoch had no samples left */
         const bool alone = !periodic_warms_up(m);
         if (alone && s->form == ELASTIC)
-            TUTTI_TRY(pull(m, s, err));
+            TUTTI_TRY(pull(m, err));
         TUTTI_TRY(tutti_base_step_on(m, m->x, NULL,
                                      alone && s->form == RANDOM ? 1 / (1 - s->mix_prob) : 1, err));
         s->done.evaluations += m->samples > 0;
@@ -260,6 +284,8 @@ static tutti_status palsgd_final_model(tutti_method *m, tutti_error *err)
     tutti_status status;
 
     TUTTI_TRY(periodic_final_model(m, err));
+    if (((const palsgd *)m->self)->local.rounds != NULL)
+        return TUTTI_OK;
     was = tutti_engine_doing(m->engine, TUTTI_DOING_OUTSIDE);
     status = report_figures(m, m->self, err);
     tutti_engine_doing(m->engine, was);
@@ -277,8 +303,20 @@ static const char *const palsgd_constraints[] = {
     "is sent",
     "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved "
     "it",
+    "elastic-shares: form=elastic or mix_prob=0; a step is a round of period local steps of each "
+    "share, and optimiser state begins at 0 in each; any number of workers, who may come and go; "
+    "refused with a warmup",
     NULL
 };
+
+enum { PALSGD_TRAITS = TUTTI_TAKES_CODEC | TUTTI_ASKS_FOR_VALUES };
+
+/* A step in which a coin decides takes no samples, so that a round of shares would not be of one
+   number of them. */
+static unsigned palsgd_traits(const void *self)
+{
+    return PALSGD_TRAITS | (draws(self) ? 0 : TUTTI_LOGICAL_SHARES | TUTTI_WHOLE_STEPS);
+}
 
 const tutti_method_ops tutti_method_palsgd = {
     .name = "palsgd",
@@ -286,7 +324,8 @@ const tutti_method_ops tutti_method_palsgd = {
     .authors = "Naganuma, Zhang, Yue, Mitliagkas, Hewett, Witte, Lee",
     .year = 2025,
     .family = "periodic",
-    .traits = TUTTI_TAKES_CODEC | TUTTI_ASKS_FOR_VALUES,
+    .traits = PALSGD_TRAITS,
+    .traits_of = palsgd_traits,
     .axes = { "all-reduce", "every period steps", "fp32 or any", "none",
               "a model each, drawn to the last mean", "any, and an outer one" },
     .constraints = palsgd_constraints,

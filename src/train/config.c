@@ -34,7 +34,7 @@ const tutti_option tutti_train_options[] = {
       "FEWEST:MOST: workers come, leave and are lost, and the run goes on with the same bits: `tutti "
       "join` brings one, SIGTERM to one makes it leave. It begins with n (FEWEST, if n is not given) "
       "on this machine, and waits while there are fewer than FEWEST. Over tcp; elastic-shares is "
-      "MOST unless it is given. ddp, bytescheduler; docs/CLUSTERS.md" },
+      "MOST unless it is given. For which methods: docs/CLUSTERS.md" },
     { "restarts", TUTTI_INT, AT(restarts), 3, 0, 1000000, NULL,
       "with workers: how often each lost worker of this machine is started again, as a newcomer, "
       "after 1 s; 2 s, 4 s ... up to 30 s if it is lost within 10 s each time" },

@@ -83,8 +83,11 @@ static tutti_status check_method(const tutti_train_config *c, tutti_error *err)
                 "are"
           : (traits & TUTTI_WHOLE_STEPS) == 0
               ? "may be within a step when a worker is lost, and what it keeps is then of no step"
-          : ((traits & TUTTI_SHARDED_OPTIMIZER) != 0 || tutti_train_keeps_by_share(c)) &&
-                c->checkpoint_on_signal
+          : c->checkpoint_on_signal && c->codec[0] != 0
+              ? "has a codec, which keeps a part of the state on each worker, so that none saves all "
+                "of it as it leaves: leave checkpoint-on-signal off, and give checkpoint-every"
+          : c->checkpoint_on_signal &&
+                (traits & (TUTTI_SHARDED_OPTIMIZER | TUTTI_STATES_OF_SHARES)) != 0
               ? "has a part of the state on each worker, so that none saves all of it as it leaves: "
                 "leave checkpoint-on-signal off, and give checkpoint-every"
               : NULL;

@@ -452,7 +452,7 @@ class Join(ElasticRuns):
                 ("codec is 'bf16', and it would encode the gradient of each worker, which depends on their number, but "
                  "method 'local-sgd' adds the gradients of logical shares here (elastic-shares, workers); omit codec, "
                  "or those", ("--workers", "1:3", "--method", "local-sgd", "--codec", "bf16")),
-                ("but method 'ddp' has a part of the state on each worker, so that none saves all of it as it leaves",
+                ("but method 'ddp' has a codec, which keeps a part of the state on each worker, so that none saves",
                  ("--workers", "1:3", "--codec", "ef(randomk)", "--checkpoint-on-signal")),
                 ("but method 'zero(group=1)' does more in a step than to add gradients",
                  ("--workers", "1:3", "--method", "zero(group=1)")),

@@ -528,7 +528,8 @@ static void a_lost_worker_leaves_a_round_or_none_of_it(void **state)
 {
     static const char *const of[] = { "local-sgd(period=3)",
                                       "local-sgd(period=3,outer=sgd(lr=0.7,momentum=0.9))",
-                                      "diloco(period=3)", "slowmo(period=3,buffers=reset)" };
+                                      "diloco(period=3)", "slowmo(period=3,buffers=reset)",
+                                      "palsgd(period=3,form=elastic)" };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(of); k++)

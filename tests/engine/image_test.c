@@ -367,7 +367,7 @@ static void any_worker_has_all_that_outlives_a_round(void **state)
 {
     static const int workers[] = { 4, 3, 2, 6 };
     static const char *const of[] = { "local-sgd(period=2)", "diloco(period=3)",
-                                      "slowmo(period=2,buffers=reset)" };
+                                      "slowmo(period=2,buffers=reset)", "palsgd(period=2,form=elastic)" };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(of); k++) {

@@ -140,6 +140,7 @@ enum { HELD = 4, VALUES, ALL };
 
 /* ---- rounds of local steps ---- */
 
+#define ELASTIC "palsgd(period=2,form=elastic,mix_rate=2"
 #define OUTER "outer=sgd(lr=0.7,momentum=0.9,nesterov=true)"
 
 /* Five rounds of two steps of 4 x 3 samples are an epoch. Buffers begin anew in each round, as
@@ -155,6 +156,9 @@ static void a_round_has_the_bits_of_local_steps_of_as_many_workers_as_shares(voi
         { "diloco(period=2)", "diloco(period=2)", "sgd(lr=0.1)" },
         { "slowmo(period=2,alpha=1,beta=0)", "slowmo(period=2,alpha=1,beta=0)", "sgd(lr=0.1,momentum=0.9)" },
         { "slowmo(period=2,beta=0.4)", "slowmo(period=2,beta=0.4)", "sgd(lr=0.1,momentum=0.9)" },
+        { ELASTIC ")", ELASTIC ")", "sgd(lr=0.1)" },
+        { ELASTIC ",outer=none)", ELASTIC ",outer=none)", "sgd(lr=0.1)" },
+        { "palsgd(period=2,mix_prob=0)", "diloco(period=2)", "sgd(lr=0.1)" },
         { "slowmo(period=2,alpha=0.7,buffers=reset)", "slowmo(period=2,alpha=0.7,buffers=reset)", "adamw(lr=0.01)" },
     };
 
@@ -188,7 +192,7 @@ static void a_round_has_the_bits_of_local_steps_of_as_many_workers_as_shares(voi
 static void rounds_have_the_same_bits_with_any_number_of_workers(void **state)
 {
     static const char *const of[] = { "local-sgd(period=3)", "local-sgd(period=2," OUTER ")", "diloco(period=3)",
-                                      "slowmo(period=3)" };
+                                      "slowmo(period=3)", "palsgd(period=3,form=elastic)" };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(of); k += UNLESS_SANITIZED(1, 3))
@@ -626,6 +630,9 @@ static void what_depends_on_the_number_of_workers_is_refused(void **state)
         { .method = "slowmo(buffers=maintain)", .shares = 4, .sentence = "but buffers are maintained, as auto does" },
         { .method = "slowmo", .shares = 4, .optimizer = "adam(lr=0.01)", .sentence = "give buffers=reset" },
         { .method = "slowmo(buffers=average)", .shares = 4, .sentence = "but buffers are averaged, and a share" },
+        { .method = "palsgd", .shares = 4,
+          .sentence = "method 'palsgd' does more in a step than to add gradients, or its options do" },
+        { .method = "palsgd(form=elastic,warmup=2)", .shares = 4, .sentence = "method 'palsgd': warmup is 2, but" },
         { .method = "d-psgd", .shares = 4,
           .sentence = "elastic-shares is 4, but method 'd-psgd' does more in a step than to add gradients, or its "
                       "options do, and what it does depends on the number of workers; or omit elastic-shares "

@@ -327,7 +327,8 @@ static tutti_status whole_steps(tutti_world *world, explore_case *c, tutti_error
 
 static tutti_status whole_rounds(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    static const char *const of[] = { "local-sgd(period=2)", "diloco(period=3)", "slowmo(period=2,buffers=reset)" };
+    static const char *const of[] = { "local-sgd(period=2)", "diloco(period=3)", "slowmo(period=2,buffers=reset)",
+                                      "palsgd(period=2,form=elastic)" };
     const tutti_engine_options options = {
         .method = of[explore_draw(c, "method", TUTTI_LENGTH(of))], .optimizer = "adam(lr=0.5)", .batch = 2,
         .accumulate = 1 + (int64_t)explore_draw(c, "passes", 2), .data_samples = SAMPLES,

@@ -75,6 +75,7 @@ def rounds(method, rule, n=40, accumulate=1, norm=True, dtype=torch.float32, sha
     (f"local-sgd(period={PERIOD})", "sgd"), (f"local-sgd(period={PERIOD})", "adamw", 34, 2, False),
     (f"diloco(period={PERIOD})", "adamw"), (f"slowmo(period={PERIOD},beta=0.5)", "adagrad"),
     (f"local-sgd(period={PERIOD},outer=sgd(lr=0.7,momentum=0.9))", "sgd", 34, 1, False, torch.bfloat16),
+    (f"palsgd(period={PERIOD},form=elastic,mix_rate=2)", "sgd"),
 ])
 def test_rounds_have_the_same_bits_with_any_number_of_workers(given):
     one = alone(rounds, *given)[0]

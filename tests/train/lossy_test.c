@@ -694,6 +694,7 @@ static void a_run_of_rounds_whose_members_die_is_as_if_none_had(void **state)
     (void)state;
     kill_in_runs("local-sgd(period=2,outer=sgd(lr=0.7,momentum=0.9))", "local");
     kill_in_runs("slowmo(period=2,buffers=reset)", "slowmo");
+    kill_in_runs("palsgd(period=2,form=elastic)", "palsgd");
 }
 
 /* One of three dies there, and the others end the run. */

@@ -32,6 +32,7 @@
 struct tutti_rounds {
     tutti_engine *e;
     bool displaced;
+    tutti_status (*before)(tutti_method *m, tutti_error *err); /* the method's; NULL: none */
     bool begun;                  /* x is a share's, not the common model */
     float *start;                /* declared, n: the model with which the round began */
     int64_t samples;             /* this share's, of the local step that is computed */
@@ -109,6 +110,8 @@ static tutti_status update(const tutti_rounds *s, tutti_error *err)
 {
     tutti_engine *e = s->e;
 
+    if (s->samples > 0 && s->before != NULL)
+        TUTTI_TRY(s->before(&e->m, err));
     for (int k = 0; k < e->layout.n_pieces && s->samples > 0; k++) {
         const tutti_piece *p = &e->pieces[k];
         if (!e->client.updates)
@@ -162,6 +165,12 @@ static void undo(void *self)
     clear_slots(s);
     s->begun = false;
     s->e->values_changed = true;
+}
+
+void tutti_rounds_before_update(tutti_rounds *s,
+                                tutti_status (*before)(tutti_method *m, tutti_error *err))
+{
+    s->before = before;
 }
 
 float *tutti_rounds_start(const tutti_rounds *s)

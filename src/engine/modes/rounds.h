@@ -19,6 +19,11 @@ typedef struct tutti_rounds tutti_rounds;
 tutti_status tutti_rounds_declare(tutti_rounds **out, tutti_method *m, tutti_plan *plan,
                                   bool displaced, tutti_error *err);
 
+/* before(m) is called before the update of each local step. m->x is the model of the share, where
+   the gradient was computed. Within declare(). */
+void tutti_rounds_before_update(tutti_rounds *s,
+                                tutti_status (*before)(tutti_method *m, tutti_error *err));
+
 /* [n]: the model with which the round began, from open on. After tutti_rounds_end it may change. */
 float *tutti_rounds_start(const tutti_rounds *s);
 
