@@ -143,7 +143,7 @@ class Join(ElasticRuns):
         power = ["--method", "powersgd", "--optimizer", "sgd(lr=0.02,momentum=0.9)", "--checkpoint-every", "7"]
         first, out = self.begin("resumed", 100, "--workers", "1:6", "-n", "3", "--restarts", "0", *power)
         self.until(lambda: glob.glob(os.path.join(out, "checkpoints", "step-*[0-9]", "manifest.json")), "resumed")
-        for process in (first.pid, *children_of(first.pid)):
+        for process in (*children_of(first.pid), first.pid): # the kernel kills those that the launcher leaves
             os.kill(process, signal.SIGKILL)
         first.wait()
         self.processes.remove(first)
